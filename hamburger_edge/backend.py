@@ -1,0 +1,102 @@
+"""The one seam of the program: what the hierarchical loop asks of a runtime.
+
+Tokens go in, numpy arrays come out. Embeddings and KV caches never cross the seam, so a runtime may
+keep both wherever it computes (an ONNX Runtime device buffer, a llama.cpp context, a torch tensor).
+
+    groups of tokens --macro--> Readout (logits, p_stop, features) --micro_begin--> --micro(token)--> (logits, p_stop)
+                        |                                                              ^          |
+                        +-- appends one KV slot a group                                +----------+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+PositionRule = Literal["token", "slot"]
+
+# What a runtime needs to come back to an earlier state: plain arrays, so that it can go to disk.
+Snapshot = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the loop must know about a loaded model; filled in by the backend."""
+
+    backend: str  # "torch", "onnx", "llamacpp"
+    provider: str  # what computes: "cpu", "cuda", "coreml", ...
+    precision: str  # of the stored weights: "fp32", "fp16", "int8", "int4", "q4_0", ...
+    vocab_size: int
+    hidden_size: int
+    max_steps: int  # most tokens one group may hold
+    position_rule: PositionRule
+    capacity: int  # slots the preallocated KV buffer holds
+    context_length: int  # positions the base was trained for; a slot's position stays below it
+    eos_ids: tuple[int, ...]
+    shortlist: npt.NDArray[np.int64] | None  # token id of each micro logit; None: the whole vocabulary
+    kv_bytes_per_slot: int
+    fingerprint: str  # identifies weights and precision: sessions are only restored onto the same one
+
+
+class Readout(NamedTuple):
+    """What the base says at the rows it was asked for."""
+
+    logits: Floats  # [rows, vocab]
+    p_stop: Floats  # [rows] chance that the next group ends with its first token
+    features: Any  # [rows, F, d] for micro_begin; opaque to the loop, indexable by row
+
+
+class MicroReadout(NamedTuple):
+    logits: Floats  # [vocab] or [shortlist]
+    p_stop: float  # chance that the group ends with the token these logits choose
+
+
+class Backend(Protocol):
+    """A runtime holding one sequence. Not thread-safe: `Model` serialises access."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def slots(self) -> int:
+        """KV entries in use."""
+        ...
+
+    def macro(
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+    ) -> Readout:
+        """Append one slot per group at the given positions; read out at `rows` (indices into groups).
+
+        A group of one token is that token's own embedding; longer groups are merged. Returned arrays
+        are valid until the next call of `macro`.
+        """
+        ...
+
+    def micro_begin(self, features: Any) -> None:
+        """Start a group from one row of `Readout.features`: empties the micro decoder's cache."""
+        ...
+
+    def micro(self, token: int) -> MicroReadout:
+        """Feed the group's latest token; returns the scores of the next. Arrays valid until the next call."""
+        ...
+
+    def truncate(self, slots: int) -> None:
+        """Forget every slot from `slots` on; free of cost."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Copy the KV contents of the slots in use."""
+        ...
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replace the KV contents by a snapshot's, bit for bit."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; further calls raise. Closing twice is harmless."""
+        ...

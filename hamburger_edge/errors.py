@@ -1,0 +1,87 @@
+"""Every error this project raises on purpose.
+
+    HamburgerError
+    ├── InputError            a value the caller passed: prompt, option, sampling setting
+    │   └── ContextFullError  more slots or positions than the context holds
+    ├── ConfigError           a configuration, recipe or manifest that says something impossible
+    ├── CheckpointError       weights: missing, unknown, mis-shaped, truncated, not finite
+    ├── BundleError           an exported folder: missing or changed file, wrong version, escaping path
+    ├── FetchError            a download or its verification failed
+    ├── MissingExtraError     an optional dependency is not installed; names the pip command
+    ├── RuntimeUnavailable    a runtime or provider this machine does not have; lists what it has
+    ├── ParityError           an exported graph disagrees with its PyTorch module
+    ├── SessionError          a saved session that does not belong to this model
+    └── BusyError             a second thread entered a model that is generating
+
+Each message is one line that names the thing at fault and the way out. The command line prints it
+after `error:` and exits with code 1; `--debug` shows the traceback as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class HamburgerError(Exception):
+    """The root: catch this to catch everything below."""
+
+
+class InputError(HamburgerError):
+    pass
+
+
+class ContextFullError(InputError):
+    pass
+
+
+class ConfigError(HamburgerError):
+    pass
+
+
+class CheckpointError(HamburgerError):
+    pass
+
+
+class BundleError(HamburgerError):
+    pass
+
+
+class FetchError(HamburgerError):
+    pass
+
+
+class MissingExtraError(HamburgerError):
+    pass
+
+
+class RuntimeUnavailable(HamburgerError):
+    pass
+
+
+class ParityError(HamburgerError):
+    pass
+
+
+class SessionError(HamburgerError):
+    pass
+
+
+class BusyError(HamburgerError):
+    pass
+
+
+class HamburgerWarning(UserWarning):
+    """Something was done differently from what was asked; never issued for the default path."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.split(".")[0]:
+            raise
+        raise MissingExtraError(
+            f"{module.split('.')[0]} is not installed: run  pip install 'hamburger-edge[{extra}]'"
+        ) from error

@@ -1,0 +1,69 @@
+"""Strict reading of our own files: every unknown, missing or wrongly typed key is named in the error.
+
+Used for bundle manifests, checkpoint configurations and training recipes alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from os import PathLike
+from typing import Any, Literal
+
+from hamburger_edge.errors import ConfigError
+
+
+def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
+    """Build a dataclass from decoded JSON or TOML, checking every key and type on the way down."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where}: expected a table of settings, got {type(data).__name__}")
+    hints = typing.get_type_hints(cls)
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    unknown = sorted(set(data) - set(known))
+    if unknown:
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(known)})")
+    values = {}
+    for name, field in known.items():
+        if name in data:
+            values[name] = _convert(hints[name], data[name], f"{where}.{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{where}: missing key {name!r}")
+    return cls(**values)
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in args:
+            return None
+        [hint] = [a for a in args if a is not type(None)]
+        return _convert(hint, value, where)
+    if dataclasses.is_dataclass(hint):
+        return from_mapping(typing.cast(type[Any], hint), value, where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where}: expected a list, got {value!r}")
+        return tuple(_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is Literal:
+        if value not in args:
+            raise ConfigError(f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r}")
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}")
+    return value
+
+
+def read_json(path: str | PathLike[str]) -> Any:
+    """Decode a JSON file, or raise a ConfigError naming it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid JSON ({error})") from error

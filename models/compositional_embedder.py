@@ -1,0 +1,48 @@
+"""The compositional embedder: a group of tokens becomes one embedding, and so one KV slot."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class CompositionalEmbedder(nn.Module):
+    """Cross attention with one query, the mean of the group, over its tokens and their places.
+
+        E [m, d] ---------> mean --Wq--> query ----+
+        [E ; places] [m, 1.5 d] --Wk, Wv--> m keys +--> softmax over the group --Wo--> + mean = slot embedding
+
+    A group of one token is that token's embedding, untouched.
+    """
+
+    def __init__(self, hidden_size: int, heads: int, max_steps: int):
+        super().__init__()
+        wide = hidden_size + hidden_size // 2
+        self.heads = heads
+        self.places = nn.Parameter(torch.zeros(max_steps, hidden_size // 2))
+        self.query = nn.Linear(hidden_size, hidden_size)
+        self.key = nn.Linear(wide, hidden_size)
+        self.value = nn.Linear(wide, hidden_size)
+        self.output = nn.Linear(hidden_size, hidden_size)
+
+    def merge(self, embeddings: Tensor, sizes: Tensor) -> Tensor:
+        """embeddings [N, m, d], of which the first sizes [N] of each row count -> [N, d]"""
+        members = torch.arange(embeddings.shape[1], device=sizes.device) < sizes[:, None]  # [N, m]
+        masked = embeddings * members[..., None].to(embeddings.dtype)
+        mean = masked.sum(1) / sizes[:, None].to(embeddings.dtype)  # [N, d]
+        places = self.places[: embeddings.shape[1]].expand(embeddings.shape[0], -1, -1)
+        pairs = torch.cat([embeddings, places.to(embeddings.dtype)], dim=-1)  # [N, m, 1.5 d]
+        query = self.query(mean).unflatten(-1, (self.heads, 1, -1))  # [N, h, 1, d/h]
+        key = self.key(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [N, h, m, d/h]
+        value = self.value(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=members[:, None, None])
+        return mean + self.output(mixed.flatten(1))
+
+    def forward(self, embeddings: Tensor, sizes: Tensor) -> Tensor:
+        """embeddings [N, m, d], sizes [N] in 1..m -> [N, d]; only groups of two and more pay for the merge."""
+        slots = embeddings[:, 0]
+        merged = (sizes > 1).nonzero().squeeze(1)
+        if merged.numel() == 0:
+            return slots
+        return slots.index_copy(0, merged, self.merge(embeddings[merged], sizes[merged]).to(slots.dtype))

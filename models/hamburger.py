@@ -1,0 +1,155 @@
+"""HAMburger: a base LLM between a compositional embedder and a micro-step decoder.
+
+    groups --embedder--> slot embeddings --base--> features --micro decoder--> next groups
+
+`forward` is the training pass over whole sequences; `runtimes/torch_reference.py` steps the same modules
+with a cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hamburger_edge.models.compositional_embedder import CompositionalEmbedder
+from hamburger_edge.models.config import HamburgerConfig
+from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
+from hamburger_edge.models.micro_step_decoder import MicroStepDecoder, micro_base_config, stop_head
+
+
+@dataclass
+class GroupBatch:
+    """Sequences cut into groups: B sequences, S slots, m = max_steps."""
+
+    groups: Tensor  # [B, S, m] token ids; places beyond a group's size hold any valid id
+    sizes: Tensor  # [B, S] tokens in each group; 0 marks padding
+    predicts: Tensor  # [B, S] bool: this slot's features are trained to emit the group of slot s + 1
+    documents: Tensor | None = None  # [B, S] which of several packed sequences a slot belongs to
+
+    def to(self, device: torch.device | str) -> GroupBatch:
+        documents = None if self.documents is None else self.documents.to(device)
+        return GroupBatch(self.groups.to(device), self.sizes.to(device), self.predicts.to(device), documents)
+
+
+@dataclass
+class GroupOutput:
+    """Scores of the G groups that the batch's predicting slots emit, under teacher forcing."""
+
+    targets: Tensor  # [G, m] token ids
+    sizes: Tensor  # [G]
+    first_logits: Tensor  # [G, vocab] token 0, from the base
+    micro_hidden: Tensor  # [G, m-1, d] states that score tokens 1..m-1 (see `Hamburger.micro_logits`)
+    stop_logits: Tensor  # [G, m] "the group ends with token i"
+
+    @property
+    def valid(self) -> Tensor:
+        """[G, m] bool: token i exists."""
+        return torch.arange(self.targets.shape[1], device=self.sizes.device) < self.sizes[:, None]
+
+    @property
+    def stop_targets(self) -> Tensor:
+        """[G, m]: 1 on a group's last token only."""
+        places = torch.arange(self.targets.shape[1], device=self.sizes.device)
+        return (places == self.sizes[:, None] - 1).float()
+
+
+class Hamburger(nn.Module):
+    def __init__(self, config: HamburgerConfig):
+        super().__init__()
+        self.config = config
+        base = config.base
+        self.base = Base(base)
+        self.embedder = CompositionalEmbedder(base.hidden_size, config.merger_heads, config.max_steps)
+        self.micro = MicroStepDecoder(config)
+        self.stop_head = stop_head(config.stop_widths)
+        self.micro_config = micro_base_config(config)
+        # token id of each micro logit
+        self.register_buffer("shortlist", torch.arange(config.micro_vocab))
+        for name, (decoder, positions) in {
+            "base": (base, base.context_length),
+            "micro": (self.micro_config, self.micro_config.context_length),
+        }.items():
+            cos, sin = rotary_tables(decoder, positions)
+            self.register_buffer(f"{name}_cos", cos, persistent=False)
+            self.register_buffer(f"{name}_sin", sin, persistent=False)
+
+    def graft_parameters(self) -> list[nn.Parameter]:
+        return [p for name, p in self.named_parameters() if not name.startswith("base.")]
+
+    # -- the pieces that training, inference and export share ------------------------------------------
+
+    def embed(self, groups: Tensor, sizes: Tensor) -> Tensor:
+        """Token ids [N, m] with sizes [N] -> slot embeddings [N, d]"""
+        return self.embedder(self.base.embed_tokens(groups), sizes)
+
+    def base_rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions [B, S] -> cos, sin [B, 1, S, D/2]"""
+        return self.base_cos[positions][:, None], self.base_sin[positions][:, None]
+
+    def micro_rotary(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        return self.micro_cos[None, None, start:stop], self.micro_sin[None, None, start:stop]
+
+    def micro_logits(self, hidden: Tensor) -> Tensor:
+        """Micro hidden states [..., d] -> [..., micro_vocab]"""
+        weight = self.base.head_weight
+        if self.config.shortlist_size:
+            weight = weight[self.shortlist]
+        return F.linear(hidden, weight)
+
+    def stop_logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states [..., d] (final-normed base state, or micro state) -> [...]"""
+        return self.stop_head(hidden).squeeze(-1)
+
+    # -- training --------------------------------------------------------------------------------------
+
+    def positions(self, batch: GroupBatch) -> Tensor:
+        """[B, S] position of every slot, by the configured rule, restarting at every packed document."""
+        if self.config.position_rule == "token":
+            advance = batch.sizes
+        else:
+            advance = torch.ones_like(batch.sizes)
+        ends = advance.cumsum(1)  # tokens (or slots) up to and including this one
+        if batch.documents is not None:
+            opens = torch.ones_like(batch.documents, dtype=torch.bool)
+            opens[:, 1:] = batch.documents[:, 1:] != batch.documents[:, :-1]
+            before = torch.where(opens, ends - advance, 0).cummax(1).values
+            ends = ends - before
+        return (ends - 1).clamp(0, self.config.base.context_length - 1)
+
+    def teacher_forced(self, features: Tensor, tokens: Tensor) -> Tensor:
+        """features [G, F, d] and each group's tokens [G, n] -> [G, n, d] states scoring tokens 1..n"""
+        rows = torch.cat([features, self.base.embed_tokens(tokens).to(features.dtype)], dim=1)
+        attend = WholeSequence(self.micro_config, *self.micro_rotary(0, rows.shape[1]))
+        return self.micro(rows, attend)[:, features.shape[1] :]
+
+    def features(self, batch: GroupBatch) -> Tensor:
+        """[B, S, F, d] features of every slot"""
+        B, S, m = batch.groups.shape
+        sizes = batch.sizes.clamp(min=1).reshape(B * S)
+        slots = self.embed(batch.groups.reshape(B * S, m), sizes).unflatten(0, (B, S))
+        mask = None
+        if batch.documents is not None:
+            causal = torch.ones(S, S, dtype=torch.bool, device=slots.device).tril()
+            same = batch.documents[:, :, None] == batch.documents[:, None, :]
+            mask = (causal & same)[:, None]
+        attend = WholeSequence(self.config.base, *self.base_rotary(self.positions(batch)), mask)
+        return self.base(slots, attend, self.config.taps)
+
+    def forward(self, batch: GroupBatch) -> GroupOutput:
+        """Padding sits after a sequence's last slot, so causal attention never looks at it."""
+        features = self.features(batch)
+        row, slot = batch.predicts.nonzero(as_tuple=True)  # the G predicting slots
+        read = features[row, slot]  # [G, F, d]
+        targets, sizes = batch.groups[row, slot + 1], batch.sizes[row, slot + 1]
+        final = read[:, -1]
+        hidden = self.teacher_forced(read, targets[:, :-1])
+        return GroupOutput(
+            targets=targets,
+            sizes=sizes,
+            first_logits=self.base.logits(final),
+            micro_hidden=hidden,
+            stop_logits=self.stop_logits(torch.cat([final[:, None], hidden], dim=1)),
+        )

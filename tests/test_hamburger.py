@@ -1,0 +1,123 @@
+"""The training forward and the cached stepper are the same model."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from toy_models import toy_batch, toy_model
+
+from hamburger_edge.models.hamburger import GroupBatch, Hamburger
+from hamburger_edge.runtimes.torch_reference import TorchBackend
+
+VARIANTS = [
+    {"position_rule": rule, "micro_final_norm": norm, "shortlist_size": shortlist}
+    for rule, norm, shortlist in itertools.product(("token", "slot"), (True, False), (0, 40))
+]
+PROMPT = [5, 9, 11, 3, 80]
+GROUPS = [[7], [8, 9], [10, 11, 12], [13, 14, 15, 16], [17], [18, 19, 20, 21], [22, 23]]
+
+
+def answer_positions(rule: str, prompt: int, groups: list[list[int]]) -> list[int]:
+    """The definition, slot by slot: the last token it holds, or its index."""
+    position, positions = prompt - 1, []
+    for group in groups:
+        position += len(group) if rule == "token" else 1
+        positions.append(position)
+    return positions
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(map(str, v.values())))
+@torch.no_grad()
+def test_stepping_equals_training_forward(variant: dict) -> None:
+    model = toy_model(**variant)
+    out = model(toy_batch(model, [(PROMPT, GROUPS)]))
+    micro = model.micro_logits(out.micro_hidden)
+    backend = TorchBackend(model)
+    # prefill in two chunks, only the last row read out
+    backend.macro([[t] for t in PROMPT[:2]], [0, 1], [])
+    readout = backend.macro([[t] for t in PROMPT[2:]], [2, 3, 4], [2])
+    positions = answer_positions(variant["position_rule"], len(PROMPT), GROUPS)
+    for g, (group, position) in enumerate(zip(GROUPS, positions, strict=True)):
+        assert_close(readout.logits[0], out.first_logits[g])
+        assert_close(readout.p_stop[0], out.stop_logits[g, 0].sigmoid())
+        backend.micro_begin(readout.features[0])
+        for i, token in enumerate(group[:-1]):
+            step = backend.micro(token)
+            assert_close(step.logits, micro[g, i])
+            assert_close(step.p_stop, out.stop_logits[g, i + 1].sigmoid())
+        readout = backend.macro([group], [position], [0])
+    assert backend.slots == len(PROMPT) + len(GROUPS)
+
+
+@pytest.mark.parametrize("rule", ["token", "slot"])
+@torch.no_grad()
+def test_batched_padded_and_packed_agree(rule: str) -> None:
+    model = toy_model(position_rule=rule)
+    sequences = [(PROMPT, GROUPS), ([1, 2], GROUPS[2:5]), ([4, 4, 4], [[30], [31, 32]])]
+    alone = [model(toy_batch(model, [s])) for s in sequences]
+    padded = model(toy_batch(model, sequences))
+    packed = model(pack(model, sequences))
+    for field in ("first_logits", "micro_hidden", "stop_logits"):
+        expected = torch.cat([getattr(a, field) for a in alone])
+        for batched in (padded, packed):
+            valid = batched.valid if field == "stop_logits" else batched.valid[:, 1:]
+            got = getattr(batched, field)
+            if field != "first_logits":
+                got, want = got[valid], expected[valid]
+            else:
+                want = expected
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def pack(model: Hamburger, sequences: list) -> GroupBatch:
+    """All sequences in one row, told apart by `documents`."""
+    batches = [toy_batch(model, [s]) for s in sequences]
+    return GroupBatch(
+        groups=torch.cat([b.groups for b in batches], dim=1),
+        sizes=torch.cat([b.sizes for b in batches], dim=1),
+        predicts=torch.cat([b.predicts for b in batches], dim=1),
+        documents=torch.cat([torch.full_like(b.sizes, i) for i, b in enumerate(batches)], dim=1),
+    )
+
+
+@torch.no_grad()
+def test_embedder_by_its_definition() -> None:
+    """mean(E) + Wo(attention of Wq(mean) over Wk/Wv([E ; P])), one group at a time; singles untouched."""
+    model = toy_model()
+    e = model.embedder
+    groups = torch.tensor([[4, 0, 0, 0], [4, 5, 0, 0], [4, 5, 6, 0], [9, 8, 7, 6]])
+    sizes = torch.tensor([1, 2, 3, 4])
+    got = model.embed(groups, sizes)
+    torch.testing.assert_close(got[0], model.base.embed_tokens.weight[4], atol=0, rtol=0)
+    for row in range(1, 4):
+        E = model.base.embed_tokens(groups[row, : sizes[row]])
+        pairs = torch.cat([E, e.places[: sizes[row]]], dim=-1)
+        q, k, v = e.query(E.mean(0)), e.key(pairs), e.value(pairs)
+        heads = []
+        for h in range(e.heads):
+            part = slice(h * 8, (h + 1) * 8)
+            weights = (k[:, part] @ q[part] * 8**-0.5).softmax(0)
+            heads.append(weights @ v[:, part])
+        torch.testing.assert_close(got[row], E.mean(0) + e.output(torch.cat(heads)), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_truncate_and_snapshot_restore_exactly() -> None:
+    backend = TorchBackend(toy_model())
+    backend.macro([[t] for t in PROMPT], range(5), [4])
+    saved = backend.snapshot()
+    first = backend.macro([[1, 2]], [6], [0]).logits
+    backend.macro([[3]], [7], [0])
+    backend.truncate(5)
+    assert (backend.macro([[1, 2]], [6], [0]).logits == first).all()
+    backend.truncate(0)
+    backend.macro([[90], [91]], [0, 1], [1])
+    backend.restore(saved)
+    assert backend.slots == 5
+    assert (backend.macro([[1, 2]], [6], [0]).logits == first).all()
+
+
+def assert_close(got: object, want: torch.Tensor) -> None:
+    torch.testing.assert_close(torch.as_tensor(got).float(), want.float(), atol=1e-4, rtol=1e-4)
