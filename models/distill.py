@@ -1,0 +1,325 @@
+"""Training data made by the base itself: it invents a user's question, then answers it.
+
+    conversation: prefix | user turn (sampled, or given) | answer | user turn (sampled) | answer ...
+
+Work is cut into shards. A shard is a fixed list of conversations run from scratch with random numbers of
+their own, so a killed run redoes at most one shard and ends with the same bytes. Each shard is one
+safetensors file; `data.json` lists them with hashes and is rewritten, atomically, after each.
+
+Stored for every token: its id, its role, and what the base predicted in its place (entropy and the top-k
+log-probabilities), which is all that segmentation and training need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from torch import Tensor
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.generation import BatchGenerator
+from hamburger_edge.models.llama import Base
+from hamburger_edge.models.text_statistics import four_gram_repetition
+
+FORMAT = 1
+TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, what is learned
+
+# name -> (share of conversations, temperature, nats taken off tokens of the answer's last 64)
+ANSWER_STYLES = {
+    "greedy": (0.40, 0.0, 0.0),
+    "greedy-penalised": (0.20, 0.0, 0.6),  # where greedy decoding would loop, this goes on
+    "sampled": (0.40, 0.7, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class DistillSettings:
+    tokens: int  # answer tokens to collect
+    seed: int = 0
+    rows: int = 128  # conversations generated side by side
+    shard_conversations: int = 1024
+    top_k: int = 16  # log-probabilities kept a token
+    prompt_temperature: float = 0.9
+    max_question: int = 160
+    min_question: int = 4
+    max_answer: int = 320
+    multi_turn: float = 0.15  # share of conversations with a second question
+    given: float = 0.4  # share of conversations that begin with a given prompt
+    context: int = 640  # tokens a whole conversation may have
+    max_repetition: float = 0.3  # four-gram repetition above which an answer is thrown away
+
+
+@dataclass(frozen=True)
+class TurnTokens:
+    """The chat template, cut where the base takes over."""
+
+    prefix: tuple[int, ...]  # up to where the user's text begins
+    user_to_answer: tuple[int, ...]  # after the user's end token, up to where the answer begins
+    answer_to_user: tuple[int, ...]  # after the answer's end token, up to where the user's text begins
+    end: int  # the token that ends either text
+
+
+@dataclass
+class Conversation:
+    """One row's script and what came of it."""
+
+    number: int
+    uniforms: np.ndarray  # one random number a chosen token
+    given: tuple[int, ...] | None
+    turns: int
+    temperature: float
+    penalty: float
+    ids: list[int] = field(default_factory=list)
+    roles: list[int] = field(default_factory=list)
+    forced: list[int] = field(default_factory=list)  # template or prompt tokens still to be fed
+    role: int = QUESTION  # of the text being chosen
+    text_start: int = 0  # index where that text began
+    entropy: list[float] = field(default_factory=list)
+    top: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    rejected: str | None = None
+    done: bool = False
+
+    @property
+    def answer_tokens(self) -> int:
+        return self.roles.count(ANSWER)
+
+
+def plan(number: int, settings: DistillSettings, prompts: Sequence[Sequence[int]]) -> Conversation:
+    """Conversation `number` of a run: everything random about it comes from (seed, number)."""
+    draw = np.random.Generator(np.random.Philox(key=[settings.seed, number]))
+    choice, multi, given = draw.random(3)
+    for share, temperature, penalty in ANSWER_STYLES.values():
+        if choice < share:
+            break
+        choice -= share
+    prompt = None
+    if prompts and given < settings.given:
+        prompt = tuple(prompts[number % len(prompts)])
+    return Conversation(
+        number=number,
+        uniforms=draw.random(4 * (settings.max_question + settings.max_answer)),
+        given=prompt,
+        turns=2 if multi < settings.multi_turn else 1,
+        temperature=temperature,
+        penalty=penalty,
+    )
+
+
+class ShardRun:
+    """Generates one shard's conversations."""
+
+    def __init__(self, generator: BatchGenerator, settings: DistillSettings, turns: TurnTokens):
+        self.generator, self.settings, self.turns = generator, settings, turns
+        self.top = max(32, settings.top_k)
+
+    def run(
+        self, conversations: list[Conversation], seen: set[bytes], tick: Callable[[int], None]
+    ) -> list[Conversation]:
+        waiting = list(reversed(conversations))
+        rows = [waiting.pop() for _ in range(min(self.settings.rows, len(waiting)))]
+        self.generator.reset(len(rows))
+        for row, conversation in enumerate(rows):
+            self._open(row, conversation)
+        finished: dict[int, Conversation] = {}
+        while not all(c.done for c in rows):
+            tokens = torch.tensor([c.ids[-1] for c in rows])
+            self._choose(rows, self.generator.step(tokens), seen)
+            for row, conversation in enumerate(rows):
+                if conversation.done and conversation.number not in finished:
+                    finished[conversation.number] = conversation
+                    if conversation.rejected is None:
+                        tick(conversation.answer_tokens)
+                    if waiting:
+                        rows[row] = waiting.pop()
+                        self._open(row, rows[row])
+            busy = [row for row, conversation in enumerate(rows) if not conversation.done]
+            if 0 < len(busy) <= 0.75 * len(rows):  # copying the cache costs more than a few idle rows
+                self.generator.keep_rows(busy)
+                rows = [rows[row] for row in busy]
+        return [c for _, c in sorted(finished.items()) if c.rejected is None]
+
+    def _open(self, row: int, c: Conversation) -> None:
+        # the prefix but its last token is in the cache; that token is fed by the first step
+        prefix = list(self.turns.prefix)
+        self.generator.open_row(row)
+        self._append(c, prefix, TEMPLATE)
+        c.text_start = len(c.ids)
+        if c.given is not None:
+            c.forced = [*c.given, self.turns.end]
+
+    def _append(self, c: Conversation, ids: list[int], role: int) -> None:
+        c.ids += ids
+        c.roles += [role] * len(ids)
+        empty = np.zeros(self.settings.top_k, dtype=np.float32)
+        c.entropy += [0.0] * len(ids)
+        c.top += [(empty.astype(np.int32), empty)] * len(ids)
+
+    def _choose(self, rows: list[Conversation], logits: Tensor, seen: set[bytes]) -> None:
+        """Pick every row's next token: forced, or by the row's own style."""
+        probabilities = logits.softmax(-1)
+        normaliser = logits.logsumexp(-1)
+        entropy = normaliser - torch.bmm(probabilities[:, None], logits[:, :, None]).flatten()
+        values, ids = logits.topk(self.top, dim=-1)
+        log_probabilities = (values - normaliser[:, None]).cpu().numpy()
+        entropies, top_ids = entropy.cpu().numpy(), ids.cpu().numpy().astype(np.int32)
+        for row, c in enumerate(rows):
+            if c.done:
+                continue
+            if c.forced:
+                token, role = c.forced.pop(0), TEMPLATE
+            else:
+                token, role = self._sample(c, log_probabilities[row], top_ids[row]), c.role
+            k = self.settings.top_k
+            c.ids.append(token)
+            c.roles.append(role)
+            c.entropy.append(float(entropies[row]))
+            c.top.append((top_ids[row, :k], log_probabilities[row, :k]))
+            self._advance(c, seen)
+
+    def _sample(self, c: Conversation, log_p: np.ndarray, ids: np.ndarray) -> int:
+        temperature = self.settings.prompt_temperature if c.role == QUESTION else c.temperature
+        if c.role == ANSWER and c.penalty:
+            log_p = log_p - c.penalty * np.isin(ids, c.ids[c.text_start :][-64:])
+        if temperature == 0.0:
+            return int(ids[log_p.argmax()])
+        weights = np.exp((log_p - log_p.max()) / temperature).cumsum()
+        pick = np.searchsorted(weights, c.uniforms[len(c.ids) % len(c.uniforms)] * weights[-1], side="right")
+        return int(ids[min(pick, len(ids) - 1)])
+
+    def _advance(self, c: Conversation, seen: set[bytes]) -> None:
+        """Move along the script once a text has ended; reject what is not worth learning."""
+        if c.forced:
+            return
+        settings, text = self.settings, c.ids[c.text_start :]
+        ended = c.ids[-1] == self.turns.end
+        full = len(c.ids) >= self.generator.capacity
+        if c.role == QUESTION:
+            key = hashlib.sha256(np.asarray(text, dtype=np.int32).tobytes()).digest()[:12]
+            if full or (c.given is None and not ended and len(text) >= settings.max_question):
+                c.rejected = "question too long"
+            elif ended and c.given is None and len(text) <= settings.min_question:
+                c.rejected = "question too short"
+            elif ended and key in seen and (c.given is None or c.temperature == 0):
+                c.rejected = "duplicate question"
+            elif ended:
+                seen.add(key)
+                self._begin(c, self.turns.user_to_answer, ANSWER)
+        elif c.role == ANSWER and len(text) > 0:
+            over = ended or full or len(text) >= settings.max_answer
+            if (over or len(text) % 32 == 0) and four_gram_repetition(text) > settings.max_repetition:
+                c.rejected = "repetition"
+            elif ended and c.turns > 1 and not full:
+                c.turns, c.given = c.turns - 1, None
+                self._begin(c, self.turns.answer_to_user, QUESTION)
+            elif over:
+                c.done = True
+        c.done = c.done or c.rejected is not None
+
+    def _begin(self, c: Conversation, template: tuple[int, ...], role: int) -> None:
+        c.forced = list(template)
+        c.role = role
+        c.text_start = len(c.ids) + len(template)
+
+
+def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np.ndarray]:
+    """One shard: flat arrays over all tokens, and where each conversation starts."""
+    counts = [len(c.ids) for c in conversations]
+    top = [entry for c in conversations for entry in c.top]
+    return {
+        "starts": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),  # [conversations + 1]
+        "ids": np.asarray([i for c in conversations for i in c.ids], dtype=np.int32),  # [tokens]
+        "roles": np.asarray([r for c in conversations for r in c.roles], dtype=np.uint8),
+        "entropies": np.asarray([e for c in conversations for e in c.entropy], dtype=np.float16),
+        "top_ids": np.asarray([t[0] for t in top], dtype=np.int32).reshape(-1, top_k),
+        "top_log_probabilities": np.asarray([t[1] for t in top], dtype=np.float16).reshape(-1, top_k),
+    }
+
+
+def distill(
+    base: Base,
+    out: Path,
+    settings: DistillSettings,
+    turns: TurnTokens,
+    prompts: Sequence[Sequence[int]],
+    source: dict[str, str],
+    report: Callable[[int, int, float], None] = lambda done, total, seconds: None,
+    dtype: torch.dtype = torch.bfloat16,
+) -> dict[str, object]:
+    """Fill `out` with shards until they hold settings.tokens answer tokens. Resumes; returns the manifest."""
+    out.mkdir(parents=True, exist_ok=True)
+    order = np.random.Generator(np.random.Philox(key=[settings.seed, 2**32])).permutation(len(prompts))
+    prompts = [prompts[i] for i in order]
+    recipe = {
+        "format": FORMAT,
+        "source": source,
+        "settings": {k: v for k, v in dataclasses.asdict(settings).items() if k != "tokens"},
+        "turns": dataclasses.asdict(turns),
+        "dtype": str(dtype).removeprefix("torch."),
+        "prompts_sha256": hashlib.sha256(repr([list(map(int, p)) for p in prompts]).encode()).hexdigest(),
+    }
+    manifest = _resume(out / "data.json", json.loads(json.dumps(recipe)))
+    seen = {bytes.fromhex(key) for shard in manifest["shards"] for key in shard["questions"]}
+    generator = BatchGenerator(base, settings.rows, settings.context, dtype)
+    generator.set_prefix(list(turns.prefix[:-1]))
+    run = ShardRun(generator, settings, turns)
+    done = sum(shard["answer_tokens"] for shard in manifest["shards"])
+    resumed, began = done, time.monotonic()
+    while done < settings.tokens:
+        number = len(manifest["shards"])
+        first = number * settings.shard_conversations
+        jobs = [plan(first + i, settings, prompts) for i in range(settings.shard_conversations)]
+        progress = done
+
+        def tick(tokens: int) -> None:
+            nonlocal progress
+            progress += tokens
+            report(progress, settings.tokens, (time.monotonic() - began) / max(progress - resumed, 1))
+
+        before = set(seen)
+        kept = run.run(jobs, seen, tick)
+        name = f"shard-{number:05d}.safetensors"
+        temporary = out / f".{name}.{os.getpid()}"
+        save_file(to_arrays(kept, settings.top_k), temporary)
+        digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
+        os.replace(temporary, out / name)
+        manifest["shards"].append(
+            {
+                "file": name,
+                "sha256": digest,
+                "conversations": len(kept),
+                "tokens": sum(len(c.ids) for c in kept),
+                "answer_tokens": sum(c.answer_tokens for c in kept),
+                "questions": sorted(key.hex() for key in seen - before),
+            }
+        )
+        _write_json(out / "data.json", manifest)
+        done = sum(shard["answer_tokens"] for shard in manifest["shards"])
+    return manifest
+
+
+def _resume(path: Path, recipe: dict[str, object]) -> dict[str, list]:
+    if not path.exists():
+        return {**recipe, "shards": []}
+    manifest = json.loads(path.read_text())
+    for key, value in recipe.items():
+        if manifest.get(key) != value:
+            raise ConfigError(
+                f"{path}: was made with another {key}; give another folder or delete this one to start over"
+            )
+    return manifest
+
+
+def _write_json(path: Path, data: object) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(data, indent=1))
+    os.replace(temporary, path)
