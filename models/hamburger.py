@@ -22,25 +22,27 @@ from hamburger_edge.models.micro_step_decoder import MicroStepDecoder, micro_bas
 
 @dataclass
 class GroupBatch:
-    """Sequences cut into groups: B sequences, S slots, m = max_steps."""
+    """Sequences cut into groups: B rows of S slots, m = max_steps. What is merged and what is predicted
+    are separate: a slot may be asked for more tokens than the next slot holds."""
 
-    groups: Tensor  # [B, S, m] token ids; places beyond a group's size hold any valid id
-    sizes: Tensor  # [B, S] tokens in each group; 0 marks padding
-    predicts: Tensor  # [B, S] bool: this slot's features are trained to emit the group of slot s + 1
+    groups: Tensor  # [B, S, m] token ids each slot holds; places beyond its size hold any valid id
+    sizes: Tensor  # [B, S] tokens in each slot; 0 marks padding
+    targets: Tensor  # [B, S, m] tokens that follow the slot
+    target_sizes: Tensor  # [B, S] how many of them to predict; 0: none
     documents: Tensor | None = None  # [B, S] which of several packed sequences a slot belongs to
 
     def to(self, device: torch.device | str) -> GroupBatch:
-        documents = None if self.documents is None else self.documents.to(device)
-        return GroupBatch(self.groups.to(device), self.sizes.to(device), self.predicts.to(device), documents)
+        fields = {name: None if t is None else t.to(device) for name, t in vars(self).items()}
+        return GroupBatch(**fields)
 
 
 @dataclass
 class GroupOutput:
-    """Scores of the G groups that the batch's predicting slots emit, under teacher forcing."""
+    """Scores of the G groups that the predicting slots emit, under teacher forcing."""
 
     targets: Tensor  # [G, m] token ids
     sizes: Tensor  # [G]
-    first_logits: Tensor  # [G, vocab] token 0, from the base
+    final: Tensor  # [G, d] final-normed base state, which scores token 0 (see `Base.logits`)
     micro_hidden: Tensor  # [G, m-1, d] states that score tokens 1..m-1 (see `Hamburger.micro_logits`)
     stop_logits: Tensor  # [G, m] "the group ends with token i"
 
@@ -48,12 +50,6 @@ class GroupOutput:
     def valid(self) -> Tensor:
         """[G, m] bool: token i exists."""
         return torch.arange(self.targets.shape[1], device=self.sizes.device) < self.sizes[:, None]
-
-    @property
-    def stop_targets(self) -> Tensor:
-        """[G, m]: 1 on a group's last token only."""
-        places = torch.arange(self.targets.shape[1], device=self.sizes.device)
-        return (places == self.sizes[:, None] - 1).float()
 
 
 class Hamburger(nn.Module):
@@ -68,11 +64,12 @@ class Hamburger(nn.Module):
         self.micro_config = micro_base_config(config)
         # token id of each micro logit
         self.register_buffer("shortlist", torch.arange(config.micro_vocab))
-        for name, (decoder, positions) in {
-            "base": (base, base.context_length),
-            "micro": (self.micro_config, self.micro_config.context_length),
-        }.items():
-            cos, sin = rotary_tables(decoder, positions)
+        self.register_rotary()
+
+    def register_rotary(self) -> None:
+        """Constants, never saved; called again after building on the meta device."""
+        for name, decoder in {"base": self.config.base, "micro": self.micro_config}.items():
+            cos, sin = rotary_tables(decoder, decoder.context_length)
             self.register_buffer(f"{name}_cos", cos, persistent=False)
             self.register_buffer(f"{name}_sin", sin, persistent=False)
 
@@ -138,18 +135,14 @@ class Hamburger(nn.Module):
         attend = WholeSequence(self.config.base, *self.base_rotary(self.positions(batch)), mask)
         return self.base(slots, attend, self.config.taps)
 
-    def forward(self, batch: GroupBatch) -> GroupOutput:
-        """Padding sits after a sequence's last slot, so causal attention never looks at it."""
-        features = self.features(batch)
-        row, slot = batch.predicts.nonzero(as_tuple=True)  # the G predicting slots
-        read = features[row, slot]  # [G, F, d]
-        targets, sizes = batch.groups[row, slot + 1], batch.sizes[row, slot + 1]
+    def score_groups(self, read: Tensor, targets: Tensor, sizes: Tensor) -> GroupOutput:
+        """Features [G, F, d] and the tokens that follow [G, m] -> the scores of those tokens"""
         final = read[:, -1]
         hidden = self.teacher_forced(read, targets[:, :-1])
-        return GroupOutput(
-            targets=targets,
-            sizes=sizes,
-            first_logits=self.base.logits(final),
-            micro_hidden=hidden,
-            stop_logits=self.stop_logits(torch.cat([final[:, None], hidden], dim=1)),
-        )
+        stops = self.stop_logits(torch.cat([final[:, None], hidden], dim=1))
+        return GroupOutput(targets, sizes, final, hidden, stops)
+
+    def forward(self, batch: GroupBatch) -> GroupOutput:
+        """Padding sits after a sequence's last slot, so causal attention never looks at it."""
+        at = batch.target_sizes.nonzero(as_tuple=True)  # the G predicting slots, in row-major order
+        return self.score_groups(self.features(batch)[at], batch.targets[at], batch.target_sizes[at])
