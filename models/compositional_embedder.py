@@ -40,7 +40,7 @@ class CompositionalEmbedder(nn.Module):
         return mean + self.output(mixed.flatten(1))
 
     def forward(self, embeddings: Tensor, sizes: Tensor) -> Tensor:
-        """embeddings [N, m, d], sizes [N] in 1..m -> [N, d]; only groups of two and more pay for the merge."""
+        """embeddings [N, m, d], sizes [N] in 1..m -> [N, d]; only groups of two and more are merged."""
         slots = embeddings[:, 0]
         merged = (sizes > 1).nonzero().squeeze(1)
         if merged.numel() == 0:

@@ -193,7 +193,7 @@ class Base(nn.Module):
     def forward(
         self, embeddings: Tensor, attend: Attend, taps: tuple[int, ...] = (), rows: Tensor | None = None
     ) -> Tensor:
-        """Embeddings [B, S, d] -> features [B, R, F, d]: the tapped layers' outputs, then the final-normed state.
+        """Embeddings [B, S, d] -> features [B, R, F, d]: the taps' outputs, then the final-normed state.
 
         `rows` [R] picks the positions to read out; None reads all of them.
         """

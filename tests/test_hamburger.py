@@ -33,14 +33,14 @@ def answer_positions(rule: str, prompt: int, groups: list[list[int]]) -> list[in
 def test_stepping_equals_training_forward(variant: dict) -> None:
     model = toy_model(**variant)
     out = model(toy_batch(model, [(PROMPT, GROUPS)]))
-    micro = model.micro_logits(out.micro_hidden)
+    first, micro = model.base.logits(out.final), model.micro_logits(out.micro_hidden)
     backend = TorchBackend(model)
     # prefill in two chunks, only the last row read out
     backend.macro([[t] for t in PROMPT[:2]], [0, 1], [])
     readout = backend.macro([[t] for t in PROMPT[2:]], [2, 3, 4], [2])
     positions = answer_positions(variant["position_rule"], len(PROMPT), GROUPS)
     for g, (group, position) in enumerate(zip(GROUPS, positions, strict=True)):
-        assert_close(readout.logits[0], out.first_logits[g])
+        assert_close(readout.logits[0], first[g])
         assert_close(readout.p_stop[0], out.stop_logits[g, 0].sigmoid())
         backend.micro_begin(readout.features[0])
         for i, token in enumerate(group[:-1]):
@@ -59,12 +59,12 @@ def test_batched_padded_and_packed_agree(rule: str) -> None:
     alone = [model(toy_batch(model, [s])) for s in sequences]
     padded = model(toy_batch(model, sequences))
     packed = model(pack(model, sequences))
-    for field in ("first_logits", "micro_hidden", "stop_logits"):
+    for field in ("final", "micro_hidden", "stop_logits"):
         expected = torch.cat([getattr(a, field) for a in alone])
         for batched in (padded, packed):
             valid = batched.valid if field == "stop_logits" else batched.valid[:, 1:]
             got = getattr(batched, field)
-            if field != "first_logits":
+            if field != "final":
                 got, want = got[valid], expected[valid]
             else:
                 want = expected
@@ -74,12 +74,11 @@ def test_batched_padded_and_packed_agree(rule: str) -> None:
 def pack(model: Hamburger, sequences: list) -> GroupBatch:
     """All sequences in one row, told apart by `documents`."""
     batches = [toy_batch(model, [s]) for s in sequences]
-    return GroupBatch(
-        groups=torch.cat([b.groups for b in batches], dim=1),
-        sizes=torch.cat([b.sizes for b in batches], dim=1),
-        predicts=torch.cat([b.predicts for b in batches], dim=1),
-        documents=torch.cat([torch.full_like(b.sizes, i) for i, b in enumerate(batches)], dim=1),
-    )
+    joined = {
+        f: torch.cat([getattr(b, f) for b in batches], dim=1) for f in vars(batches[0]) if f != "documents"
+    }
+    documents = [torch.full_like(b.sizes, i) for i, b in enumerate(batches)]
+    return GroupBatch(**joined, documents=torch.cat(documents, dim=1))
 
 
 @torch.no_grad()

@@ -53,14 +53,19 @@ def toy_batch(model: Hamburger, sequences: list[tuple[list[int], list[list[int]]
     m = model.config.max_steps
     slots = [[[t] for t in prompt] + groups for prompt, groups in sequences]
     longest = max(map(len, slots))
+    shape = (len(slots), longest)
     batch = GroupBatch(
-        groups=torch.zeros(len(slots), longest, m, dtype=torch.long),
-        sizes=torch.zeros(len(slots), longest, dtype=torch.long),
-        predicts=torch.zeros(len(slots), longest, dtype=torch.bool),
+        groups=torch.zeros(*shape, m, dtype=torch.long),
+        sizes=torch.zeros(shape, dtype=torch.long),
+        targets=torch.zeros(*shape, m, dtype=torch.long),
+        target_sizes=torch.zeros(shape, dtype=torch.long),
     )
     for row, (sequence, (prompt, _)) in enumerate(zip(slots, sequences, strict=True)):
         for slot, group in enumerate(sequence):
             batch.groups[row, slot, : len(group)] = torch.tensor(group)
             batch.sizes[row, slot] = len(group)
-        batch.predicts[row, len(prompt) - 1 : len(sequence) - 1] = True
+        answer = slice(len(prompt), len(sequence))
+        before = slice(len(prompt) - 1, len(sequence) - 1)
+        batch.targets[row, before] = batch.groups[row, answer]
+        batch.target_sizes[row, before] = batch.sizes[row, answer]
     return batch
