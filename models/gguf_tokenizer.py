@@ -47,7 +47,8 @@ def build_tokenizer(file: GGUFFile) -> Tokenizer:
     kind = file.need("tokenizer.ggml.model")
     if kind != "gpt2":
         raise CheckpointError(
-            f"{file.path}: its {kind!r} vocabulary cannot be converted: put the model's tokenizer.json beside it"
+            f"{file.path}: its {kind!r} vocabulary cannot be converted: "
+            "put the model's tokenizer.json beside it"
         )
     pre_tokenizer = _pre_tokenizer(file.get("tokenizer.ggml.pre", ""))
     if pre_tokenizer is None:

@@ -60,6 +60,7 @@ LIGHTNING: dict[str, str | None] = {
     "micro_step_decoder.decoders.{}.self_attn.rotary_emb.inv_freq": None,
     **{f"micro_step_decoder.stop_head.{n}.{w}": f"stop_head.{n}.{w}" for n in (0, 2, 4) for w in _LINEAR},
 }
+LIGHTNING_UNUSED = "teacher."  # a distillation teacher that was saved along
 
 
 def rename(name: str, table: Mapping[str, str | None]) -> str | None:
