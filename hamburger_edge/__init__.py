@@ -1,0 +1,62 @@
+"""HAMburger on the edge: language models that say several tokens a step and keep them in one KV-cache entry.
+
+import hamburger_edge
+
+with hamburger_edge.load("my-bundle") as model:
+    for record in model.stream("Why is the sky blue?", confidence=0.8, max_tokens=200):
+        print(record.text, end="", flush=True)  # one record a macro step: 1..max_steps tokens
+    print(model.generate("And at night?").stats.tokens_per_step)
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from hamburger_edge.chat import Chat, ChatTemplate
+from hamburger_edge.engine import Stats
+from hamburger_edge.errors import (
+    BundleError,
+    BusyError,
+    CheckpointError,
+    ConfigError,
+    ContextFullError,
+    FetchError,
+    HamburgerError,
+    HamburgerWarning,
+    InputError,
+    MissingExtraError,
+    ParityError,
+    RuntimeUnavailable,
+    SessionError,
+)
+from hamburger_edge.loading import load
+from hamburger_edge.model import Model, Result
+from hamburger_edge.stream import Record, Stream
+
+try:
+    __version__ = version("hamburger-edge")
+except PackageNotFoundError:  # run from a source tree that was never installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "BundleError",
+    "BusyError",
+    "Chat",
+    "ChatTemplate",
+    "CheckpointError",
+    "ConfigError",
+    "ContextFullError",
+    "FetchError",
+    "HamburgerError",
+    "HamburgerWarning",
+    "InputError",
+    "MissingExtraError",
+    "Model",
+    "ParityError",
+    "Record",
+    "Result",
+    "RuntimeUnavailable",
+    "SessionError",
+    "Stats",
+    "Stream",
+    "__version__",
+    "load",
+]

@@ -1,0 +1,225 @@
+"""Conversations: how turns become tokens, and a chat whose answers stay compressed in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+
+from hamburger_edge.engine import Stats
+from hamburger_edge.errors import InputError
+from hamburger_edge.kv_ledger import Group
+from hamburger_edge.sampling import Sampler
+from hamburger_edge.settings import Options, Settings
+from hamburger_edge.stream import Stream
+from hamburger_edge.strict import from_mapping
+from hamburger_edge.tokenizer import TextStream, check_text
+
+if TYPE_CHECKING:
+    from hamburger_edge.model import Model
+
+Part = tuple[str, bool]  # text, and whether special tokens in it count
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A conversation's markup. Only what stands here can become a special token; what people write
+    cannot.
+
+    prefix [before_system SYSTEM after_system]
+           before_user TEXT after_user before_answer ANSWER after_answer ...
+    """
+
+    prefix: str = ""  # once, at the very beginning
+    before_system: str = ""
+    after_system: str = ""
+    before_user: str = ""
+    after_user: str = ""
+    before_answer: str = ""  # opens the answer; the model goes on from here
+    after_answer: str = ""  # begins with the end token, which is not written twice if the model said it
+    default_system: str | None = None  # the system text of a conversation that brings none
+    system_in_user: bool = False  # the system text stands inside the first user turn: before_user SYSTEM TEXT
+    trim: bool = False  # white space around what people write is dropped
+
+    def first_turn(self, text: str, system: str | None = None) -> list[Part]:
+        """The beginning of a conversation; an empty system text leaves the system turn out."""
+        system = self.default_system if system is None else system
+        parts: list[Part] = [(self.prefix, True)]
+        if system and self.system_in_user:
+            user = [(self.before_user, True), *self._system(system), *self._user(text)[1:]]
+        else:
+            user = [*(self._system(system) if system else []), *self._user(text)]
+        return [*parts, *user, (self.before_answer, True)]
+
+    def next_turn(self, text: str) -> list[Part]:
+        """What comes between an answer and the next one."""
+        return [(self.after_answer, True), *self._user(text), (self.before_answer, True)]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> ChatTemplate:
+        template: ChatTemplate = from_mapping(cls, data, "chat template")
+        return template
+
+    @classmethod
+    def preset(cls, name: str, default_system: str | None = None) -> ChatTemplate:
+        """One of PRESETS, possibly with a system text of its own."""
+        if name not in PRESETS:
+            raise InputError(f"unknown chat template {name!r} (known: {', '.join(PRESETS)})")
+        template = PRESETS[name]
+        return template if default_system is None else replace(template, default_system=default_system)
+
+    def _system(self, text: str) -> list[Part]:
+        return [(self.before_system, True), (self._written(text), False), (self.after_system, True)]
+
+    def _user(self, text: str) -> list[Part]:
+        return [(self.before_user, True), (self._written(text), False), (self.after_user, True)]
+
+    def _written(self, text: str) -> str:
+        return check_text(text).strip() if self.trim else check_text(text)
+
+
+_CHATML = ChatTemplate(
+    before_system="<|im_start|>system\n",
+    after_system="<|im_end|>\n",
+    before_user="<|im_start|>user\n",
+    after_user="<|im_end|>\n",
+    before_answer="<|im_start|>assistant\n",
+    after_answer="<|im_end|>\n",
+)
+_SMOLLM2_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+
+PRESETS = {
+    "plain": ChatTemplate(),
+    "chatml": _CHATML,
+    "smollm2": replace(_CHATML, default_system=_SMOLLM2_SYSTEM),
+    "llama3": ChatTemplate(
+        prefix="<|begin_of_text|>",
+        before_system="<|start_header_id|>system<|end_header_id|>\n\n",
+        after_system="<|eot_id|>",
+        before_user="<|start_header_id|>user<|end_header_id|>\n\n",
+        after_user="<|eot_id|>",
+        before_answer="<|start_header_id|>assistant<|end_header_id|>\n\n",
+        after_answer="<|eot_id|>",
+        trim=True,
+    ),
+    "llama2": ChatTemplate(
+        prefix="<s>",
+        before_system="<<SYS>>\n",
+        after_system="\n<</SYS>>\n\n",
+        before_user="[INST] ",
+        after_user=" [/INST]",
+        after_answer="</s><s>",
+        system_in_user=True,
+        trim=True,
+    ),
+    "mistral": ChatTemplate(
+        prefix="<s>",
+        after_system="\n\n",
+        before_user="[INST] ",
+        after_user=" [/INST]",
+        after_answer="</s>",
+        system_in_user=True,
+    ),
+}
+
+
+class Message(NamedTuple):
+    role: str  # "user" or "assistant"
+    text: str
+
+
+class Chat:
+    """A conversation of many turns. Several may share a model; alternating between them costs prefilling.
+
+    A turn whose answer never began (an error, or cancelled while reading the prompt) never happened.
+    """
+
+    def __init__(self, model: Model, system: str | None, settings: Settings) -> None:
+        self._model = model
+        self.system = None if system is None else check_text(system)
+        self.settings = settings
+        self._start()
+
+    def _start(self) -> None:
+        self.messages: list[Message] = []
+        self.groups: list[Group] = []  # everything said so far, template included, as it sits in the cache
+        self.stats = Stats()  # of the last answer
+        self.unfinished = False  # the last answer was cut, and `proceed` can go on with it
+        self.sampler = self._model.sampler(self.settings)
+        self.text = self._model.text_stream(self.settings)
+
+    def send(self, text: str, *, max_tokens: int | None = None) -> Stream:
+        """Say something; iterate over the result for the answer."""
+        turn = [(token,) for token in self._turn(text)]
+        prompt = [*self.groups, *turn]
+        sampler = self._sampler()
+        sampler.begin(token for group in prompt for token in group)
+        messages = [*self.messages, Message("user", check_text(text)), Message("assistant", "")]
+        return self._answer(prompt, messages, sampler, self._model.text_stream(self.settings), max_tokens)
+
+    def proceed(self, *, max_tokens: int | None = None) -> Stream:
+        """Go on with an answer that was cancelled or reached max_tokens, as if it had never been cut."""
+        if not self.unfinished:
+            raise InputError("there is no unfinished answer to go on with: send a message")
+        text = self._model.text_stream(self.settings)
+        text.restore(self.text.state())
+        return self._answer(self.groups, self.messages, self._sampler(), text, max_tokens)
+
+    def reset(self) -> None:
+        """Back to the beginning, random draws included."""
+        with self._model.exclusive():
+            self._start()
+
+    def configure(self, **options: Unpack[Options]) -> None:
+        """Change options from the next answer on; a new seed starts its draws anew."""
+        with self._model.exclusive():
+            self.settings = Settings.of({**self.settings.to_options(), **options})
+            reseeded = options.get("seed") is not None
+            self.sampler = self._model.sampler(self.settings) if reseeded else self._sampler()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the conversation, cache included, so that `Model.resume` goes on bit for bit."""
+        from hamburger_edge import session
+
+        with self._model.exclusive():
+            session.save(self, self._model, path)
+
+    def _turn(self, text: str) -> list[int]:
+        """The tokens that lead from what was said to the next answer."""
+        template, tokenizer = self._model.template, self._model.tokenizer
+        if not self.groups:
+            return tokenizer.encode_parts(template.first_turn(text, self.system))
+        ids = tokenizer.encode_parts(template.next_turn(text))
+        said = self.groups[-1][-1]
+        return ids[1:] if ids[:1] == [said] and said in self._model.info.eos_ids else ids
+
+    def _sampler(self) -> Sampler:
+        """A copy to draw from, so that a turn that fails leaves no trace."""
+        sampler = self._model.sampler(self.settings)
+        sampler.restore(self.sampler.state())
+        return sampler
+
+    def _answer(
+        self,
+        prompt: list[Group],
+        messages: list[Message],
+        sampler: Sampler,
+        text: TextStream,
+        max_tokens: int | None,
+    ) -> Stream:
+        def commit(stream: Stream) -> None:
+            if stream.stats.macro_steps:
+                self.groups = self._model.engine.sequence
+                self.messages = [*messages[:-1], Message("assistant", messages[-1].text + stream.text)]
+                self.unfinished = stream.finish_reason in ("length", "cancelled")
+                self.sampler, self.text, self.stats = sampler, text, stream.stats
+
+        settings = self.settings
+        if max_tokens is not None:
+            settings = replace(settings, decoding=replace(settings.decoding, max_tokens=max_tokens))
+        return Stream(
+            self._model, prompt, settings, sampler, text, reuse="groups", resumable=True, on_close=commit
+        )

@@ -1,0 +1,63 @@
+"""From a folder to a model: which runtime opens it is read off the folder, and imported only then."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.model import Model
+from hamburger_edge.tokenizer import Tokenizer
+
+# backend -> module and function; each returns (Backend, path of the tokenizer, ChatTemplate)
+_OPENERS = {
+    "torch": ("hamburger_edge.runtimes.torch_reference", "open_checkpoint"),
+    "onnx": ("hamburger_edge.runtimes.onnx_runtime", "open_bundle"),
+    "llamacpp": ("hamburger_edge.runtimes.llama_cpp", "open_bundle"),
+}
+
+
+def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Model:
+    """Open a bundle or a checkpoint folder; options are the runtime's own (threads, provider, ...)."""
+    if backend != "auto" and backend not in _OPENERS:
+        raise InputError(f"unknown backend {backend!r} (known: auto, {', '.join(_OPENERS)})")
+    chosen = _choose(Path(path), backend)
+    module, function = _OPENERS[chosen]
+    opener = getattr(importlib.import_module(module), function)
+    _, *parameters = inspect.signature(opener).parameters.values()
+    known = [parameter.name for parameter in parameters]
+    unknown = sorted(set(options) - set(known))
+    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        raise InputError(f"unknown option {unknown[0]!r} for backend {chosen} (known: {', '.join(known)})")
+    runtime, tokenizer_path, template = opener(Path(path), **options)
+    try:
+        return Model(runtime, Tokenizer(tokenizer_path), template)
+    except BaseException:
+        runtime.close()
+        raise
+
+
+def _choose(path: Path, backend: str) -> str:
+    if (path / "manifest.json").is_file():
+        fitting = ["onnx", "llamacpp"]
+        if any(path.glob("*.gguf")) and not any(path.glob("*.onnx")):
+            fitting = ["llamacpp"]
+        kind = "a bundle"
+    elif (path / "hamburger.json").is_file():
+        fitting, kind = ["torch"], "a checkpoint"
+    elif path.is_dir():
+        raise BundleError(
+            f"{path}: neither a bundle (manifest.json) nor a checkpoint (hamburger.json): export one"
+        )
+    else:
+        raise BundleError(
+            f"{path}: there is no such folder: make a bundle with  hamburger-edge export CHECKPOINT -o {path}"
+        )
+    if backend == "auto":
+        return fitting[0]
+    if backend not in fitting:
+        raise InputError(f"{path} is {kind}, not for backend {backend!r}: use {' or '.join(fitting)}")
+    return backend

@@ -1,0 +1,195 @@
+"""Text to tokens and back, over a tokenizer.json; and text that grows token by token."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import tokenizers  # type: ignore[import-untyped]
+
+from hamburger_edge.errors import BundleError, InputError
+
+
+class Tokenizer:
+    """Safe to use from several threads."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        if not Path(path).is_file():
+            raise BundleError(f"{path}: there is no tokenizer here; export the bundle again")
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises a bare Exception for whatever it cannot read
+            raise BundleError(f"{path}: not a tokenizer.json ({error}); export the bundle again") from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._lock = threading.Lock()
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.special_ids = {token.content: index for index, token in added.items() if token.special}
+        self._special = _any_of(self.special_ids)
+        self._piece_bytes, self.strips_first_space = _byte_decoder(self._tokenizer.decoder, str(path))
+        self._bytes: dict[int, bytes] = {}
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """A whole text as its author wrote it: special tokens are recognised, the usual prefix is added."""
+        return self._encode(check_text(text), special=True)
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+        """Text in parts, of which only the trusted ones may contain special tokens.
+
+        Runs of text between special tokens are encoded as one, whatever parts they come from, so the
+        result is that of the whole text, except that nothing in an untrusted part becomes special.
+        """
+        ids: list[int] = []
+        run = ""
+        for text, trusted in parts:
+            for piece in self._special.split(check_text(text)) if trusted else [check_text(text)]:
+                if trusted and piece in self.special_ids:
+                    ids += self._encode(run, special=False) if run else []
+                    ids.append(self.special_ids[piece])
+                    run = ""
+                else:
+                    run += piece
+        return ids + (self._encode(run, special=False) if run else [])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        try:
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+        except (TypeError, OverflowError) as error:
+            raise InputError(f"expected token ids to decode ({error})") from error
+
+    def token_bytes(self, token: int) -> bytes:
+        """What a token adds to the text; nothing if it is special or unknown."""
+        found = self._bytes.get(token)
+        if found is None:
+            piece = self._tokenizer.id_to_token(token)
+            silent = piece is None or piece in self.special_ids
+            found = self._bytes[token] = b"" if silent else self._piece_bytes(piece)
+        return found
+
+    def _encode(self, text: str, *, special: bool) -> list[int]:
+        with self._lock:
+            self._tokenizer.encode_special_tokens = not special
+            return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+
+class TextStream:
+    """Text as it comes, never splitting a character and stopping before a stop string.
+
+    Held back: the bytes of an unfinished character, and text that may turn out to begin a stop string.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), silent: Iterable[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stop = tuple(stop)
+        self._silent = frozenset(silent)  # tokens without text: the end tokens
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._held = ""
+        self._strip = tokenizer.strips_first_space
+
+    def push(self, tokens: Sequence[int]) -> tuple[str, int | None]:
+        """New text, and how many of these tokens it took to complete a stop string (None: there is none)."""
+        if not self._stop:
+            return self._decode(tokens), None
+        for count, token in enumerate(tokens, 1):
+            self._held += self._decode((token,))
+            places = [place for stop in self._stop if (place := self._held.find(stop)) >= 0]
+            if places:
+                text, self._held = self._held[: min(places)], ""
+                self._utf8.reset()
+                return text, count
+        keep = max(_overlap(self._held, stop) for stop in self._stop)
+        cut = len(self._held) - keep
+        text, self._held = self._held[:cut], self._held[cut:]
+        return text, None
+
+    def flush(self) -> str:
+        """Everything held back; an unfinished character becomes U+FFFD."""
+        text, self._held = self._held + self._utf8.decode(b"", final=True), ""
+        self._utf8.reset()
+        return text
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON; `restore` goes on exactly from here."""
+        return {"bytes": self._utf8.getstate()[0].hex(), "held": self._held, "strip": self._strip}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._utf8.setstate((bytes.fromhex(state["bytes"]), 0))
+        self._held, self._strip = str(state["held"]), bool(state["strip"])
+
+    def _decode(self, tokens: Iterable[int]) -> str:
+        data = b"".join([self._tokenizer.token_bytes(token) for token in tokens if token not in self._silent])
+        if self._strip and data:
+            data, self._strip = data.removeprefix(b" "), False
+        return self._utf8.decode(data)
+
+
+def check_text(text: str | bytes) -> str:
+    """Text that has a UTF-8 form."""
+    try:
+        if isinstance(text, bytes):
+            return text.decode("utf-8")
+        if isinstance(text, str):
+            text.encode("utf-8")
+            return text
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise InputError(f"the text is not valid UTF-8 ({error.reason} at {error.start})") from error
+    raise InputError(f"expected text, got {type(text).__name__}")
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    longest_first = sorted(texts, key=len, reverse=True)
+    return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")" if longest_first else r"(?!)")
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that begins `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)
+
+
+def _byte_decoder(decoder: Any, path: str) -> Any:
+    """How a piece of the vocabulary becomes bytes, and whether a text's first space is an artefact."""
+    described = json.loads(decoder.__getstate__()) if decoder is not None else {"type": "none"}
+    steps = {step["type"]: step for step in described.get("decoders", [described])}
+    if "ByteLevel" in steps:
+        return _byte_level, False
+    if "ByteFallback" in steps or "Metaspace" in steps:
+        strips = "Strip" in steps or steps.get("Metaspace", {}).get("prepend_scheme", "never") != "never"
+        return _byte_fallback, strips
+    raise BundleError(
+        f"{path}: decoder {described['type']!r} is not supported (byte-level and byte-fallback are)"
+    )
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable stand-ins that byte-level vocabularies use: a byte that prints is itself."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _byte_level(piece: str) -> bytes:
+    try:
+        return bytes([_BYTE_OF[character] for character in piece])
+    except KeyError:  # an added token is stored as plain text
+        return piece.encode()
+
+
+def _byte_fallback(piece: str) -> bytes:
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes.fromhex(piece[3:5])
+    return piece.replace("▁", " ").encode()
