@@ -84,6 +84,12 @@ def load_gguf(path: Path) -> LoadedBase:
             tensor = unpermute(tensor, config.num_kv_heads)
         state[ours] = tensor
     check_state(state, base_shapes(config), path)
+    tokens = file.reader.fields.get("tokenizer.ggml.tokens")
+    if tokens is not None and len(tokens.data) > config.vocab_size:
+        raise CheckpointError(
+            f"{path}: lists {len(tokens.data)} tokens, but its embedding ends at {config.vocab_size - 1}: "
+            "convert the model again"
+        )
     ends = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
     return LoadedBase(
         config=config,
