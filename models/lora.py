@@ -1,0 +1,55 @@
+"""Low-rank updates of a frozen base: trained beside its weights, folded into them at the end."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer plus `up @ down`; starts as the layer it wraps."""
+
+    def __init__(self, layer: nn.Linear, rank: int):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        outputs, inputs = layer.weight.shape
+        self.down = nn.Parameter(torch.empty(rank, inputs))
+        self.up = nn.Parameter(torch.zeros(outputs, rank))
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + F.linear(F.linear(x, self.down), self.up)
+
+
+def add_lora(module: nn.Module, rank: int) -> list[nn.Parameter]:
+    """Wrap every linear layer below `module`; returns the new parameters."""
+    added: list[nn.Parameter] = []
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear) and not isinstance(parent, LoraLinear):
+                wrapped = LoraLinear(child, rank).to(child.weight.device)
+                setattr(parent, name, wrapped)
+                added += [wrapped.down, wrapped.up]
+    return added
+
+
+@torch.no_grad()
+def merge_lora(module: nn.Module) -> dict[str, Tensor]:
+    """Fold all updates into the weights and unwrap the layers.
+
+    Returns `<weight>.lora_a` [rank, in] and `<weight>.lora_b` [out, rank] by the unwrapped names.
+    """
+    pairs: dict[str, Tensor] = {}
+    for path, parent in list(module.named_modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, LoraLinear):
+                weight = f"{path}.{name}.weight".lstrip(".")
+                pairs[f"{weight}.lora_a"] = child.down.detach().float().clone()
+                pairs[f"{weight}.lora_b"] = child.up.detach().float().clone()
+                update = child.up.float() @ child.down.float()
+                child.layer.weight.copy_(child.layer.weight.float() + update)
+                setattr(parent, name, child.layer)
+    return pairs

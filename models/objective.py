@@ -1,0 +1,154 @@
+"""What training minimises, and what it reports, for one batch.
+
+    loss = first tokens: soft cross entropy of the base's logits against the plain base's
+         + micro tokens: the same for the micro decoder's
+         + stop: binary cross entropy; the group should end where the micro decoder's next choice would
+           differ from the plain base's
+
+Soft targets are the plain base's top-k probabilities at the same place of the un-merged text, so matching
+them is the KL to the plain base; `hard` mixes in the token that was actually written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hamburger_edge.models.hamburger import GroupOutput, Hamburger
+from hamburger_edge.models.training_data import TrainingBatch
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    first: float = 1.0  # a group's first token; 0 skips the head over the whole vocabulary
+    micro: float = 1.0  # its further tokens
+    stop: float = 0.5
+    hard: float = 0.1  # share of the written token against the base's distribution
+
+
+class SoftCrossEntropy(torch.autograd.Function):
+    """-sum_k weights_k * log softmax(logits)[ids_k]; the weights of each row sum to 1.
+
+    Written out because [N, vocab] intermediates are what training spends its memory traffic on: one
+    exponential forward, one backward, in the logits' own precision.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        """logits [N, C]; ids, weights [N, k] -> float32 [N]"""
+        highest = logits.amax(-1, keepdim=True)
+        sums = (logits - highest).exp_().sum(-1, dtype=torch.float32)
+        normaliser = sums.log() + highest.squeeze(-1).float()
+        ctx.save_for_backward(logits, ids, weights, normaliser)
+        return normaliser - (weights * logits.gather(1, ids).float()).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        logits, ids, weights, normaliser = ctx.saved_tensors
+        [gradient] = gradients
+        scale = gradient[:, None].to(logits.dtype)
+        slope = (logits - normaliser[:, None].to(logits.dtype)).exp_().mul_(scale)
+        slope.scatter_add_(1, ids, (-weights * gradient[:, None]).to(logits.dtype))
+        return slope, None, None
+
+
+def soft_targets(
+    ids: Tensor, log_probabilities: Tensor, written: Tensor, hard: float
+) -> tuple[Tensor, Tensor]:
+    """The base's top k [N, k] (id -1: not a choice), mixed with the written token [N]
+
+    -> ids, weights [N, k+1]
+    """
+    soft = log_probabilities.exp() * (ids >= 0)
+    soft = (1 - hard) * soft / soft.sum(-1, keepdim=True).clamp(min=1e-6)
+    weights = torch.cat([soft, torch.full_like(soft[:, :1], hard)], dim=1)
+    weights = weights / weights.sum(-1, keepdim=True)
+    return torch.cat([ids.clamp(min=0), written[:, None]], dim=1), weights
+
+
+def chooses(logits: Tensor, ids: Tensor) -> Tensor:
+    """[N] bool: ids [N] (-1: never) is among the highest logits [N, C]; an argmax without its cost."""
+    picked = logits.gather(1, ids.clamp(min=0)[:, None]).squeeze(1)
+    return (picked >= logits.amax(-1)) & (ids >= 0)
+
+
+class Objective(nn.Module):
+    """Wraps the model so that one `forward` is one training step: data-parallel wrappers need just that."""
+
+    def __init__(self, model: Hamburger, weights: LossWeights, confidences: Sequence[float] = (0.8, 0.9)):
+        super().__init__()
+        self.model, self.weights, self.confidences = model, weights, tuple(confidences)
+        vocab = model.config.base.vocab_size
+        place = torch.full((vocab,), -1, dtype=torch.long)
+        place[model.shortlist.cpu()] = torch.arange(len(model.shortlist))
+        self.register_buffer("place", place, persistent=False)  # token id -> micro logit, or -1
+
+    def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
+        """Sums and counts: {"loss", and name: [sum, count] for each metric}"""
+        out = self.model(batch.groups)
+        total, metrics = self.first(out, batch) if self.weights.first else (0.0, {})
+        micro_loss, micro_metrics = self.micro(out, batch)
+        return {"loss": total + micro_loss, **metrics, **micro_metrics}
+
+    def first(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        logits = self.model.base.logits(out.final)
+        top_ids, top = batch.top_ids[:, 0], batch.top_log_probabilities[:, 0]
+        losses = SoftCrossEntropy.apply(
+            logits, *soft_targets(top_ids, top, out.targets[:, 0], self.weights.hard)
+        )
+        metrics = {"first_loss": summary(losses), "first_agree": summary(chooses(logits, top_ids[:, 0]))}
+        return self.weights.first * losses.mean(), metrics
+
+    def micro(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
+        logits = self.model.micro_logits(out.micro_hidden[valid])  # [N, K]
+        top_ids = self.place[batch.top_ids[:, 1:][valid]]  # [N, k] places among the micro logits
+        top = batch.top_log_probabilities[:, 1:][valid]
+        written = self.place[out.targets[:, 1:][valid]]
+        losses = SoftCrossEntropy.apply(logits, *soft_targets(top_ids, top, written, self.weights.hard))
+        agree = torch.zeros_like(valid)
+        agree[valid] = chooses(logits.detach(), top_ids[:, 0])
+        stops = self.next_stops(out)
+        stop_losses = F.binary_cross_entropy_with_logits(stops[valid], 1 - agree[valid].float())
+        metrics = {"micro_loss": summary(losses), "stop_loss": summary(stop_losses)}
+        for i in range(valid.shape[1]):
+            metrics[f"micro_agree_{i + 1}"] = summary(agree[valid[:, i], i])
+        for c in self.confidences:
+            metrics |= accepted(stops, agree, valid, c)
+        return self.weights.micro * losses.mean() + self.weights.stop * stop_losses, metrics
+
+    def next_stops(self, out: GroupOutput) -> Tensor:
+        """[G, m-1] logits of "the group ends before token i+1"; the head learns from states, it does not
+        shape them."""
+        states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
+        return self.model.stop_logits(states).float()
+
+    def stops_and_rights(self, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Stop logits, whether the next micro token is the plain base's choice, and whether there is one;
+        each [G, m-1]"""
+        out = self.model(batch.groups)
+        valid = out.valid[:, 1:]
+        logits = self.model.micro_logits(out.micro_hidden[valid])
+        rights = torch.zeros_like(valid)
+        rights[valid] = chooses(logits, self.place[batch.top_ids[:, 1:, 0][valid]])
+        return self.next_stops(out), rights, valid
+
+
+def accepted(stops: Tensor, agree: Tensor, valid: Tensor, confidence: float) -> dict[str, Tensor]:
+    """Were every position a group's start: its mean length at this confidence, and how right it would be."""
+    goes_on = ((1 - stops.sigmoid() >= confidence) & valid).long().cumprod(1).bool()  # [G, m-1]
+    return {
+        f"group_length@{confidence}": summary(1 + goes_on.sum(1)),
+        f"agree@{confidence}": summary(agree[goes_on]),
+    }
+
+
+def summary(values: Tensor) -> Tensor:
+    """[sum, count]: adds up over batches and processes."""
+    values = values.detach().float()
+    return torch.stack([values.sum(), torch.tensor(float(values.numel()), device=values.device)])

@@ -1,0 +1,87 @@
+"""A training recipe: one TOML file with every knob."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.objective import LossWeights
+from hamburger_edge.models.training_data import Cuts
+from hamburger_edge.strict import from_mapping
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The graft's shape; what is left out follows the base."""
+
+    taps: tuple[int, ...]
+    max_steps: int = 4
+    micro_layers: int = 4
+    merger_heads: int = 16
+    position_rule: Literal["token", "slot"] = "token"
+    shortlist_size: int = 0
+    initialise: Literal["base", "random"] = (
+        "base"  # micro layers: copies of the base's last layers, or random
+    )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of training: which parts learn, from which cuts, how fast."""
+
+    name: str
+    learns: tuple[str, ...]  # of "micro", "stop_head", "embedder", "base"
+    epochs: float
+    learning_rate: float  # of the graft
+    base_learning_rate: float = 5e-5
+    lora_rank: int = 0  # 0: the base learns in full
+    warmup: float = 0.03  # share of the steps
+    cuts: Cuts | None = None  # None: one token a slot
+    loss: LossWeights = field(default_factory=LossWeights)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    base: str  # built-in name, GGUF file or Hugging Face folder
+    data: str  # folder made by `distill`
+    out: str  # folder for checkpoints, metrics and curves
+    shape: Shape
+    stages: tuple[Stage, ...]
+    seed: int = 0
+    held_out: float = 0.02  # share of questions never trained on
+    rows: int = 4  # packed rows a batch ...
+    row_slots: int = 640  # ... of this many slots
+    weight_decay: float = 0.01
+    clip: float = 1.0  # gradient norm
+    precision: Literal["bf16", "fp32"] = "bf16"
+    save_minutes: float = 5.0
+    judge_every: int = 200  # steps between looks at held-out data
+    judge_batches: int = 8
+    calibrate: bool = True  # fit the stop head's scale and offset at the end
+
+    def __post_init__(self) -> None:
+        parts = {"micro", "stop_head", "embedder", "base"}
+        if not self.stages:
+            raise ConfigError("recipe.stages: at least one [[stages]] table is needed")
+        for stage in self.stages:
+            if unknown := set(stage.learns) - parts:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: learns has {min(unknown)!r} (known: {', '.join(sorted(parts))})"
+                )
+            if stage.epochs <= 0 or stage.learning_rate <= 0:
+                raise ConfigError(f"recipe.stages {stage.name!r}: epochs and learning_rate must be positive")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Strict: an unknown, missing or wrongly typed key is an error that names it."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    recipe: Recipe = from_mapping(Recipe, data, str(path))
+    return recipe

@@ -1,0 +1,86 @@
+"""Cutting an answer into groups.
+
+The paper's rule reads the base's own entropies: a token that the base found easy joins the group before it.
+Random cuts teach every length; both never let a token outside the shortlist be anything but a group's first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Sizes = list[int]
+
+
+@dataclass(frozen=True)
+class EntropyRule:
+    """Token i joins if its entropy (nats) is below `low`, or `ratio` times the group's highest so far."""
+
+    low: float = 0.05
+    ratio: float = 0.3
+
+
+def cut_by_entropy(
+    entropies: Sequence[float] | npt.NDArray[np.floating],
+    max_steps: int,
+    rule: EntropyRule,
+    may_join: npt.NDArray[np.bool_] | None = None,
+) -> Sizes:
+    """Group sizes of one answer, left to right; `may_join[i]` False forces token i to open a group."""
+    sizes: Sizes = []
+    highest = 0.0
+    for i, entropy in enumerate(entropies):
+        easy = entropy < rule.low or entropy < rule.ratio * highest
+        if sizes and sizes[-1] < max_steps and easy and (may_join is None or may_join[i]):
+            sizes[-1] += 1
+            highest = max(highest, float(entropy))
+        else:
+            sizes.append(1)
+            highest = float(entropy)
+    return sizes
+
+
+def cut_at_random(
+    length: int, max_steps: int, draw: np.random.Generator, may_join: npt.NDArray[np.bool_] | None = None
+) -> Sizes:
+    """Group sizes uniform in 1..max_steps, cut where a token may not join."""
+    sizes: Sizes = []
+    left = 0
+    for i in range(length):
+        if sizes and left > 0 and (may_join is None or may_join[i]):
+            sizes[-1] += 1
+            left -= 1
+        else:
+            sizes.append(1)
+            left = int(draw.integers(max_steps))
+    return sizes
+
+
+@dataclass(frozen=True)
+class CutReport:
+    """How a rule cuts a set of answers."""
+
+    rule: EntropyRule
+    tokens: int
+    groups: int
+    histogram: dict[int, int]  # group size -> number of groups
+
+    @property
+    def tokens_per_group(self) -> float:
+        return self.tokens / max(self.groups, 1)
+
+
+def report_cuts(answers: Sequence[npt.NDArray[np.floating]], max_steps: int, rule: EntropyRule) -> CutReport:
+    counts: Counter[int] = Counter()
+    for entropies in answers:
+        counts.update(cut_by_entropy(entropies, max_steps, rule))
+    return CutReport(
+        rule=rule,
+        tokens=sum(size * n for size, n in counts.items()),
+        groups=sum(counts.values()),
+        histogram={size: counts[size] for size in range(1, max_steps + 1)},
+    )

@@ -1,0 +1,337 @@
+"""Training a graft (and, if asked, its base) by a recipe: stages, checkpoints, resume, metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hamburger_edge.errors import ConfigError, HamburgerError, require
+from hamburger_edge.models.calibration import Calibration, apply, fit, measure, reliability
+from hamburger_edge.models.config import BaseConfig, HamburgerConfig
+from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.lora import LoraLinear, add_lora
+from hamburger_edge.models.objective import LossWeights, Objective
+from hamburger_edge.models.recipe import Recipe, Shape, Stage
+from hamburger_edge.models.training_data import Batches, Cuts, DistilledData, TrainingBatch
+
+Report = Callable[[str], None]
+
+# held-out text is merged this way, about as densely as the model merges its own at confidence 0.8
+JUDGING_CUTS = Cuts(entropy=1.0, random=0.0, low=(0.2,), ratio=(0.5,))
+
+
+def graft(
+    base: BaseConfig,
+    state: dict[str, Tensor],
+    eos_ids: tuple[int, ...],
+    shape: Shape,
+    shortlist: Any,
+    seed: int,
+) -> Hamburger:
+    """A HAMburger on this base, before any training."""
+    torch.manual_seed(seed)
+    config = HamburgerConfig(
+        base=base,
+        taps=shape.taps,
+        eos_ids=eos_ids,
+        max_steps=shape.max_steps,
+        micro_layers=shape.micro_layers,
+        merger_heads=shape.merger_heads,
+        position_rule=shape.position_rule,
+        shortlist_size=shape.shortlist_size,
+    )
+    model = Hamburger(config)
+    model.base.load_state_dict(state)
+    if shape.shortlist_size:
+        model.shortlist.copy_(torch.as_tensor(shortlist))
+    nn.init.normal_(model.embedder.places, std=0.02)
+    nn.init.zeros_(model.embedder.output.weight)  # merging starts as the mean
+    nn.init.zeros_(model.embedder.output.bias)
+    if shape.initialise == "base":
+        for micro, layer in zip(model.micro.layers, model.base.layers[-shape.micro_layers :], strict=True):
+            micro.load_state_dict(layer.state_dict())
+        if model.micro.norm is not None:
+            model.micro.norm.load_state_dict(model.base.norm.state_dict())
+    else:
+        for parameter in model.micro.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+    return model
+
+
+def prepare(model: Hamburger, stage: Stage, *, bf16: bool) -> list[dict[str, Any]]:
+    """Freeze and free parameters for a stage; parameter groups for the optimizer. Harmless to repeat."""
+    full = "base" in stage.learns and stage.lora_rank == 0
+    has_lora = any(isinstance(m, LoraLinear) for m in model.base.modules())
+    if bf16 and not full and not has_lora:
+        model.base.to(torch.bfloat16)  # frozen weights need no more
+    if stage.lora_rank and not has_lora:
+        add_lora(model.base.layers, stage.lora_rank)
+    model.requires_grad_(False)
+    for part in ("micro", "stop_head", "embedder"):
+        getattr(model, part).requires_grad_(part in stage.learns)
+    for name, parameter in model.base.named_parameters():
+        lora = name.endswith((".up", ".down"))
+        parameter.requires_grad_("base" in stage.learns and (full or lora))
+    learning = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for n, p in learning if n.startswith("base.")], "lr": stage.base_learning_rate},
+        {"params": [p for n, p in learning if not n.startswith("base.")], "lr": stage.learning_rate},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def learned_state(model: Hamburger) -> dict[str, Tensor]:
+    """What a run may have changed: the graft, and of the base its LoRA updates or, without LoRA, all."""
+    lora = any(isinstance(m, LoraLinear) for m in model.base.modules())
+    return {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not name.startswith("base.") or not lora or name.endswith((".up", ".down"))
+    }
+
+
+def schedule(step: int, steps: int, warmup: float) -> float:
+    """Linear warm-up, then cosine down to a tenth."""
+    rise = max(1, round(warmup * steps))
+    if step < rise:
+        return (step + 1) / rise
+    return 0.55 + 0.45 * math.cos(math.pi * (step - rise) / max(1, steps - rise))
+
+
+class Totals:
+    """Sums and counts of metrics."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.tokens = 0
+
+    def add(self, results: dict[str, Tensor], tokens: int = 0) -> None:
+        self.tokens += tokens
+        for name, pair in results.items():
+            self.sums[name] = self.sums[name] + pair.cpu() if name in self.sums else pair.cpu()
+
+    def means(self) -> dict[str, float]:
+        return {name: round(float(s / max(float(n), 1e-9)), 4) for name, (s, n) in self.sums.items()}
+
+    def __str__(self) -> str:
+        return "  ".join(f"{name} {mean:.3f}" for name, mean in self.means().items())
+
+
+@dataclass
+class Progress:
+    """Where a run is; saved with every checkpoint."""
+
+    stage: int = 0
+    step: int = 0  # steps done within the stage
+    seconds: float = 0.0
+    best: dict[str, float] = field(default_factory=dict)  # by stage: lowest held-out loss
+
+
+class Trainer:
+    """Runs a recipe's stages; killed and run again, it goes on bit for bit (on a CPU) from its last save."""
+
+    def __init__(self, recipe: Recipe, model: Hamburger, data: DistilledData, report: Report = print):
+        self.recipe, self.model, self.data, self.report = recipe, model, data, report
+        self.out = Path(recipe.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.split = data.split(recipe.held_out)
+        if not self.split.train or not self.split.held_out or not self.split.calibration:
+            raise ConfigError(f"{recipe.data}: too few conversations to hold any out: distill more tokens")
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.progress = Progress()
+        self.processes, self.process = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+
+    def run(self, *, minutes: float | None = None) -> bool:
+        """Train to the end (True), or until `minutes` have passed (False); run again to go on."""
+        self.deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+        saved = self._load()
+        while self.progress.stage < len(self.recipe.stages):
+            if not self._run_stage(self.recipe.stages[self.progress.stage], saved):
+                return False
+            saved = None
+            self.progress.stage, self.progress.step = self.progress.stage + 1, 0
+            self._save("last.pt", None)
+        return True
+
+    def batches(self, numbers: list[int], cuts: Cuts | None, seed: int) -> Batches:
+        config = self.model.config
+        return Batches(
+            self.data,
+            numbers,
+            max_steps=config.max_steps,
+            shortlist=self.model.shortlist.cpu().numpy() if config.shortlist_size else None,
+            vocab_size=config.base.vocab_size,
+            rows=self.recipe.rows,
+            row_slots=self.recipe.row_slots,
+            cuts=cuts,
+            seed=seed,
+        )
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        if self.recipe.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def _run_stage(self, stage: Stage, saved: dict[str, Any] | None) -> bool:
+        groups = prepare(self.model, stage, bf16=self.recipe.precision == "bf16")
+        self.model.to(self.device)
+        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=self.recipe.weight_decay)
+        if saved is not None:
+            self.model.load_state_dict(saved["model"], strict=False)
+            if saved["optimizer"] is not None:
+                optimizer.load_state_dict(saved["optimizer"])
+        peaks = [
+            stage.base_learning_rate if g is groups[0] and len(groups) > 1 else stage.learning_rate
+            for g in groups
+        ]
+        objective = Objective(self.model, stage.loss).to(self.device)
+        step_function: nn.Module = objective
+        if self.processes > 1:
+            step_function = require("accelerate", "train").Accelerator().prepare(objective)
+        batches = self.batches(self.split.train, stage.cuts, self.recipe.seed * 1000 + self.progress.stage)
+        per_epoch = len(batches.plan(0)) // self.processes
+        steps = max(1, round(stage.epochs * per_epoch))
+        learning = [p for group in groups for p in group["params"]]
+        self.report(
+            f"stage {stage.name}: {steps} steps of {self.recipe.rows * self.recipe.row_slots} slots, "
+            f"{sum(p.numel() for p in learning) / 1e6:.1f}M parameters learn"
+        )
+        window, began, shown, saved_at = Totals(), time.monotonic(), time.monotonic(), time.monotonic()
+        start, bad = self.progress.step, 0
+        for step, batch in self._numbered(batches, per_epoch, start, steps):
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = peak * schedule(step, steps, stage.warmup)
+            with self.autocast():
+                results = step_function(batch.to(self.device))
+            loss = results.pop("loss")
+            bad = 0 if torch.isfinite(loss) else bad + 1
+            if bad == 5:
+                raise HamburgerError(
+                    f"{self.out}: no finite loss for five steps: lower the learning rate and run again"
+                )
+            if not bad:
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                nn.utils.clip_grad_norm_(learning, self.recipe.clip)
+                optimizer.step()
+                window.add(results, tokens=int((batch.groups.target_sizes > 0).sum()))
+            else:
+                self.report(f"step {step + 1}: the loss is {loss.item()}; this batch is left out")
+            self.progress.step = step + 1
+            now, last = time.monotonic(), step + 1 == steps
+            if now - shown > 15 or last:
+                left = (steps - step - 1) * (now - began) / (step + 1 - start)
+                rate = window.tokens / (now - shown)
+                self.report(
+                    f"{stage.name} {step + 1}/{steps}  {window}  {rate:.0f} tok/s  {left / 60:.1f} min left"
+                )
+                self._log("train", stage, window.means())
+                window, shown = Totals(), now
+            if (step + 1) % self.recipe.judge_every == 0 or last:
+                self._judge(stage, objective)
+            if now - saved_at > 60 * self.recipe.save_minutes or now > self.deadline or last:
+                self._save("last.pt", optimizer)
+                saved_at = now
+            if now > self.deadline and not last:
+                self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
+                return False
+        return True
+
+    def _numbered(
+        self, batches: Batches, per_epoch: int, start: int, steps: int
+    ) -> Iterator[tuple[int, TrainingBatch]]:
+        """(step, batch) from `start` on; processes take turns."""
+        step = start
+        while step < steps:
+            plan = batches.plan(step // per_epoch)
+            for within in range(step % per_epoch, min(per_epoch, steps - step + step % per_epoch)):
+                yield step, batches.build(plan[within * self.processes + self.process])
+                step += 1
+
+    @torch.no_grad()
+    def judge(self, objective: Objective, cuts: Cuts | None) -> dict[str, float]:
+        """Metrics on held-out questions."""
+        totals = Totals()
+        batches = self.batches(self.split.held_out, cuts, seed=1)
+        for rows in batches.plan(0)[: self.recipe.judge_batches]:
+            with self.autocast():
+                results = objective(batches.build(rows).to(self.device))
+            results.pop("loss")
+            totals.add(results)
+        return totals.means()
+
+    def _judge(self, stage: Stage, objective: Objective) -> None:
+        everything = Objective(self.model, LossWeights()).to(self.device)
+        for kind, cuts in {"plain": None, "merged": JUDGING_CUTS if stage.cuts else None}.items():
+            if kind == "merged" and cuts is None:
+                continue
+            means = self.judge(everything, cuts)
+            self.report(f"  held out, {kind}: " + "  ".join(f"{k} {v:.3f}" for k, v in means.items()))
+            self._log(f"held_out_{kind}", stage, means)
+        loss = means["first_loss"] + means["micro_loss"]
+        if loss < self.progress.best.get(stage.name, math.inf):
+            self.progress.best[stage.name] = loss
+            self._save("best.pt", None)
+
+    @torch.no_grad()
+    def calibrate(self) -> Calibration:
+        """Fit the stop head's scale and offset on the conversations kept for it; judge on held-out ones."""
+        objective = Objective(self.model, LossWeights()).to(self.device).eval()
+
+        def measured(numbers: list[int]) -> tuple[Tensor, Tensor]:
+            batches = self.batches(numbers, JUDGING_CUTS, seed=2)
+            with self.autocast():
+                return measure(objective, (batches.build(rows).to(self.device) for rows in batches.plan(0)))
+
+        scale, offset = fit(*measured(self.split.calibration))
+        before = reliability(*measured(self.split.held_out))
+        apply(self.model, scale, offset)
+        return Calibration(scale, offset, before, reliability(*measured(self.split.held_out)))
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    def _log(self, kind: str, stage: Stage, means: dict[str, float]) -> None:
+        if self.process == 0:
+            with open(self.out / "metrics.jsonl", "a", encoding="utf-8") as file:
+                line = {"kind": kind, "stage": stage.name, "step": self.progress.step, **means}
+                file.write(json.dumps(line) + "\n")
+
+    def _save(self, name: str, optimizer: torch.optim.Optimizer | None) -> None:
+        if self.process:
+            return
+        state = {
+            "recipe": repr(self.recipe),
+            "progress": vars(self.progress),
+            "model": learned_state(self.model),
+            "optimizer": None if optimizer is None else optimizer.state_dict(),
+        }
+        temporary = self.out / f".{name}.{os.getpid()}"
+        torch.save(state, temporary)
+        os.replace(temporary, self.out / name)
+
+    def _load(self) -> dict[str, Any] | None:
+        path = self.out / "last.pt"
+        if not path.exists():
+            return None
+        saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+        if saved["recipe"] != repr(self.recipe):
+            raise ConfigError(
+                f"{path}: was made by another recipe; choose another `out` or delete the folder"
+            )
+        self.progress = Progress(**saved["progress"])
+        for stage in self.recipe.stages[: self.progress.stage]:
+            prepare(self.model, stage, bf16=self.recipe.precision == "bf16")
+        if self.progress.stage == len(self.recipe.stages):
+            self.model.load_state_dict(saved["model"], strict=False)
+        return saved
