@@ -152,7 +152,7 @@ def _base_of(
         where = fetch(str(reference.name), progress=progress)
         if reference.sha256 not in (None, weights_sha256(where)):
             raise CheckpointError(
-                f"{where}: not the weights that {folder} was trained on: fetch {reference.name} again"
+                f"{where}: not the weights that {folder} was trained on: delete that folder to fetch anew"
             )
     else:
         where = folder / str(reference.path)

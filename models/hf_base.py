@@ -108,11 +108,13 @@ def read_config(path: Path, *, has_head: bool) -> BaseConfig:
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{path}: {reason}")
 
-    def number(key: str, default: Any = None) -> Any:
+    def number(key: str, default: Any = None, kind: type = int) -> Any:
         value = data.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise refuse(f"{key} is {value!r}, expected a number" if key in data else f"{key} is missing")
+        if isinstance(value, bool) or not isinstance(value, int | kind):
+            raise refuse(
+                f"{key} is {value!r}, expected {kind.__name__}" if key in data else f"{key} is missing"
+            )
         return value
 
     family = data.get("model_type")
@@ -148,7 +150,7 @@ def read_config(path: Path, *, has_head: bool) -> BaseConfig:
             num_kv_heads=number("num_key_value_heads", heads),
             head_dim=number("head_dim", number("hidden_size") // max(heads, 1)),
             context_length=context,
-            rms_norm_eps=number("rms_norm_eps", 1e-6),
+            rms_norm_eps=number("rms_norm_eps", 1e-6, float),
             rope_theta=theta,
             rope_scaling=scaling,
             tied_head=data.get("tie_word_embeddings", not has_head),
@@ -163,9 +165,9 @@ def _sliding_window(data: dict[str, Any], family: str) -> int | None:
     """The window that some layer really uses, or None."""
     if "layer_types" in data and "sliding_attention" not in (data["layer_types"] or ["sliding_attention"]):
         return None
-    if family in ("llama", "mistral"):
+    if family == "mistral":
         return data.get("sliding_window")
-    if not data.get("use_sliding_window"):
+    if family == "llama" or not data.get("use_sliding_window"):
         return None
     some_layer = data.get("max_window_layers", 0) < data.get("num_hidden_layers", 0)
     return data.get("sliding_window") if some_layer else None
@@ -176,6 +178,8 @@ def _rope(data: dict[str, Any], path: Path) -> tuple[float, RopeScaling | None]:
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(rope, dict):
         raise CheckpointError(f"{path}: rope settings are {rope!r}, expected an object")
+    if any(isinstance(value, dict) for value in rope.values()):
+        raise CheckpointError(f"{path}: rope settings that differ from layer to layer are not supported")
     theta = float(rope.get("rope_theta") or data.get("rope_theta") or 10000.0)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind == "default":

@@ -167,3 +167,18 @@ def theirs(name: str) -> str:
     _, layer, rest = name.split(".", 2)
     stem, kind = rest.rsplit(".", 1)
     return f"blk.{layer}.{BLOCK[stem]}.{kind}"
+
+
+def llama_cpp_logits(path: Path, ids: torch.Tensor) -> torch.Tensor:
+    """llama.cpp's logits [n, vocab] for token ids [n].
+
+    Token by token: some builds for processors with AMX crash in quantized products of several rows.
+    """
+    from llama_cpp import Llama
+
+    llama = Llama(str(path), logits_all=True, n_ctx=256, verbose=False, n_threads=1, flash_attn=False)
+    for token in ids.tolist():
+        llama.eval([token])
+    logits = torch.from_numpy(llama.scores[: len(ids)].copy())
+    llama.close()
+    return logits

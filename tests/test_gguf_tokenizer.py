@@ -1,0 +1,136 @@
+"""Tokenizers built from GGUF vocabularies give llama.cpp's ids, on hard strings and on random ones."""
+
+from __future__ import annotations
+
+import functools
+import random
+from pathlib import Path
+
+import pytest
+from gguf import GGUFWriter
+from gguf_files import small_base, write_gguf
+from tokenizers import Tokenizer
+
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.models.fetch import fetch
+from hamburger_edge.models.gguf_base import GGUFFile
+from hamburger_edge.models.gguf_tokenizer import build_tokenizer
+
+HARD = [
+    "",
+    " ",
+    "Hello world",
+    " leading, trailing ",
+    "it's we're I'd THEY'LL 'sixties",
+    "1234567890 3.14159 1,000,000 2²½ Ⅷ ٣٤٥ 0x7fff",
+    "a  b   c    d        e",
+    "\t\ttabs\tand\n\nnew\r\nlines\n \n  \n\ttrailing\n",
+    "def f(x: list[int]) -> int:\n    return sum(i**2 for i in x if i % 2 == 0)  # squares\n",
+    '{"key": [1, 2.5e-3, null], "path": "C:\\\\dir\\\\*.txt"}',
+    "<div class='a'>&amp;</div><!-- x -->",
+    "https://example.org/a?b=c&d=%20#e",
+    "naïve façade Übergröße Ærøskøbing Łódź",
+    "日本語のテキスト、中文文本。한국어 텍스트",
+    "Русский текст العربية עברית हिन्दी ไทย",
+    "😀 👩‍👩‍👧‍👦 🇯🇵 👍🏽 ❤️",
+    "e\u0301 \u200b\u200d \ufeff \u00a0\u3000\u2028x",
+    "\x00\x01\x06\x13\x1d\x7f control",
+    "\U000e0001\U0010ffff beyond",
+    "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+    "a<|im_end|>b <|im_end|> c<|endoftext|><|endoftext|><|im_endx|>",
+    "<repo_name>x<file_sep>y<jupyter_code>z",
+    "word" * 200,
+]
+POOLS = [
+    "abcxyzABC",
+    "0123456789²½Ⅷ٣",
+    " \t\n\r\v\f\u00a0\u3000\u2028",
+    "éüßñçÅ",
+    "日本語中文한국어",
+    "😀👩‍👧🇯🇵🏽",
+    "{}()[];:=+-*/<>!&|^~'\"`#@$%",
+    "\u0301\u200d\u200b\ufeff\U0001f600\U000e0001\x00\x01\x7f",
+]
+PIECES = ["'s", "'t", "'RE", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<filename>", "  ", "\n\n"]
+
+
+def random_strings(count: int) -> list[str]:
+    chance = random.Random(0)
+    strings = []
+    for number in range(count):
+        if number % 3:
+            pieces = [chance.choice(chance.choice([*POOLS, PIECES])) for _ in range(chance.randint(1, 30))]
+        else:  # anything that can be a character, surrogates excepted
+            ranges = [(1, 0x7F), (0x80, 0x2FFF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF)]
+            pieces = [chr(chance.randint(*chance.choice(ranges))) for _ in range(20)]
+        strings.append("".join(pieces))
+    return strings
+
+
+def assert_same_ids(tokenizer: Tokenizer, path: Path, strings: list[str]) -> None:
+    from llama_cpp import Llama
+
+    llama = Llama(str(path), vocab_only=True, verbose=False)
+    for text in strings:
+        expected = llama.tokenize(text.encode(), add_bos=False, special=True)
+        assert tokenizer.encode(text, add_special_tokens=False).ids == expected, repr(text)
+    llama.close()
+
+
+@functools.cache
+def smollm2() -> tuple[Path, Tokenizer]:
+    folder = fetch("smollm2-135m")
+    return folder / "model.gguf", Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def test_smollm2_on_hard_strings() -> None:
+    assert_same_ids(smollm2()[1], smollm2()[0], HARD)
+
+
+def test_smollm2_on_random_strings() -> None:
+    assert_same_ids(smollm2()[1], smollm2()[0], random_strings(4000))
+
+
+def test_smollm2_decodes_what_it_encoded() -> None:
+    tokenizer = smollm2()[1]
+    for text in HARD:
+        if not any(character in text for character in "\x06\x13\x1d\U0010ffff"):  # bytes it has no token for
+            assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
+    assert tokenizer.decode([1, 2], skip_special_tokens=True) == ""
+
+
+@functools.cache
+def smollm2_lists() -> dict[str, list]:
+    file = GGUFFile(smollm2()[0])
+    return {name: file.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type", "merges")}
+
+
+@pytest.mark.parametrize("pre", ["smollm", "gpt-2", "llama-bpe", "qwen2"])
+def test_other_pre_tokenizers(pre: str, tmp_path: Path) -> None:
+    """SmolLM2's first 4000 tokens and their merges, cut into pieces the way other models do."""
+    lists = smollm2_lists()
+    unmerged = len(lists["tokens"]) - len(lists["merges"])  # bytes and special tokens
+    writer = GGUFWriter(tmp_path / "vocabulary.gguf", "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(lists["tokens"][:4000])
+    writer.add_token_types(lists["token_type"][:4000])
+    writer.add_token_merges(lists["merges"][: 4000 - unmerged])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    tokenizer = build_tokenizer(GGUFFile(tmp_path / "vocabulary.gguf"))
+    assert_same_ids(tokenizer, tmp_path / "vocabulary.gguf", [*HARD, *random_strings(1000)])
+
+
+def test_other_kinds_of_vocabulary_are_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", *small_base(), pre="martian")
+    with pytest.raises(
+        CheckpointError, match=r"unknown pre-tokenizer 'martian': put .*tokenizer\.json beside it"
+    ):
+        build_tokenizer(GGUFFile(path))
+    path = write_gguf(tmp_path / "no_words.gguf", *small_base(), vocabulary=False)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.ggml\.model is missing"):
+        build_tokenizer(GGUFFile(path))
