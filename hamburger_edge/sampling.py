@@ -220,14 +220,13 @@ class Sampler:
         if settings.top_p < 1:
             cut = _nucleus_cut(weights[weights >= cut], settings.top_p)
         cut = max(cut, np.float32(settings.min_p))
-        index = np.flatnonzero(weights >= cut if cut > 0 else weights > 0)
-        survivors = weights[index]
-        cumulative = np.cumsum(survivors.astype(np.float64))
-        total = cumulative[-1]
-        place = int(np.searchsorted(cumulative, self._random.random() * total, side="right"))
-        place = min(place, index.size - 1)
+        survivors = np.flatnonzero(weights >= cut) if cut > 0 else None
+        place, probability = _pick(
+            weights if survivors is None else weights[survivors], self._random.random()
+        )
         self._draws += 1
-        return Choice(head.ordered_token(int(index[place])), float(survivors[place] / total))
+        index = place if survivors is None else int(survivors[place])
+        return Choice(head.ordered_token(index), probability)
 
     def _unusable(self, best: float) -> Exception:
         if best == -math.inf and (self.settings.banned or self.settings.logit_bias):
@@ -285,3 +284,17 @@ def _nucleus_cut(weights: Floats, top_p: float) -> np.float32:
     inside = np.cumsum(likely.astype(np.float64))
     last = int(np.searchsorted(inside, top_p * total))
     return np.float32(likely[min(last, likely.size - 1)])
+
+
+def _pick(weights: Floats, draw: float) -> tuple[int, float]:
+    """Where a draw in [0, 1) falls among the weights, and that one's share; first by block, then inside it."""
+    block = 256
+    sums = np.add.reduceat(weights, np.arange(0, weights.size, block), dtype=np.float64)
+    edges = np.cumsum(sums)
+    total = edges[-1]
+    # rounding may put the draw on an upper edge: the last place with any weight takes it
+    number = min(int(np.searchsorted(edges, draw * total, side="right")), int(np.flatnonzero(sums)[-1]))
+    inside = weights[number * block : (number + 1) * block].astype(np.float64)
+    reached = np.cumsum(inside) + (edges[number] - sums[number])
+    place = min(int(np.searchsorted(reached, draw * total, side="right")), int(np.flatnonzero(inside)[-1]))
+    return number * block + place, float(inside[place] / total)

@@ -1,0 +1,129 @@
+"""A backend without a model: a toy language whose next token depends on the tokens so far and nothing else.
+
+It is strict about the protocol (positions, rows, order of micro calls) and counts what it was asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hamburger_edge.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+
+EOS = 2
+
+
+def info(**changes: Any) -> ModelInfo:
+    fields = {
+        "backend": "scripted",
+        "provider": "cpu",
+        "precision": "fp32",
+        "vocab_size": 40,
+        "hidden_size": 8,
+        "max_steps": 4,
+        "position_rule": "token",
+        "capacity": 512,
+        "context_length": 512,
+        "eos_ids": (EOS,),
+        "shortlist": None,
+        "kv_bytes_per_slot": 100,
+        "fingerprint": "toy",
+    }
+    return ModelInfo(**{**fields, **changes})
+
+
+@dataclass
+class ScriptedBackend:
+    info: ModelInfo = field(default_factory=info)
+    agreement: float = 1.0  # how often a micro step wants what the base would say
+    eos_rate: float = 0.05
+    p_stop: float | None = None  # None: any chance, depending on the text
+    context: list[tuple[int, ...]] = field(default_factory=list)  # one group a slot
+    macro_calls: list[int] = field(default_factory=list)  # groups of each call
+    micro_calls: int = 0
+    closed: bool = False
+    before_macro: Any = None  # called first, to interfere from a test
+    _draft: list[int] | None = None
+
+    @property
+    def slots(self) -> int:
+        return len(self.context)
+
+    def macro(self, groups: Any, positions: Any, rows: Any) -> Readout:
+        assert not self.closed
+        if self.before_macro:
+            self.before_macro(self)
+        assert groups, "a macro step appends at least one slot"
+        assert all(0 <= row < len(groups) for row in rows)
+        self.macro_calls.append(len(groups))
+        contexts = []
+        for group, position in zip(groups, positions, strict=True):
+            assert 1 <= len(group) <= self.info.max_steps
+            before = len(self.text)
+            expected = self.slots if self.info.position_rule == "slot" else before + len(group) - 1
+            assert position == expected < self.info.context_length
+            assert self.slots < self.info.capacity
+            self.context.append(tuple(group))
+            contexts.append(self.text)
+        self._draft = None
+        chosen = [contexts[row] for row in rows]
+        return Readout(
+            np.stack([self.scores(text) for text in chosen]),
+            np.array([self.stop(text) for text in chosen], dtype=np.float32),
+            chosen,
+        )
+
+    def micro_begin(self, features: Any) -> None:
+        self._draft = list(features)
+
+    def micro(self, token: int) -> MicroReadout:
+        assert self._draft is not None, "micro_begin comes first"
+        self.micro_calls += 1
+        self._draft.append(token)
+        text = tuple(self._draft)
+        agrees = np.random.default_rng([3, *text]).random() < self.agreement
+        scores = self.scores(text) if agrees else self.scores(text, salt=4)
+        if self.info.shortlist is not None:
+            scores = scores[self.info.shortlist]
+        return MicroReadout(scores, self.stop(text))
+
+    def truncate(self, slots: int) -> None:
+        assert 0 <= slots <= self.slots
+        del self.context[slots:]
+        self._draft = None
+
+    def snapshot(self) -> Snapshot:
+        sizes = np.array([len(group) for group in self.context], dtype=np.int32)
+        return {"sizes": sizes, "tokens": np.array(self.text, dtype=np.int32)}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        parts = (
+            np.split(snapshot["tokens"], np.cumsum(snapshot["sizes"])[:-1]) if snapshot["sizes"].size else []
+        )
+        self.context = [tuple(part.tolist()) for part in parts]
+        self._draft = None
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        return tuple(token for group in self.context for token in group)
+
+    def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
+        random = np.random.default_rng([salt, *text])
+        scores = random.normal(size=self.info.vocab_size).astype(np.float32)
+        scores[EOS] = 9.0 if random.random() < self.eos_rate else -9.0
+        return scores
+
+    def stop(self, text: tuple[int, ...]) -> float:
+        return float(np.random.default_rng([1, *text]).random()) if self.p_stop is None else self.p_stop
+
+    def plain(self, prompt: list[int], max_tokens: int) -> list[int]:
+        """The obvious simulation: greedy, one token after the other, no groups."""
+        said: list[int] = []
+        while len(said) < max_tokens and EOS not in said:
+            said.append(int(self.scores((*prompt, *said)).argmax()))
+        return said

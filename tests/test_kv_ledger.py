@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hamburger_edge.errors import ContextFullError, InputError
+from hamburger_edge.kv_ledger import Ledger
+
+GROUPS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple), max_size=12)
+
+
+def ledger(rule: str = "token", capacity: int = 64, context_length: int = 256) -> Ledger:
+    return Ledger(rule, capacity, context_length, bytes_per_slot=10)  # type: ignore[arg-type]
+
+
+def filled(groups: list[tuple[int, ...]], rule: str = "token") -> Ledger:
+    book = ledger(rule)
+    for group in groups:
+        book.append(group)
+    return book
+
+
+def test_positions_of_both_rules() -> None:
+    groups = [(5,), (6,), (7,), (1, 2, 3), (4, 4)]
+    assert filled(groups, "token").positions == [
+        0,
+        1,
+        2,
+        5,
+        7,
+    ]  # after 3 prompt tokens, a group of 3 sits at 3-1+3
+    assert filled(groups, "slot").positions == [0, 1, 2, 3, 4]
+
+
+@given(GROUPS, st.sampled_from(["token", "slot"]), st.data())
+def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.DataObject) -> None:
+    book = ledger(rule)
+    returned = [book.append(group) for group in groups]
+    assert returned == book.positions
+    keep = data.draw(st.integers(0, len(groups)))
+    book.truncate(keep)
+    kept = groups[:keep]
+    assert book.groups == kept
+    assert book.tokens == sum(map(len, kept))
+    assert (book.bytes, book.bytes_uncompressed) == (10 * keep, 10 * book.tokens)
+    assert book.positions == returned[:keep]
+    assert book.append((1, 2)) == (keep if rule == "slot" else book.tokens - 1)
+
+
+def test_limits_of_slots_and_positions() -> None:
+    book = ledger(capacity=2)
+    book.append((1,))
+    book.append((1, 2, 3, 4))
+    assert not book.fits(1)
+    with pytest.raises(ContextFullError, match="2 of 2 slots"):
+        book.append((1,))
+    book = ledger(context_length=5)
+    book.append((1, 1, 1, 1))
+    assert (book.fits(1), book.fits(2), book.room) == (True, False, 1)
+    with pytest.raises(ContextFullError, match="last position is 4"):
+        book.append((1, 2))
+    slots = ledger("slot", context_length=5)
+    slots.append((1, 1, 1, 1))
+    assert (slots.fits(4), slots.room) == (True, 4)
+
+
+def test_a_refused_group_leaves_no_trace() -> None:
+    book = ledger(capacity=1)
+    with pytest.raises(InputError):
+        book.append(())
+    with pytest.raises(InputError):
+        book.truncate(1)
+    assert (book.slots, book.tokens, book.positions) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "merged", "expected"),
+    [
+        ([(1,), (2,), (3,), (4,), (5,), (9,)], True, (3, 5)),  # the merged slot stands for its tokens
+        ([(1,), (2,), (3,), (4,), (5,), (9,)], False, (2, 2)),  # unless exactness is asked for
+        ([(1,), (2,), (3,), (4,)], True, (2, 2)),  # a slot that reaches past the prompt does not match
+        ([(1,), (2,), (3, 4, 5), (9,)], False, (3, 3)),  # the same group does
+        ([(1,), (2,), (3, 4), (5,)], True, (2, 2)),  # groups of another cut do not
+        ([(7,), (2,)], True, (0, 0)),
+        ([], True, (0, 0)),
+    ],
+)
+def test_match(prompt: list[tuple[int, ...]], merged: bool, expected: tuple[int, int]) -> None:
+    assert filled([(1,), (2,), (3, 4, 5), (6,)]).match(prompt, merged=merged) == expected
+
+
+@given(GROUPS, GROUPS)
+def test_a_match_covers_the_same_tokens(groups: list[tuple[int, ...]], prompt: list[tuple[int, ...]]) -> None:
+    slots, covered = filled(groups).match(prompt, merged=True)
+    assert [t for g in groups[:slots] for t in g] == [t for g in prompt[:covered] for t in g]

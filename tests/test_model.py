@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toy_tokenizers
+from scripted_backend import EOS, ScriptedBackend, info
+
+import hamburger_edge
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.errors import BundleError, BusyError, ContextFullError, InputError
+from hamburger_edge.model import Model
+from hamburger_edge.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_tokenizers.byte_level(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def model(tokenizer_path: Path) -> Iterator[Model]:
+    with toy_model(tokenizer_path) as model:
+        yield model
+
+
+def toy_model(tokenizer_path: Path, **options: Any) -> Model:
+    tokenizer = Tokenizer(tokenizer_path)
+    backend = ScriptedBackend(info(vocab_size=tokenizer.vocab_size), **{"eos_rate": 0.02, **options})
+    return Model(backend, tokenizer, ChatTemplate.preset("chatml"))
+
+
+class Spelling(ScriptedBackend):
+    """Says a text of its own, letter by letter, in full groups."""
+
+    def __init__(self, tokenizer: Tokenizer, text: str, prompt: int) -> None:
+        super().__init__(info(vocab_size=tokenizer.vocab_size), p_stop=0.0)
+        self.script = [token for letter in text for token in tokenizer.encode(letter)]
+        self.prompt = prompt
+
+    def scores(self, text: tuple[int, ...], salt: int = 0) -> Any:
+        place = len(text) - self.prompt
+        scores = np.zeros(self.info.vocab_size, dtype=np.float32)
+        scores[self.script[place] if place < len(self.script) else EOS] = 1
+        return scores
+
+
+def speller(tokenizer_path: Path, text: str) -> Model:
+    """Answers any prompt of two tokens with this text."""
+    tokenizer = Tokenizer(tokenizer_path)
+    return Model(Spelling(tokenizer, text, 2), tokenizer, ChatTemplate())
+
+
+def test_a_stream_of_records(model: Model) -> None:
+    records = list(model.stream("hello", max_tokens=40, confidence=0.3))
+    assert sum(len(record.tokens) for record in records) <= 40
+    assert max(len(record.tokens) for record in records) > 1
+    assert records[-1].finish_reason in ("eos", "length")
+    assert all(record.finish_reason is None for record in records[:-1])
+    for record in records:
+        assert len(record.tokens) == len(record.probabilities) == len(record.stop_probabilities)
+        assert all(0 < p <= 1 for p in record.probabilities)
+    tokens = [token for record in records for token in record.tokens]
+    assert "".join(record.text for record in records) == model.decode(tokens)
+
+
+def test_generate_is_the_stream_in_one(model: Model) -> None:
+    records = list(model.stream("hello", max_tokens=30))
+    result = model.generate("hello", max_tokens=30)
+    assert result.groups == [list(record.tokens) for record in records]
+    assert result.tokens == [token for group in result.groups for token in group]
+    assert result.text == "".join(record.text for record in records)
+    assert result.finish_reason == records[-1].finish_reason
+    assert result.stats.tokens == len(result.tokens)
+    assert result.stats.macro_steps == len(result.groups)
+    assert result.stats.slots == model.backend.slots == model.engine.ledger.slots
+    assert result.stats.kv_bytes == 100 * result.stats.slots < result.stats.kv_bytes_uncompressed
+    assert result.stats.ttft_s > 0
+    assert result.stats.host_s > 0
+
+
+def test_defaults(model: Model) -> None:
+    model.backend.eos_rate = 0.0
+    result = model.generate("hello")
+    assert len(result.tokens) == 256
+    assert result.groups == model.generate("hello", max_tokens=256, confidence=0.8, temperature=0).groups
+
+
+def test_prompts(model: Model) -> None:
+    wrapped = model.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
+    asked = {"max_tokens": 5}
+    expected = model.backend.plain(wrapped, 5)
+    assert model.generate("hello", **asked).tokens == expected
+    assert model.generate(b"hello", **asked).tokens == expected
+    assert model.generate(wrapped, **asked).tokens == expected
+    assert model.generate(tuple(wrapped), **asked).tokens == expected
+    assert model.generate(np.array(wrapped), **asked).tokens == expected
+    with_system = model.encode("<|im_start|>system\nbe kind<|im_end|>\n") + wrapped
+    assert model.generate("hello", system="be kind", **asked).tokens == model.backend.plain(with_system, 5)
+    raw = model.encode("hello<|im_end|>")
+    assert raw[-1] == EOS
+    assert model.generate("hello<|im_end|>", raw=True, **asked).tokens == model.backend.plain(raw, 5)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "named"),
+    [
+        ("", {}, "empty"),
+        ("", {"raw": True}, "empty"),
+        ([], {}, "empty"),
+        (b"\xff\xfe", {}, "UTF-8"),
+        ("\udcff", {}, "UTF-8"),
+        ([10**6], {}, "token"),
+        ([-1], {}, "token"),
+        (["a"], {}, "token"),
+        (3, {}, "text or token ids"),
+        (None, {}, "text or token ids"),
+        ("x", {"max_tokens": 0}, "max_tokens"),
+        ("x", {"confidence": 2}, "confidence"),
+        ("x", {"temperature": -1}, "temperature"),
+        ("x", {"stop": [""]}, "stop"),
+        ("x", {"stop": 5}, "stop"),
+        ("x", {"stop": [5]}, "stop"),
+        ("x", {"warmth": 1}, "unknown option 'warmth'"),
+        ("x", {"banned": [10**6]}, "vocabulary"),
+        ("x", {"force_group": 9}, "force_group"),
+    ],
+)
+def test_bad_input_is_refused_at_once_and_frees_the_model(
+    model: Model, prompt: Any, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        model.stream(prompt, **options)  # not iterated: the call itself refuses
+    assert model.generate("fine", max_tokens=1).tokens
+
+
+def test_a_prompt_longer_than_the_context(model: Model) -> None:
+    with pytest.raises(ContextFullError, match=r"600 slots .* 512"):
+        model.stream([5] * 600)
+
+
+def test_seeded_text_is_reproducible(model: Model) -> None:
+    def said(seed: int, **options: Any) -> list[int]:
+        return model.generate("hi", temperature=1.2, seed=seed, max_tokens=30, **options).tokens
+
+    assert said(1) == said(1)
+    assert said(1) != said(2)
+    assert said(3, mode="verify") == said(3, confidence=1.0)
+
+
+def test_verify_mode_is_plain_decoding(model: Model) -> None:
+    model.backend.agreement = 0.7
+    plain = model.generate("hello", confidence=1.0, max_tokens=50)
+    verified = model.generate("hello", mode="verify", confidence=0.5, max_tokens=50)
+    assert (verified.tokens, verified.text) == (plain.tokens, plain.text)
+    assert verified.stats.base_calls < plain.stats.base_calls
+
+
+# Text
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "expected", "dropped"),
+    [
+        ("abcdSTOPefgh", "STOP", "abcd", 4),  # the second group exactly
+        ("abSTOPcdefgh", ["STOP"], "ab", 0),  # straddles two groups
+        ("abcSTOPSTOPx", ["PS", "OPST"], "abcSTO", 0),  # straddles, earliest wins
+        ("aENDxyz", ["END"], "a", 0),
+        ("aSxyz", ["S"], "a", 2),  # inside a group: the rest of it is dropped
+        ("日本語🙂です", ["🙂"], "日本語", None),
+    ],
+)
+@pytest.mark.parametrize("mode", ["trust", "verify"])
+def test_stop_strings(
+    tokenizer_path: Path, text: str, stop: Any, expected: str, dropped: int | None, mode: str
+) -> None:
+    model = speller(tokenizer_path, text)
+    result = model.generate([5, 6], stop=stop, mode=mode)
+    assert (result.text, result.finish_reason) == (expected, "stop")
+    script = model.backend.script
+    assert result.tokens == script[: len(result.tokens)]
+    said = model.decode(result.tokens)
+    complete = [s for s in ([stop] if isinstance(stop, str) else stop) if s in said]
+    assert said.startswith(expected)
+    assert complete  # the tokens end with the one that completed the stop string
+    assert not any(s in model.decode(result.tokens[:-1]) for s in complete)
+    assert result.stats.tokens == len(result.tokens)
+    held = [token for group in model.engine.sequence for token in group]
+    assert held == [5, 6, *result.tokens]  # and nothing that was dropped stays in the cache
+    assert model.engine.ledger.groups == model.backend.context
+
+
+def test_text_that_may_begin_a_stop_string_comes_late_but_comes(tokenizer_path: Path) -> None:
+    records = list(speller(tokenizer_path, "abSTabcd").stream([5, 6], stop=["STOP"]))
+    assert [record.text for record in records] == ["ab", "STabcd", ""]
+    records = list(speller(tokenizer_path, "abST").stream([5, 6], stop=["STOP"]))
+    assert [record.text for record in records] == ["ab", "ST"]  # held back until the end token
+
+
+def test_characters_are_never_split(tokenizer_path: Path) -> None:
+    text = "🙃🙃漢字🙃"
+    model = speller(tokenizer_path, text)
+    records = list(model.stream([5, 6]))
+    assert "".join(record.text for record in records) == text
+    assert all("\ufffd" not in record.text for record in records)
+    cut = model.generate([5, 6], max_tokens=2)
+    assert (cut.text, cut.finish_reason) == ("\ufffd", "length")
+
+
+# One at a time
+
+
+def test_a_second_use_is_refused_until_the_first_ends(model: Model) -> None:
+    stream = model.stream("hello", max_tokens=20)
+    next(stream)
+    uses = [
+        lambda: model.stream("other"),
+        lambda: model.generate("other"),
+        lambda: model.chat().send("x"),
+        lambda: model.chat().save("x"),
+        lambda: model.resume("x"),
+    ]
+    for use in uses:
+        with pytest.raises(BusyError):
+            use()
+    rest = list(stream)
+    assert [t for record in rest for t in record.tokens] == model.generate("hello", max_tokens=20).tokens[
+        -sum(len(record.tokens) for record in rest) :
+    ]
+
+
+def test_the_model_is_free_after_close_break_error_and_collection(model: Model) -> None:
+    with model.stream("a") as stream:
+        next(stream)
+    assert stream.finish_reason == "cancelled"
+    assert list(stream) == []
+    model.stream("b")  # never iterated, dropped at once
+    for record in model.stream("c", max_tokens=3):
+        if record.finish_reason:
+            model.generate("d", max_tokens=1)  # free as soon as the last record is out
+    stream = model.stream("e")
+    next(stream)
+    del stream
+    gc.collect()
+    model.backend.before_macro = lambda it: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        model.generate("f")
+    model.backend.before_macro = None
+    assert model.generate("g", max_tokens=1).tokens
+
+
+def test_two_threads_are_kept_apart(model: Model) -> None:
+    model.backend.eos_rate = 0.0
+    expected = {text: model.generate(text, max_tokens=60).tokens for text in ("one", "two", "three")}
+    refused, wrong = [], []
+    start = threading.Barrier(3)
+    model.backend.before_macro = lambda it: time.sleep(0.0001)  # lets the others try
+
+    def work(text: str) -> None:
+        start.wait()
+        done = 0
+        while done < 5:
+            try:
+                result = model.generate(text, max_tokens=60, reuse_prefix=False)
+            except BusyError:
+                refused.append(text)
+                continue
+            done += 1
+            if result.tokens != expected[text]:
+                wrong.append(text)
+
+    threads = [threading.Thread(target=work, args=(text,)) for text in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert refused
+    assert not wrong
+
+
+def test_one_stream_is_read_by_one_thread(model: Model) -> None:
+    stream = model.stream("hello")
+    inside, go = threading.Event(), threading.Event()
+    model.backend.before_macro = lambda it: (inside.set(), go.wait(30))
+    reader = threading.Thread(target=lambda: next(stream))
+    reader.start()
+    assert inside.wait(30)
+    with pytest.raises(BusyError):
+        next(stream)
+    go.set()
+    reader.join(30)
+    stream.close()
+
+
+def test_cancel_from_another_thread(model: Model) -> None:
+    model.backend.eos_rate = 0.0
+    records = []
+    for record in model.stream("hello", max_tokens=200):
+        records.append(record)
+        if len(records) == 3:
+            thread = threading.Thread(target=model.cancel)
+            thread.start()
+            thread.join()
+    assert [record.finish_reason for record in records] == [None, None, None, "cancelled"]
+    assert records[-1].tokens == ()
+    model.cancel()  # nothing to cancel: harmless
+    assert model.generate("hello", max_tokens=7).finish_reason == "length"
+
+
+def test_cancel_before_the_first_record(model: Model) -> None:
+    stream = model.stream("hello")
+    model.cancel()
+    assert [record.finish_reason for record in stream] == ["cancelled"]
+    assert model.backend.macro_calls == []
+
+
+def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
+    stream = model.stream("hello")
+    inside, go = threading.Event(), threading.Event()
+    model.backend.before_macro = lambda it: (inside.set(), go.wait(30))
+    reader = threading.Thread(target=lambda: list(stream))
+    reader.start()
+    assert inside.wait(30)
+    closer = threading.Thread(target=model.close)
+    closer.start()
+    assert not model.backend.closed
+    go.set()
+    closer.join(30)
+    reader.join(30)
+    assert model.backend.closed
+    model.close()
+    with pytest.raises(InputError, match="closed"):
+        model.stream("again")
+
+
+# Loading
+
+
+@pytest.fixture
+def runtimes(monkeypatch: pytest.MonkeyPatch, tokenizer_path: Path) -> dict[str, Any]:
+    """Stand-ins for the three runtimes that note how they were called."""
+    called: dict[str, Any] = {}
+
+    def fake(name: str, function: str) -> None:
+        def opener(path: Path, *, threads: int = 1) -> Any:
+            called.update(
+                name=name, path=path, threads=threads, backend=ScriptedBackend(info(vocab_size=321))
+            )
+            return called["backend"], called.get("tokenizer", tokenizer_path), ChatTemplate()
+
+        module = types.ModuleType(name)
+        setattr(module, function, opener)
+        monkeypatch.setitem(sys.modules, f"hamburger_edge.runtimes.{name}", module)
+
+    fake("torch_reference", "open_checkpoint")
+    fake("onnx_runtime", "open_bundle")
+    fake("llama_cpp", "open_bundle")
+    return called
+
+
+@pytest.mark.parametrize(
+    ("files", "backend", "opened"),
+    [
+        (["hamburger.json"], "auto", "torch_reference"),
+        (["hamburger.json"], "torch", "torch_reference"),
+        (["manifest.json", "base.onnx"], "auto", "onnx_runtime"),
+        (["manifest.json", "base.onnx"], "onnx", "onnx_runtime"),
+        (["manifest.json", "base.gguf"], "auto", "llama_cpp"),
+        (["manifest.json", "base.gguf", "base.onnx"], "llamacpp", "llama_cpp"),
+    ],
+)
+def test_load_reads_the_runtime_off_the_folder(
+    tmp_path: Path, runtimes: dict[str, Any], files: list[str], backend: str, opened: str
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    with hamburger_edge.load(str(tmp_path), backend=backend, threads=2) as model:
+        assert model.generate("hi", max_tokens=2).tokens
+    assert (runtimes["name"], runtimes["path"], runtimes["threads"]) == (opened, tmp_path, 2)
+
+
+def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:
+    with pytest.raises(BundleError, match="hamburger-edge export"):
+        hamburger_edge.load(tmp_path / "missing")
+    with pytest.raises(BundleError, match=r"neither .* nor"):
+        hamburger_edge.load(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(BundleError, match="no such folder"):
+        hamburger_edge.load(tmp_path / "manifest.json")
+    with pytest.raises(InputError, match="unknown backend 'tpu'"):
+        hamburger_edge.load(tmp_path, backend="tpu")
+    with pytest.raises(InputError, match=r"backend 'torch'.*onnx or llamacpp"):
+        hamburger_edge.load(tmp_path, backend="torch")
+    with pytest.raises(InputError, match=r"unknown option 'thread' .*known: threads"):
+        hamburger_edge.load(tmp_path, thread=2)
+    runtimes["tokenizer"] = tmp_path / "missing.json"
+    with pytest.raises(BundleError, match="tokenizer"):
+        hamburger_edge.load(tmp_path)
+    assert runtimes["backend"].closed  # nothing stays open behind an error
+
+
+def test_the_core_is_light() -> None:
+    code = "import sys, hamburger_edge; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "hamburger_edge" in loaded
+    assert not {"torch", "onnx", "onnxruntime", "transformers", "llama_cpp", "gguf", "jinja2"} & set(loaded)
+
+
+def test_public_names() -> None:
+    assert hamburger_edge.__version__[0].isdigit()
+    for name in hamburger_edge.__all__:
+        assert getattr(hamburger_edge, name)

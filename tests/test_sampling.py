@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hamburger_edge.errors import CheckpointError, InputError
+from hamburger_edge.sampling import Sampler, SamplingSettings, _pick
+
+VOCAB = 12
+SCORES = np.array([0.5, 3.0, 2.9, -1.0, 0.0, 1.0, 2.0, -3.0, 0.1, 0.2, 0.3, 1.5], dtype=np.float32)
+
+
+def sampler(vocab: int = VOCAB, shortlist: list[int] | None = None, **settings: object) -> Sampler:
+    tokens = None if shortlist is None else np.array(shortlist)
+    return Sampler(SamplingSettings(**settings), vocab, tokens)  # type: ignore[arg-type]
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    weights = np.exp(scores.astype(np.float64) - scores.max())
+    return weights / weights.sum()
+
+
+def drawn(count: int = 4000, **settings: object) -> np.ndarray:
+    """Relative frequency of each token over many draws."""
+    source = sampler(seed=1, **settings)
+    tokens = [source.choose(SCORES).token for _ in range(count)]
+    return np.bincount(tokens, minlength=VOCAB) / count
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"temperature": math.inf}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_k": -1}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"top_p": math.nan}, "top_p"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"min_p": 2}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"presence_penalty": math.inf}, "presence_penalty"),
+        ({"frequency_penalty": math.nan}, "frequency_penalty"),
+        ({"logit_bias": {1: math.nan}}, "logit_bias"),
+        ({"logit_bias": {-1: 1.0}}, "logit_bias"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"banned": ("a",)}, "banned"),
+        ({"banned": "abc"}, "banned"),
+        ({"banned": 3}, "banned"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**64}, "seed"),
+        ({"seed": 0.5}, "seed"),
+    ],
+)
+def test_bad_settings_are_named(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        SamplingSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_tokens_outside_the_vocabulary_are_refused() -> None:
+    with pytest.raises(InputError, match=r"token 12 .* vocabulary of 12"):
+        sampler(banned=(12,))
+    with pytest.raises(InputError, match="token 99"):
+        sampler(logit_bias={99: 1.0})
+
+
+def test_greedy_takes_the_highest_with_its_softmax_probability() -> None:
+    token, probability = sampler().choose(SCORES)
+    assert token == 1
+    assert probability == pytest.approx(softmax(SCORES)[1], rel=1e-5)
+    quiet = Sampler(SamplingSettings(), VOCAB, probabilities=False)
+    assert math.isnan(quiet.choose(SCORES).probability)
+
+
+def test_greedy_draws_nothing_and_leaves_the_scores_alone() -> None:
+    scores = SCORES.copy()
+    scores.flags.writeable = False  # runtimes hand out their own buffers
+    for settings in ({}, {"banned": (1,)}, {"repetition_penalty": 2.0}, {"temperature": 1.0}):
+        source = sampler(**settings)
+        source.begin([1])
+        source.choose(scores)
+    assert sampler().state()["draws"] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({}, set(range(12))),
+        ({"top_k": 3}, {1, 2, 6}),
+        ({"top_k": 99}, set(range(12))),
+        ({"top_p": 0.5}, {1, 2}),
+        ({"top_p": 1e-9}, {1}),
+        ({"min_p": 0.3}, {1, 2, 6}),
+        ({"min_p": 1.0}, {1}),
+        ({"top_k": 2, "top_p": 0.99}, {1, 2}),
+        ({"banned": (1, 2), "top_k": 2}, {6, 11}),
+    ],
+)
+def test_truncations(settings: dict[str, object], allowed: set[int]) -> None:
+    frequency = drawn(temperature=1.0, **settings)
+    probabilities = np.where(np.isin(np.arange(VOCAB), list(allowed)), softmax(SCORES), 0)
+    assert set(np.flatnonzero(frequency)) <= allowed
+    np.testing.assert_allclose(frequency, probabilities / probabilities.sum(), atol=0.03)
+
+
+@given(st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=60), st.floats(0.05, 0.999))
+def test_top_p_keeps_the_smallest_sufficient_set(scores: list[float], top_p: float) -> None:
+    values = np.array(scores, dtype=np.float32)
+    probabilities = softmax(values)
+    cut = np.sort(probabilities)[::-1]
+    needed = int(np.searchsorted(np.cumsum(cut), top_p * (1 - 1e-6))) + 1
+    source = sampler(vocab=len(scores), temperature=1.0, top_p=top_p, seed=3)
+    for _ in range(20):
+        token, probability = source.choose(values)
+        assert probabilities[token] >= cut[min(needed, len(cut) - 1)] * (1 - 1e-5)
+        assert probability >= probabilities[token] * (1 - 1e-5)  # the rest was renormalised
+
+
+def test_temperature_sharpens_and_flattens() -> None:
+    np.testing.assert_allclose(drawn(temperature=0.5), softmax(SCORES / 0.5), atol=0.03)
+    np.testing.assert_allclose(drawn(temperature=2.0), softmax(SCORES / 2), atol=0.03)
+    assert sampler(temperature=1e-30, seed=0).choose(SCORES) == (1, pytest.approx(1.0))
+
+
+def test_reported_probability_is_of_the_sampling_distribution() -> None:
+    token, probability = sampler(temperature=1.0, top_k=2, seed=0).choose(SCORES)
+    assert probability == pytest.approx(softmax(SCORES[[1, 2]])[token - 1], rel=1e-5)
+
+
+def test_penalties() -> None:
+    source = sampler(repetition_penalty=4.0)
+    source.begin([1])
+    assert source.choose(SCORES).token == 2  # 3.0 / 4 < 2.9; and 2 is now said as well
+    assert source.choose(SCORES).token == 6
+    negative = sampler(repetition_penalty=4.0)
+    negative.begin([0])
+    assert negative.choose(np.full(VOCAB, -1.0, dtype=np.float32)).token == 1  # -1 * 4 < -1
+    present = sampler(presence_penalty=0.5)
+    present.begin([1, 1, 1])  # only the answer counts
+    assert [present.choose(SCORES).token for _ in range(3)] == [1, 2, 1]
+    frequent = sampler(frequency_penalty=0.15)
+    assert [frequent.choose(SCORES).token for _ in range(4)] == [1, 2, 1, 2]
+    frequent.begin([])  # a new answer starts from nothing
+    assert frequent.choose(SCORES).token == 1
+
+
+def test_bias_and_bans() -> None:
+    assert sampler(logit_bias={7: 10.0}).choose(SCORES).token == 7
+    assert sampler(banned=(1,)).choose(SCORES).token == 2
+    assert sampler(banned=(7,), logit_bias={7: 100.0}).choose(SCORES).token == 1  # a ban wins
+
+
+def test_shortlist_speaks_in_token_ids() -> None:
+    shortlist = [6, 2, 9, 1]  # ranked, not sorted
+    micro = SCORES[shortlist]
+    assert sampler(shortlist=shortlist).choose_micro(micro).token == 1
+    assert sampler(shortlist=shortlist, banned=(1, 0)).choose_micro(micro).token == 2
+    assert sampler(shortlist=shortlist, logit_bias={9: 9.0, 5: 99.0}).choose_micro(micro).token == 9
+    penalised = sampler(shortlist=shortlist, presence_penalty=50.0)
+    assert [penalised.choose_micro(micro).token for _ in range(4)] == [1, 2, 6, 9]
+    assert penalised.choose(SCORES).token == 11  # the first token outside what micro steps said
+
+
+def test_base_and_micro_scores_meet_the_same_draw() -> None:
+    """Equal distributions give equal tokens, however the shortlist is ranked."""
+    shortlist = [6, 2, 9, 1, 0, 11]
+    outside = [token for token in range(VOCAB) if token not in shortlist]
+    base = sampler(temperature=1.0, seed=5, banned=outside)
+    micro = sampler(temperature=1.0, seed=5, shortlist=shortlist)
+    for _ in range(200):
+        assert base.choose(SCORES).token == micro.choose_micro(SCORES[shortlist]).token
+
+
+def test_a_large_vocabulary_is_drawn_from_as_it_should() -> None:
+    """Many blocks of weights, most of them empty: frequencies follow the probabilities, zeros never come."""
+    random = np.random.default_rng(2)
+    scores = np.full(5000, -np.inf, dtype=np.float32)
+    likely = random.choice(5000, 12, replace=False)
+    scores[likely] = random.normal(size=12)
+    source = sampler(vocab=5000, temperature=1.0, seed=0)
+    choices = [source.choose(scores) for _ in range(4000)]
+    probabilities = softmax(scores)
+    np.testing.assert_allclose(
+        np.bincount([choice.token for choice in choices], minlength=5000) / 4000, probabilities, atol=0.03
+    )
+    assert all(
+        choice.probability == pytest.approx(probabilities[choice.token], rel=1e-4) for choice in choices
+    )
+
+
+@pytest.mark.parametrize("draw", [0.0, np.nextafter(1.0, 0.0)])
+def test_the_ends_of_the_distribution_have_weight(draw: float) -> None:
+    weights = np.zeros(1000, dtype=np.float32)
+    weights[[300, 301, 700]] = [1, 2, 1e-30]
+    place, share = _pick(weights, draw)
+    assert weights[place] > 0
+    assert share <= 1
+
+
+def test_a_fully_banned_shortlist_is_known_beforehand() -> None:
+    assert not sampler(shortlist=[3, 5], banned=(3, 5, 7)).micro_usable
+    assert sampler(shortlist=[3, 5], banned=(3, 7)).micro_usable
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nothing_to_choose_from(temperature: float) -> None:
+    with pytest.raises(InputError, match="banned"):
+        sampler(banned=tuple(range(VOCAB)), temperature=temperature).choose(SCORES)
+    for bad in (math.nan, -math.inf, math.inf):
+        with pytest.raises(CheckpointError, match="not usable"):
+            sampler(temperature=temperature).choose(np.full(VOCAB, bad, dtype=np.float32))
+    one_nan = SCORES.copy()
+    one_nan[7] = math.nan
+    with pytest.raises(CheckpointError):
+        sampler(temperature=temperature).choose(one_nan)
+
+
+def test_seeds() -> None:
+    def said(seed: int | None) -> list[int]:
+        source = sampler(temperature=1.5, seed=seed)
+        return [source.choose(SCORES).token for _ in range(40)]
+
+    assert said(1) == said(1)
+    assert said(1) != said(2)
+    assert said(None) != said(None)
+    fresh = sampler(temperature=1.5)
+    assert said(fresh.seed) == [
+        fresh.choose(SCORES).token for _ in range(40)
+    ]  # its seed can be read and reused
+
+
+def test_noise_of_another_backend_does_not_change_the_text() -> None:
+    random = np.random.default_rng(0)
+    one, other = sampler(temperature=1.0, seed=9), sampler(temperature=1.0, seed=9)
+    for _ in range(300):
+        noise = random.normal(scale=1e-6, size=VOCAB).astype(np.float32)
+        assert one.choose(SCORES).token == other.choose(SCORES + noise).token
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 2**64 - 1))
+def test_rewinding_is_as_if_it_had_never_been_said(steps: list[int], seed: int) -> None:
+    settings = {"temperature": 1.0, "seed": seed, "frequency_penalty": 0.7, "repetition_penalty": 1.3}
+    straight, wandering = sampler(**settings), sampler(**settings)
+    straight.begin([4, 5])
+    wandering.begin([4, 5])
+    for astray in steps:
+        for _ in range(astray):
+            wandering.choose(-SCORES)
+        wandering.rewind(astray)
+        assert wandering.choose(SCORES) == straight.choose(SCORES)
+    assert wandering.state() == straight.state()
+
+
+def test_state_goes_through_json() -> None:
+    settings = {"temperature": 1.0, "repetition_penalty": 1.5, "presence_penalty": 0.3}
+    source = sampler(**settings)
+    source.begin([1, 2, 3])
+    for _ in range(10):
+        source.choose(SCORES)
+    copy = sampler(**settings)
+    copy.restore(json.loads(json.dumps(source.state())))
+    assert [source.choose(SCORES) for _ in range(30)] == [copy.choose(SCORES) for _ in range(30)]
+    assert copy.state() == source.state()
+
+
+@pytest.mark.parametrize("change", [{"seed": "x"}, {"draws": -1}, {"answer": [99]}, {"prompt": [-1]}])
+def test_damaged_state_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        sampler().restore({**sampler().state(), **change})
