@@ -69,7 +69,8 @@ class Recipe:
         for stage in self.stages:
             if unknown := set(stage.learns) - parts:
                 raise ConfigError(
-                    f"recipe.stages {stage.name!r}: learns has {min(unknown)!r} (known: {', '.join(sorted(parts))})"
+                    f"recipe.stages {stage.name!r}: learns has {min(unknown)!r}, "
+                    f"known are {', '.join(sorted(parts))}"
                 )
             if stage.epochs <= 0 or stage.learning_rate <= 0:
                 raise ConfigError(f"recipe.stages {stage.name!r}: epochs and learning_rate must be positive")

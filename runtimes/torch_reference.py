@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hamburger_edge.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
-from hamburger_edge.errors import ContextFullError, HamburgerError
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.llama import Cached, KVCache
+
+DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
 
 
 class TorchBackend:
@@ -112,6 +119,29 @@ class TorchBackend:
     def _check_open(self) -> None:
         if self.closed:
             raise HamburgerError("this model is closed: load it again")
+
+
+def open_checkpoint(
+    path: str | PathLike[str], *, context: int | None = None, threads: int | None = None
+) -> tuple[TorchBackend, Path, ChatTemplate]:
+    """A checkpoint folder (or built-in name) for `hamburger_edge.load`."""
+    from hamburger_edge.models.checkpoint import load_checkpoint
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    checkpoint = load_checkpoint(Path(path))
+    if context is not None and context < 1:
+        raise InputError(f"context must be at least 1 slot, got {context}")
+    identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
+    backend = TorchBackend(
+        checkpoint.model,
+        capacity=min(context or DEFAULT_CONTEXT, checkpoint.model.config.base.context_length),
+        fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
+    )
+    template = (
+        ChatTemplate.from_json(checkpoint.chat_template) if checkpoint.chat_template else ChatTemplate()
+    )
+    return backend, checkpoint.tokenizer, template
 
 
 def pad_groups(groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

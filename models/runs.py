@@ -1,0 +1,121 @@
+"""From a recipe file to a trained checkpoint folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hamburger_edge.errors import CheckpointError, ConfigError
+from hamburger_edge.models.calibration import Calibration
+from hamburger_edge.models.checkpoint import load_base, save_checkpoint
+from hamburger_edge.models.fetch import BASES, Progress, fetch, weights_sha256
+from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.lora import merge_lora
+from hamburger_edge.models.recipe import Recipe
+from hamburger_edge.models.rows import Rows
+from hamburger_edge.models.training import Report, Trainer, graft, prepare
+from hamburger_edge.models.training_data import DistilledData
+from hamburger_edge.models.weights import LoadedBase
+
+
+def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, dict[str, Any]]:
+    """A base by built-in name or path, and how a checkpoint refers to it."""
+    if name in BASES:
+        folder = fetch(name, progress=progress)
+        return load_base(folder), {"kind": "fetch", "name": name, "sha256": weights_sha256(folder)}
+    path = Path(name)
+    if not path.exists():
+        raise CheckpointError(f"{name}: neither a base of that name ({', '.join(BASES)}) nor a path")
+    return load_base(path), {"kind": "path", "path": str(path.absolute())}
+
+
+def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
+    size = recipe.shape.shortlist_size
+    shortlist = data.frequent_tokens(size) if size else None
+    return graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+
+
+def train(
+    recipe: Recipe,
+    checkpoint: Path,
+    *,
+    minutes: float | None = None,
+    rows: Rows = "int8",
+    report: Report = print,
+) -> Path | None:
+    """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`."""
+    base, reference = find_base(recipe.base)
+    data = DistilledData.load(Path(recipe.data))
+    _same_source(data, reference, recipe)
+    trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
+    if not trainer.run(minutes=minutes):
+        return None
+    calibration = trainer.calibrate() if recipe.calibrate else None
+    report(f"calibrated: {calibration}")
+    model, delta = merged(recipe, base, data, trainer.model)
+    written = save_checkpoint(
+        checkpoint,
+        model,
+        base=reference,
+        tokenizer=None,
+        chat_template=base.chat_template,
+        provenance=provenance(recipe, data, calibration),
+        license={"graft": "Apache-2.0", "base": base.license},
+        base_delta=delta or None,
+        rows=rows,
+    )
+    report(f"wrote {written}")
+    return written
+
+
+@torch.no_grad()
+def merged(
+    recipe: Recipe, base: LoadedBase, data: DistilledData, trained: Hamburger
+) -> tuple[Hamburger, dict[str, torch.Tensor]]:
+    """What was learned, on the base's exact weights (training may round those): float32 model, base delta."""
+    model = new_model(recipe, base, data)
+    for stage in recipe.stages:
+        prepare(model, stage, bf16=False)
+    learned = trained.state_dict()
+    exact = {n: t for n, t in model.state_dict().items() if _frozen(n, recipe)}
+    model.load_state_dict({n: t.float() if t.is_floating_point() else t for n, t in learned.items()})
+    model.load_state_dict(exact, strict=False)
+    delta = merge_lora(model.base)
+    if not delta and any("base" in stage.learns for stage in recipe.stages):
+        delta = {
+            f"{n}.delta": t.float() - base.state[n]
+            for n, t in model.base.state_dict().items()
+            if not torch.equal(t, base.state[n])
+        }
+    return model.eval().requires_grad_(False), delta
+
+
+def _frozen(name: str, recipe: Recipe) -> bool:
+    """Base weights that no stage changed."""
+    full = any("base" in stage.learns and stage.lora_rank == 0 for stage in recipe.stages)
+    return name.startswith("base.") and not full and not name.endswith((".up", ".down"))
+
+
+def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
+    shards: list[dict[str, Any]] = data.manifest["shards"]  # type: ignore[assignment]
+    hashes = "".join(shard["sha256"] for shard in shards)
+    return {
+        "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
+        "data_answer_tokens": sum(shard["answer_tokens"] for shard in shards),
+        "data_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
+        "calibration": None if calibration is None else dataclasses.asdict(calibration),
+    }
+
+
+def _same_source(data: DistilledData, reference: dict[str, Any], recipe: Recipe) -> None:
+    source: dict[str, Any] = data.manifest["source"]  # type: ignore[assignment]
+    if source.get("sha256") != reference.get("sha256"):
+        raise ConfigError(
+            f"{recipe.data}: was distilled from {source.get('base')}, not from the recipe's base {recipe.base}: "
+            "distill again or change the recipe"
+        )
