@@ -26,17 +26,21 @@ class CompositionalEmbedder(nn.Module):
         self.value = nn.Linear(wide, hidden_size)
         self.output = nn.Linear(hidden_size, hidden_size)
 
-    def merge(self, embeddings: Tensor, sizes: Tensor) -> Tensor:
-        """embeddings [N, m, d], of which the first sizes [N] of each row count -> [N, d]"""
-        members = torch.arange(embeddings.shape[1], device=sizes.device) < sizes[:, None]  # [N, m]
-        masked = embeddings * members[..., None].to(embeddings.dtype)
-        mean = masked.sum(1) / sizes[:, None].to(embeddings.dtype)  # [N, d]
+    def merge(self, embeddings: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """embeddings [N, m, d], of which the first sizes [N] of each row count (None: all) -> [N, d]"""
+        if sizes is None:
+            mask, mean = None, embeddings.mean(1)  # [N, d]
+        else:
+            members = torch.arange(embeddings.shape[1], device=sizes.device) < sizes[:, None]  # [N, m]
+            mask = members[:, None, None]
+            masked = embeddings * members[..., None].to(embeddings.dtype)
+            mean = masked.sum(1) / sizes[:, None].to(embeddings.dtype)
         places = self.places[: embeddings.shape[1]].expand(embeddings.shape[0], -1, -1)
         pairs = torch.cat([embeddings, places.to(embeddings.dtype)], dim=-1)  # [N, m, 1.5 d]
         query = self.query(mean).unflatten(-1, (self.heads, 1, -1))  # [N, h, 1, d/h]
         key = self.key(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [N, h, m, d/h]
         value = self.value(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=members[:, None, None])
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return mean + self.output(mixed.flatten(1))
 
     def forward(self, embeddings: Tensor, sizes: Tensor) -> Tensor:

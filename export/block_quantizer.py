@@ -1,0 +1,97 @@
+"""Block quantization to the layout of MatMulNBits and GatherBlockQuantized.
+
+A row of K weights is cut into blocks of `size`; a weight is  scale * (q - zero)  with q of 4 or 8 bits, and
+scale and zero of its block. What is free is how scale and zero are chosen: here, by least squares.
+
+    for a range [low, high] of the block, shrunk a little more each time:
+        scale = (high - low) / top,  zero = round(-low / scale),  q = round(w / scale) + zero, clipped
+        scale <- <w, q - zero> / <q - zero, q - zero>      the best scale for these q
+        keep the trial with the smallest squared error
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROWS_AT_ONCE = 1 << 20  # blocks in flight: bounds the memory of a trial
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A quantized matrix [N, K]."""
+
+    bits: int
+    size: int
+    shape: tuple[int, int]
+    packed: Tensor  # uint8 [N, blocks, size * bits / 8], low bits first
+    scales: Tensor  # float32 [N, blocks]
+    zeros: Tensor | None  # uint8 [N, ceil(blocks * bits / 8)], low bits first
+
+
+def quantize(weight: Tensor, bits: int, size: int, *, trials: int | None = None) -> Blocks:
+    """Least squares over `trials` shrunk ranges (1: plain minimum to maximum)."""
+    N, K = weight.shape
+    blocks = -(-K // size)
+    padded = F.pad(weight.detach().float(), (0, blocks * size - K)).reshape(-1, size)
+    trials = trials or (24 if bits == 4 else 1)
+    parts = [_fit(part, bits, trials) for part in padded.split(ROWS_AT_ONCE // size * 16)]
+    q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return Blocks(
+        bits,
+        size,
+        (N, K),
+        packed=_pack(q.reshape(N, blocks, size), bits),
+        scales=scales.reshape(N, blocks),
+        zeros=_pack(zeros.reshape(N, blocks), bits),
+    )
+
+
+def _fit(w: Tensor, bits: int, trials: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Blocks w [n, size] -> q uint8 [n, size], scales [n], zeros uint8 [n]"""
+    top = 2**bits - 1
+    low, high = w.amin(1, keepdim=True).clamp(max=0), w.amax(1, keepdim=True).clamp(min=0)
+    best = torch.full_like(low, torch.inf)
+    q_best, scale_best, zero_best = torch.zeros_like(w), torch.ones_like(low), torch.zeros_like(low)
+    for trial in range(trials):
+        shrink = 1 - 0.5 * trial / trials
+        scale = ((high - low) * shrink / top).clamp(min=1e-30)
+        zero = (-low * shrink / scale).round().clamp(0, top)
+        q = (w / scale).round_().add_(zero).clamp_(0, top)
+        centred = q - zero
+        norm = (centred * centred).sum(1, keepdim=True)
+        scale = torch.where(norm > 0, (w * centred).sum(1, keepdim=True) / norm, scale)
+        error = (centred.mul_(scale).sub_(w)).square_().sum(1, keepdim=True)
+        better = error < best
+        best = torch.where(better, error, best)
+        q_best = torch.where(better, q, q_best)
+        scale_best = torch.where(better, scale, scale_best)
+        zero_best = torch.where(better, zero, zero_best)
+    return q_best.to(torch.uint8), scale_best.squeeze(1), zero_best.to(torch.uint8).squeeze(1)
+
+
+def _pack(values: Tensor, bits: int) -> Tensor:
+    """uint8 [..., n] -> [..., ceil(n * bits / 8)], the earlier value in the low bits"""
+    if bits == 8:
+        return values
+    pairs = F.pad(values, (0, values.shape[-1] % 2)).unflatten(-1, (-1, 2))
+    return pairs[..., 0] | pairs[..., 1] << 4
+
+
+def _unpack(packed: Tensor, bits: int, count: int) -> Tensor:
+    if bits == 8:
+        return packed
+    return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)[..., :count]
+
+
+def dequantize(blocks: Blocks) -> Tensor:
+    """The weights that the stored bits stand for, float32 [N, K]."""
+    N, K = blocks.shape
+    count = blocks.scales.shape[1]
+    q = _unpack(blocks.packed, blocks.bits, blocks.size).float()
+    middle = 2.0 ** (blocks.bits - 1)
+    zeros = middle if blocks.zeros is None else _unpack(blocks.zeros, blocks.bits, count).float()[..., None]
+    return ((q - zeros) * blocks.scales[..., None]).flatten(1)[:, :K].contiguous()

@@ -1,0 +1,205 @@
+"""Export: a checkpoint becomes a bundle, or nothing at all.
+
+    load -> quantize -> trace three graphs -> weights.bin -> parity gate -> manifest -> rename into place
+
+Everything is written to a hidden folder beside the target and renamed at the end; the manifest, without
+which nothing opens a folder, is the last file in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+import hamburger_edge
+from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.export.graph_io import GraphIO, graph_ios
+from hamburger_edge.export.graphs import GRAPHS, FusedAttention
+from hamburger_edge.export.parity import check_parity
+from hamburger_edge.export.publish import put_in_place
+from hamburger_edge.export.quantize import apply_plan, make_plan
+from hamburger_edge.export.tracing import trace
+from hamburger_edge.export.weight_file import WeightFile
+from hamburger_edge.manifest import (
+    FORMAT,
+    KIND,
+    Flavor,
+    KVLayout,
+    Manifest,
+    ModelSpec,
+    Origin,
+    PrecisionPlan,
+    file_entries,
+)
+from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
+from hamburger_edge.models.config import HamburgerConfig
+from hamburger_edge.models.fetch import home
+from hamburger_edge.models.files import locked
+from hamburger_edge.models.hamburger import Hamburger
+
+# (stage, done, of): "loading", "quantizing", "tracing base", "verifying", "finishing"; of 0: not countable
+Progress = Callable[[str, int, int], None]
+
+WEIGHTS, TOKENIZER = "weights.bin", "tokenizer.json"
+
+
+def export(
+    source: str | Path | Checkpoint,
+    out: str | Path,
+    *,
+    flavor: Flavor = "fused",
+    precision: str = "fp32",
+    block_size: int | None = None,
+    keep_head: str | None = None,
+    exceptions: tuple[str, ...] = (),
+    context: int | None = None,
+    verify: bool = True,
+    force: bool = False,
+    progress: Progress = lambda stage, done, of: None,
+) -> Path:
+    """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`.
+
+    `context` is the length of a portable bundle's cache; fused ones choose theirs when loaded.
+    """
+    out = Path(out).absolute()
+    plan = make_plan(precision, block_size=block_size, keep_head=keep_head, exceptions=exceptions)
+    if flavor not in ("fused", "portable"):
+        raise InputError(f"flavor must be 'fused' or 'portable', got {flavor!r}")
+    lock = home() / "locks" / hashlib.sha256(str(out).encode()).hexdigest()[:16]
+    try:
+        with locked(lock):
+            _check_target(out, force)
+            for stale in out.parent.glob(f".{out.name}.*.partial"):  # of an export that was killed
+                shutil.rmtree(stale, ignore_errors=True)
+            progress("loading", 0, 0)
+            checkpoint = source if isinstance(source, Checkpoint) else load_checkpoint(source)
+            partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
+            partial.mkdir(parents=True)
+            try:
+                manifest = write_graphs(
+                    checkpoint, partial, flavor=flavor, plan=plan, context=context, progress=progress
+                )
+                if verify:
+                    check_parity(partial, manifest, checkpoint, progress=progress)
+                progress("finishing", 0, 0)
+                manifest.save(partial)
+                put_in_place(partial, out, replace=force)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise BundleError(
+            f"{error.filename or out}: {error.strerror or error}: check space and permissions"
+        ) from error
+    return out
+
+
+def _check_target(out: Path, force: bool) -> None:
+    if not out.name:
+        raise InputError(f"{out}: not a folder name for a bundle")
+    if out.exists() and not force:
+        raise InputError(f"{out} exists already: use --force to replace it, or choose another folder")
+    if out.exists() and not (out / "manifest.json").exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is not a bundle: it will not be replaced; choose another folder")
+
+
+def write_graphs(
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    flavor: Flavor,
+    plan: PrecisionPlan,
+    context: int | None,
+    progress: Progress,
+) -> Manifest:
+    """All files of a bundle but the manifest, which is returned."""
+    model = checkpoint.model
+    config = model.config
+    cache_length = 0 if flavor == "fused" else min(context or 2048, config.base.context_length)
+    ios = graph_ios(config, context=cache_length)
+    layers = sum(1 for module in model.modules() if type(module).__name__ == "Linear")
+    done = 0
+
+    def count(part: str) -> None:
+        nonlocal done
+        progress("quantizing", done, layers)
+        done += 1
+
+    own, vocabulary = apply_plan(model, plan, count)
+    weights = WeightFile(folder / WEIGHTS)
+    for name in GRAPHS:
+        progress(f"tracing {name}", 0, 0)
+        traced = trace(GRAPHS[name](own, vocabulary, ios[name], FusedAttention))
+        weights.take(traced)
+        ir.save(traced, folder / ios[name].spec.file)
+    weights.close()
+    if checkpoint.tokenizer is not None:
+        shutil.copyfile(checkpoint.tokenizer, folder / TOKENIZER)
+    progress("hashing", 0, 0)
+    return describe(checkpoint, folder, ios, flavor=flavor, plan=plan, cache_length=cache_length)
+
+
+def describe(
+    checkpoint: Checkpoint,
+    folder: Path,
+    ios: Mapping[str, GraphIO],
+    *,
+    flavor: Flavor,
+    plan: PrecisionPlan,
+    cache_length: int,
+) -> Manifest:
+    base = checkpoint.model.config.base
+    kv = KVLayout(base.num_layers, base.num_kv_heads, base.head_dim, "float32")
+    origins = origins_of(checkpoint)
+    return Manifest(
+        format=FORMAT,
+        kind=KIND,
+        producer=f"hamburger-edge {hamburger_edge.__version__}",
+        flavor=flavor,
+        model=model_spec(checkpoint.model),
+        precision=plan,
+        kv=kv,
+        cache_length=cache_length,
+        graphs=tuple(io.spec for io in ios.values()),
+        files=tuple(file_entries(folder)),
+        tokenizer=TOKENIZER if (folder / TOKENIZER).exists() else None,
+        base=origins[0],
+        graft=origins[1],
+        chat_template=checkpoint.chat_template,
+    )
+
+
+def model_spec(model: Hamburger) -> ModelSpec:
+    config: HamburgerConfig = model.config
+    base = config.base
+    return ModelSpec(
+        family=base.family,
+        vocab_size=base.vocab_size,
+        hidden_size=base.hidden_size,
+        num_layers=base.num_layers,
+        max_steps=config.max_steps,
+        micro_layers=config.micro_layers,
+        taps=config.taps,
+        position_rule=config.position_rule,
+        context_length=base.context_length,
+        eos_ids=config.eos_ids,
+        tied_head=base.tied_head,
+        shortlist=tuple(model.shortlist.tolist()) if config.shortlist_size else None,
+    )
+
+
+def origins_of(checkpoint: Checkpoint) -> tuple[Origin, Origin]:
+    """Of base and graft, as far as the checkpoint says."""
+    facts: dict[str, Any] = checkpoint.manifest
+    base, terms = facts.get("base", {}), facts.get("license", {})
+    provenance = facts.get("provenance", {})
+    name = checkpoint.path.name
+    return (
+        Origin(base.get("name") or name, terms.get("base"), base.get("kind"), base.get("sha256")),
+        Origin(name, terms.get("graft"), provenance.get("source")),
+    )

@@ -1,0 +1,146 @@
+"""The three graphs: thin wrappers over the model's own modules, with attention swapped.
+
+    embedder        tokens [N, n] -> embeddings [N, d]
+    base            embeddings -> logits, p_stop, features of the chosen rows; one cache entry a slot
+    micro_decoder   features or nothing, and a token -> the next token's logits, p_stop
+
+Inputs and outputs come and go in the order that `graph_io` declares.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.onnx.ops import symbolic_multi_out
+
+from hamburger_edge.export.graph_io import GraphIO
+from hamburger_edge.export.weight_forms import FloatForm, Form
+from hamburger_edge.models.config import BaseConfig
+from hamburger_edge.models.hamburger import Hamburger
+
+
+def own_structure(model: Hamburger) -> Hamburger:
+    """A model with modules of its own around the same tensors, so that its layers can be replaced."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, memo={id(tensor): tensor for tensor in tensors})
+
+
+class Vocabulary(nn.Module):
+    """Token embeddings and both heads, every row stored once.
+
+    With a shortlist, the head's rows are stored shortlist first, so that the micro decoder's head is their
+    beginning; `places` [vocab] says where a token's row went.
+    """
+
+    places: Tensor | None
+
+    def __init__(self, model: Hamburger, form_of: Any = FloatForm):
+        super().__init__()
+        config, base = model.config, model.base
+        order, places = None, None
+        if config.shortlist_size:
+            chosen = torch.zeros(config.base.vocab_size, dtype=torch.bool)
+            chosen[model.shortlist] = True
+            order = torch.cat([model.shortlist, (~chosen).nonzero().squeeze(1)])
+            places = order.argsort()
+        self.register_buffer("places", places)
+        weight = base.head_weight.detach()
+        self.head: Form = form_of(weight if order is None else weight[order])
+        self.tied = base.lm_head is None
+        self.table: Form = self.head if self.tied else form_of(base.embed_tokens.weight.detach())
+        self.short: Form = self.head.first(config.micro_vocab)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        if self.tied and self.places is not None:
+            tokens = self.places[tokens]
+        return self.table.rows(tokens)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        scores = self.head.linear(hidden)
+        return scores if self.places is None else scores.index_select(-1, self.places)
+
+
+class FusedAttention:
+    """GroupQueryAttention: rotates, appends to the cache in place and attends, in one operator.
+
+    past and present are the same memory, [1, K, capacity, D]; `last_slot` [1] is the newest entry's index.
+    """
+
+    def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
+        self.config, self.inputs, self.cos, self.sin = config, inputs, cos, sin
+        self.present: list[Tensor] = []
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        given, config = self.inputs, self.config
+        past_key, past_value = given[f"past_key.{layer}"], given[f"past_value.{layer}"]
+        out, *present = symbolic_multi_out(
+            "com.microsoft::GroupQueryAttention",
+            [query, key, value, past_key, past_value, given["last_slot"], given["total_slots"]]
+            + [self.cos, self.sin]
+            + ([given["positions"]] if "positions" in given else []),
+            dict(
+                num_heads=config.num_heads,
+                kv_num_heads=config.num_kv_heads,
+                scale=config.head_dim**-0.5,
+                do_rotary=1,
+            ),
+            dtypes=[query.dtype, past_key.dtype, past_value.dtype],
+            shapes=[query.shape, past_key.shape, past_value.shape],
+            version=1,
+        )
+        self.present += present
+        return out
+
+
+class Graph(nn.Module):
+    """Takes the declared inputs in order, returns the declared outputs in order."""
+
+    def __init__(self, model: Hamburger, vocabulary: Vocabulary, io: GraphIO, attention: Any):
+        super().__init__()
+        self.model, self.vocabulary, self.io, self.attention = model, vocabulary, io, attention
+
+    def named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        return {spec.name: tensor for spec, tensor in zip(self.io.inputs, inputs, strict=True)}
+
+
+class EmbedderGraph(Graph):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """A group of one token is its embedding: the merge is behind a branch, so that it costs nothing."""
+        (tokens,) = inputs
+        members = self.vocabulary.embed(tokens)  # [N, n, d]
+        alone = lambda rows: rows[:, 0].clone()  # noqa: E731
+        return torch.cond(tokens.shape[1] == 1, alone, self.model.embedder.merge, (members,))
+
+
+class BaseGraph(Graph):
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        given, model = self.named(inputs), self.model
+        config = model.config
+        attend = self.attention(
+            config.base, given, model.base_cos, model.base_sin, given["embeddings"].shape[1]
+        )
+        features = model.base(given["embeddings"], attend, config.taps, given["rows"])[0]  # [R, F, d]
+        final = features[:, -1]
+        return self.vocabulary.logits(final), model.stop_logits(final).sigmoid(), features, *attend.present
+
+
+class MicroDecoderGraph(Graph):
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        given, model = self.named(inputs), self.model
+        embedding = self.vocabulary.embed(given["token"])  # [1, d]
+        rows = torch.cat([given["features"], embedding])[None]  # [1, F + 1 or 1, d]
+        attend = self.attention(model.micro_config, given, model.micro_cos, model.micro_sin, rows.shape[1])
+        hidden = model.micro(rows, attend)[:, -1]  # [1, d]
+        logits = self.vocabulary.short.linear(hidden)[0]
+        return logits, model.stop_logits(hidden).sigmoid(), *attend.present
+
+
+GRAPHS: dict[str, type[Graph]] = {
+    "base": BaseGraph,
+    "embedder": EmbedderGraph,
+    "micro_decoder": MicroDecoderGraph,
+}

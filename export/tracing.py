@@ -1,0 +1,56 @@
+"""From a graph module to an ONNX graph whose inputs and outputs are the declared ones."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+
+import onnx_ir as ir
+import torch
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass, RemoveUnusedNodesPass
+from onnxscript.optimizer import optimize_ir
+
+from hamburger_edge.export.graphs import Graph
+
+OPSET = 23  # fused: RMSNormalization is one operator from here on
+
+STORED_FORMS = ("Cast", "DequantizeLinear")  # folding one would store the weight in float32
+
+
+def trace(graph: Graph, opset: int = OPSET, **sizes: int) -> ir.Model:
+    """`sizes` fix what `graph_io.TRACE_SIZES` would choose."""
+    io = graph.io
+    with quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            graph.eval(),
+            io.examples(**sizes),
+            dynamic_shapes=(io.dynamic_axes,),
+            input_names=[spec.name for spec in io.inputs],
+            output_names=[spec.name for spec in io.outputs],
+            opset_version=opset,
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+        )
+        assert program is not None
+        optimize_ir(program.model, should_fold=lambda node: False if node.op_type in STORED_FORMS else None)
+        RemoveUnusedNodesPass()(program.model)  # ONNX Runtime complains about each unused constant
+        ClearMetadataAndDocStringPass()(program.model)  # stack traces with this machine's paths
+    io.name_axes(program.model)
+    return program.model
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The exporter talks about missing packages and its own deprecations."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

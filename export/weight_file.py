@@ -1,0 +1,67 @@
+"""One file for the weights of all graphs. What two graphs need is in it once.
+
+A tensor is placed by its content: one whose bytes are those of an earlier tensor, or their beginning (a
+shortlist head inside the full head), gets the earlier one's place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+ALIGNMENT = 64
+INLINE = 4096  # smaller tensors stay inside the .onnx file, where shape inference can see them
+
+
+class WeightFile:
+    def __init__(self, path: Path):
+        self.path = path
+        self.file = open(path, "w+b")
+        self.known: dict[bytes, list[tuple[int, int]]] = {}  # first bytes -> places (offset, length)
+
+    def place(self, data: memoryview) -> int:
+        """The offset of these bytes in the file, written if they are not there yet."""
+        beginning = bytes(data[:64])
+        places = self.known.setdefault(beginning, [])
+        for offset, length in places:
+            if len(data) <= length and self._equals(offset, data):
+                return offset
+        self.file.seek(0, 2)
+        self.file.write(b"\0" * (-self.file.tell() % ALIGNMENT))
+        offset = self.file.tell()
+        self.file.write(data)
+        places.append((offset, len(data)))
+        return offset
+
+    def _equals(self, offset: int, data: memoryview, step: int = 1 << 24) -> bool:
+        self.file.seek(offset)
+        return all(self.file.read(len(part)) == part for part in _parts(data, step))
+
+    def take(self, model: ir.Model) -> None:
+        """Move the large initializers of a graph here."""
+        for graph in model.graphs():
+            for value in graph.initializers.values():
+                tensor = value.const_value
+                if tensor is None or tensor.nbytes < INLINE:
+                    continue
+                array = np.ascontiguousarray(tensor.numpy())
+                offset = self.place(memoryview(array).cast("B"))
+                value.const_value = ir.ExternalTensor(
+                    self.path.name,
+                    offset,
+                    array.nbytes,
+                    tensor.dtype,
+                    shape=tensor.shape,
+                    name=value.name,
+                    base_dir=self.path.parent,
+                )
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _parts(data: memoryview, step: int):  # type: ignore[no-untyped-def]
+    return (data[start : start + step] for start in range(0, len(data), step))

@@ -1,0 +1,152 @@
+"""How a weight matrix is stored and used inside a graph.
+
+A form holds one matrix [N, K] (N outputs or tokens, K inputs) and answers three questions:
+
+    linear(x)   [..., K] -> [..., N]    a linear layer, or a head
+    rows(ids)   [...] -> [..., K]       a token embedding
+    first(n)    the form of the first n rows: a shortlist head inside a full one, sharing its bytes
+
+`FloatForm` is traced as plain PyTorch. The others trace to one operator each that reads the stored bits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.onnx.ops import symbolic as _symbolic
+
+from hamburger_edge.export.block_quantizer import Blocks, dequantize
+
+symbolic = torch._dynamo.dont_skip_tracing(_symbolic)  # so that it can stand inside a branch
+
+
+class Form(nn.Module):
+    """A weight matrix [N, K] in some representation."""
+
+    shape: tuple[int, int]
+
+    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def rows(self, ids: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def dense(self) -> Tensor:
+        """What the stored bits stand for, float32 [N, K]."""
+        raise NotImplementedError
+
+    def first(self, count: int) -> Form:
+        """The form of the first rows: slices of the same memory, since every buffer runs along N."""
+        part = copy.copy(self)
+        part._buffers = {
+            name: None if buffer is None else buffer[:count] for name, buffer in self._buffers.items()
+        }
+        part.shape = (count, self.shape[1])
+        return part
+
+
+class FloatForm(Form):
+    def __init__(self, weight: Tensor):
+        super().__init__()
+        self.register_buffer("weight", weight.detach())
+        self.shape = (weight.shape[0], weight.shape[1])
+
+    weight: Tensor
+
+    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.linear(x, self.weight, bias)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight)
+
+    def dense(self) -> Tensor:
+        return self.weight.float()
+
+
+class HalfForm(FloatForm):
+    """Stored as float16, computed in float32: ONNX Runtime folds the casts of linear layers while loading."""
+
+    def __init__(self, weight: Tensor):
+        super().__init__(weight.detach().half())
+
+    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.linear(x, _to_float(self.weight), bias)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return _to_float(F.embedding(ids, self.weight))
+
+
+class BlockForm(Form):
+    """4 or 8 bits a weight, and a scale and zero point for every `size` of them: ONNX Runtime's operators."""
+
+    packed: Tensor  # uint8 [N, blocks, size * bits / 8]
+    scales: Tensor  # float32 [N, blocks]
+    zeros: Tensor | None  # uint8 [N, ceil(blocks * bits / 8)]; None: the middle of the range
+
+    def __init__(self, blocks: Blocks):
+        super().__init__()
+        self.bits, self.size, self.shape = blocks.bits, blocks.size, blocks.shape
+        self.register_buffer("packed", blocks.packed)
+        self.register_buffer("scales", blocks.scales)
+        self.register_buffer("zeros", blocks.zeros)
+
+    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        N, K = self.shape
+        attributes = dict(K=K, N=N, bits=self.bits, block_size=self.size, accuracy_level=4)
+        inputs = [x, self.packed, self.scales, self.zeros] + ([] if bias is None else [None, bias])
+        return symbolic(
+            "com.microsoft::MatMulNBits",
+            inputs,
+            attributes,
+            dtype=x.dtype,
+            shape=(*x.shape[:-1], N),
+            version=1,
+        )
+
+    def rows(self, ids: Tensor) -> Tensor:
+        N, K = self.shape
+        table = self.packed.flatten(1)  # the same bytes as the head's
+        attributes = dict(bits=self.bits, block_size=self.size, gather_axis=0, quantize_axis=1)
+        inputs = [table, ids, self.scales, self.zeros]
+        return symbolic(
+            "com.microsoft::GatherBlockQuantized",
+            inputs,
+            attributes,
+            dtype=torch.float32,
+            shape=(*ids.shape, K),
+            version=1,
+        )
+
+    def dense(self) -> Tensor:
+        return dequantize(Blocks(self.bits, self.size, self.shape, self.packed, self.scales, self.zeros))
+
+
+def _to_float(x: Tensor) -> Tensor:
+    """A Cast node of its own: PyTorch's would be folded into a float32 copy of the weight."""
+    return symbolic("Cast", [x], dict(to=1), dtype=torch.float32, shape=x.shape)
+
+
+class FormedLinear(nn.Module):
+    """Stands where an `nn.Linear` stood."""
+
+    def __init__(self, form: Form, bias: Tensor | None):
+        super().__init__()
+        self.form = form
+        self.register_buffer("bias", None if bias is None else bias.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.form.linear(x, self.bias)
+
+
+def replace_linears(module: nn.Module, form_of: Callable[[str, Tensor], Form], prefix: str = "") -> None:
+    """Put a `FormedLinear` in the place of every linear layer below `module`, in place."""
+    for name, child in module.named_children():
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(child, nn.Linear):
+            setattr(module, name, FormedLinear(form_of(path, child.weight), child.bias))
+        else:
+            replace_linears(child, form_of, path)
