@@ -143,9 +143,14 @@ class ShardRun:
                         rows[row] = waiting.pop()
                         self._open(row, rows[row])
             busy = [row for row, conversation in enumerate(rows) if not conversation.done]
+            if not waiting and len(busy) < self.settings.rows // 8:
+                break  # a few long answers would keep the machine waiting: they stay unfinished
             if 0 < len(busy) <= 0.75 * len(rows):  # copying the cache costs more than a few idle rows
                 self.generator.keep_rows(busy)
                 rows = [rows[row] for row in busy]
+        for c in rows:
+            if not c.done and c.role == ANSWER and not c.forced:
+                finished[c.number] = c
         return [c for _, c in sorted(finished.items()) if c.rejected is None]
 
     def _open(self, row: int, c: Conversation) -> None:

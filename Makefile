@@ -1,0 +1,45 @@
+# make demo   install what exporting needs, export the built-in model, let it talk
+# make test   install everything, run the checks and the test suite
+# make check  lint, format and types only
+# All of them make .venv on first use and are quick from then on.
+
+PYTHON ?= python3.11
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+
+# Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
+export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
+
+.PHONY: demo test check clean
+demo: $(VENV)/.demo
+	@$(BIN)/hamburger-edge demo
+
+test: check
+	@$(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy
+
+$(VENV)/.torch:
+	@echo "creating $(VENV) and installing torch (CPU) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade "pip>=24" "setuptools>=77"
+	@# Linux indexes may carry both a CPU and a multi-gigabyte CUDA build: take the CPU one where it exists.
+	@$(PIP) install "torch==2.13.0+cpu" 2>/dev/null || $(PIP) install "torch==2.13.0"
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	@echo "installing hamburger-edge[export] ..."
+	@$(PIP) install --editable ".[export]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	@echo "installing hamburger-edge[dev]; the first time, llama-cpp-python is compiled (4 to 10 minutes) ..."
+	@$(PIP) install --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,186 @@
+"""The command line: one function a command; what a command needs is imported inside it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.cli_options import answer_options, build_parser, runtime_options
+from hamburger_edge.errors import HamburgerError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors of ours become one line and exit code 1."""
+    options = build_parser(_FUNCTIONS).parse_args(arguments)
+    try:
+        return int(options.function(options) or 0)
+    except HamburgerError as error:
+        if options.debug:
+            traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away
+        sys.stderr.close()
+        return 0
+
+
+def fetch(options: argparse.Namespace) -> None:
+    from hamburger_edge.models.fetch import fetch as bring
+    from hamburger_edge.terminal import Progress
+
+    progress = Progress()
+    folder = bring(options.name, progress=progress, verify=options.verify)
+    progress.close()
+    print(folder)
+
+
+def export(options: argparse.Namespace) -> None:
+    from hamburger_edge.export.bundle import export as write
+    from hamburger_edge.terminal import Progress
+
+    progress = Progress()
+    try:
+        bundle = write(
+            options.source,
+            options.output,
+            flavor=options.flavor,
+            precision=options.precision,
+            block_size=options.block_size,
+            keep_head=options.keep_head,
+            context=options.context,
+            verify=not options.no_verify,
+            force=options.force,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    print(bundle)
+
+
+def verify(options: argparse.Namespace) -> int:
+    from hamburger_edge.export.parity import verify as check
+    from hamburger_edge.terminal import Progress
+
+    progress = Progress()
+    try:
+        report = check(Path(options.bundle), against=options.against, progress=progress)
+    finally:
+        progress.close()
+    if options.json:
+        _print_json(report.to_json())
+    else:
+        print(report)
+    return 0 if report.ok else 1
+
+
+def inspect(options: argparse.Namespace) -> None:
+    from hamburger_edge.inspection import describe, show
+
+    facts = describe(Path(options.bundle), context=options.context)
+    if options.json:
+        _print_json(facts)
+    else:
+        print(show(facts))
+
+
+def run(options: argparse.Namespace) -> None:
+    from hamburger_edge.loading import load
+    from hamburger_edge.terminal import GroupPainter, is_terminal
+
+    prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
+    with load(options.bundle, options.backend, **runtime_options(options)) as model:
+        stream = model.stream(
+            prompt, raw=options.raw, system=options.system, **answer_options(options, probabilities=False)
+        )
+        painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
+        groups = []
+        with stream:
+            for record in stream:
+                groups.append(list(record.tokens))
+                if not options.json:
+                    text = painter.paint(record.text, len(record.tokens)) if painter else record.text
+                    print(text, end="", flush=True)
+        stats = {**stream.stats.to_json(), "provider": model.info.provider, "precision": model.info.precision}
+        if options.json:
+            tokens = [token for group in groups for token in group]
+            _print_json(
+                {
+                    "text": stream.text,
+                    "tokens": tokens,
+                    "groups": [group for group in groups if group],
+                    "finish_reason": stream.finish_reason,
+                    "stats": stats,
+                }
+            )
+            return
+        print()
+        if options.show_steps or options.stats:
+            print(stats_line(stats), file=sys.stderr)
+
+
+def stats_line(stats: dict[str, Any]) -> str:
+    saved = 1 - stats["kv_bytes"] / max(1, stats["kv_bytes_uncompressed"])
+    return (
+        f"{stats['tokens']} tokens in {stats['macro_steps']} steps ({stats['tokens_per_step']:.2f} a step), "
+        f"{stats['decode_tps']:.1f} tokens/s, first after {stats['ttft_s']:.2f} s, "
+        f"KV {stats['kv_bytes'] / 2**20:.1f} MiB ({100 * saved:.0f}% saved)"
+    )
+
+
+def chat(options: argparse.Namespace) -> None:
+    from hamburger_edge.cli_chat import converse
+    from hamburger_edge.loading import load
+
+    with load(options.bundle, options.backend, **runtime_options(options)) as model:
+        converse(model, system=options.system, show_steps=options.show_steps, **answer_options(options))
+
+
+def demo(options: argparse.Namespace) -> None:
+    from hamburger_edge.cli_demo import demo as show
+
+    show(options.model, precision=options.precision)
+
+
+def distill(options: argparse.Namespace) -> None:
+    from hamburger_edge.cli_training import distill as make
+
+    make(options)
+
+
+def segment(options: argparse.Namespace) -> None:
+    from hamburger_edge.cli_training import segment as cut
+
+    cut(options)
+
+
+def train(options: argparse.Namespace) -> None:
+    from hamburger_edge.cli_training import train as learn
+
+    learn(options)
+
+
+def _print_json(data: Any) -> None:
+    json.dump(data, sys.stdout, ensure_ascii=False)
+    print()
+
+
+_FUNCTIONS = {
+    "fetch": fetch,
+    "export": export,
+    "verify": verify,
+    "inspect": inspect,
+    "run": run,
+    "chat": chat,
+    "demo": demo,
+    "distill": distill,
+    "segment": segment,
+    "train": train,
+}

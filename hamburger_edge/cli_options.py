@@ -1,0 +1,264 @@
+"""Commands and their options, as data: the parser, `--help` and the documentation are made from it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+from hamburger_edge.settings import Options
+
+
+@dataclass(frozen=True)
+class Option:
+    """One argument of a command; the fields are argparse's."""
+
+    flags: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+def option(*flags: str, **settings: Any) -> Option:
+    return Option(flags, settings)
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+    examples: tuple[str, ...]
+    notes: str = field(default="")
+
+
+_JSON = option("--json", action="store_true", help="print one JSON object instead of text")
+_BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint folder")
+_RUNTIME = (
+    option("--backend", default="auto", choices=["auto", "onnx", "llamacpp", "torch"], help="runtime to use"),
+    option("--provider", metavar="NAME", help="what computes: cpu, cuda, coreml or auto (default cpu)"),
+    option("--threads", type=int, metavar="N", help="processor threads (default: one for each core)"),
+    option("--context", type=int, metavar="SLOTS", help="slots the KV buffer holds (default 4096)"),
+)
+_ANSWER = (
+    option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 256)"),
+    option(
+        "--confidence",
+        type=float,
+        metavar="C",
+        help="how sure each further token of a group must be, 0 to 1 (default 0.8; 1: one token a step)",
+    ),
+    option("--mode", choices=["trust", "verify"], help="verify: plain decoding's text, in fewer base calls"),
+    option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
+    option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),
+    option(
+        "--top-p", type=float, metavar="P", help="sample among the best tokens that hold this probability"
+    ),
+    option("--min-p", type=float, metavar="P", help="leave out tokens below this share of the best one's"),
+    option("--repetition-penalty", type=float, metavar="R", help="above 1: said tokens become less likely"),
+    option("--presence-penalty", type=float, metavar="R", help="taken off the score of every said token"),
+    option("--frequency-penalty", type=float, metavar="R", help="the same, for each time it was said"),
+    option("--seed", type=int, metavar="N", help="same seed, same text"),
+    option("--stop", action="append", metavar="TEXT", help="end the answer before this text (repeatable)"),
+    option("--system", metavar="TEXT", help="system message instead of the model's own"),
+    option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
+)
+
+COMMANDS = (
+    Command(
+        "demo",
+        "export the built-in model, check it, and let it talk",
+        (
+            option("model", nargs="?", metavar="MODEL", help="built-in model (default: the best one here)"),
+            option(
+                "--precision", default="int4", choices=["fp32", "fp16", "int8", "int4"], help="default int4"
+            ),
+        ),
+        ("hamburger-edge demo", "hamburger-edge demo tiny --precision fp32"),
+    ),
+    Command(
+        "export",
+        "turn a checkpoint into a bundle of ONNX graphs",
+        (
+            option(
+                "source",
+                metavar="CHECKPOINT",
+                help="checkpoint folder, or a built-in model: tiny, smollm2-135m",
+            ),
+            option("-o", "--output", required=True, metavar="BUNDLE", help="folder to write"),
+            option(
+                "--flavor",
+                default="fused",
+                choices=["fused", "portable"],
+                help="fused (default): ONNX Runtime's own operators; portable: standard operators only",
+            ),
+            option(
+                "--precision", default="int4", choices=["fp32", "fp16", "int8", "int4"], help="default int4"
+            ),
+            option("--block-size", type=int, metavar="N", help="weights that share a scale (power of two)"),
+            option("--keep-head", choices=["int8", "fp32"], help="precision of embeddings and heads"),
+            option("--context", type=int, metavar="SLOTS", help="cache length of a portable bundle"),
+            option("--no-verify", action="store_true", help="skip the parity gate"),
+            option("--force", action="store_true", help="replace an existing bundle"),
+        ),
+        (
+            "hamburger-edge export tiny -o tiny-bundle",
+            "hamburger-edge export my-checkpoint -o bundle --precision fp32",
+            "hamburger-edge export my-checkpoint -o phone --flavor portable --context 1024",
+        ),
+        "The last stage compares every graph with its PyTorch module; a bundle that disagrees is not kept.",
+    ),
+    Command(
+        "run",
+        "answer one prompt",
+        (
+            _BUNDLE,
+            option("prompt", metavar="PROMPT", help="what to say; - reads standard input"),
+            *_RUNTIME,
+            *_ANSWER,
+            option("--raw", action="store_true", help="no chat template: go on with the prompt as it is"),
+            option("--stats", action="store_true", help="print speed and compression at the end"),
+            _JSON,
+        ),
+        (
+            'hamburger-edge run bundle "Why is the sky blue?" --show-steps',
+            'hamburger-edge run bundle "Write a poem." --temperature 0.7 --seed 1 --confidence 0.9',
+            "cat letter.txt | hamburger-edge run bundle - --json",
+        ),
+    ),
+    Command(
+        "chat",
+        "talk with a model; its answers stay compressed in the cache",
+        (_BUNDLE, *_RUNTIME, *_ANSWER),
+        ("hamburger-edge chat bundle", "hamburger-edge chat bundle --temperature 0.7 --show-steps"),
+        "Commands: /save FILE, /load FILE, /stats, /reset, /quit. Ctrl-C stops the answer.",
+    ),
+    Command(
+        "verify",
+        "compare a bundle with its checkpoint again",
+        (
+            option("bundle", metavar="BUNDLE", help="folder made by `export`"),
+            option("--against", metavar="CHECKPOINT", help="checkpoint (default: the one it was made from)"),
+            _JSON,
+        ),
+        ("hamburger-edge verify bundle", "hamburger-edge verify bundle --against my-checkpoint --json"),
+    ),
+    Command(
+        "inspect",
+        "what is in a bundle: sizes, precision, operators, memory, licences",
+        (
+            option("bundle", metavar="BUNDLE", help="folder made by `export`"),
+            option("--context", type=int, default=4096, metavar="SLOTS", help="memory for this many slots"),
+            _JSON,
+        ),
+        ("hamburger-edge inspect bundle", "hamburger-edge inspect bundle --json"),
+    ),
+    Command(
+        "fetch",
+        "bring a base model into the cache folder",
+        (
+            option("name", metavar="NAME", help="smollm2-135m, or hf:ORG/NAME"),
+            option("--verify", action="store_true", help="read every file again and compare its sha256"),
+        ),
+        ("hamburger-edge fetch smollm2-135m", "hamburger-edge fetch hf:HuggingFaceTB/SmolLM2-360M-Instruct"),
+        "The cache folder is HAMBURGER_EDGE_HOME, or the platform's own.",
+    ),
+    Command(
+        "distill",
+        "let a base model write the training set",
+        (
+            option("base", metavar="BASE", help="smollm2-135m, a GGUF file or a Hugging Face folder"),
+            option(
+                "-o", "--output", required=True, metavar="DATA", help="folder for the shards; resumes there"
+            ),
+            option("--tokens", type=int, required=True, metavar="N", help="answer tokens to collect"),
+            option(
+                "--prompts", action="append", default=[], metavar="FILE.jsonl", help="questions to mix in"
+            ),
+            option("--seed", type=int, default=0, metavar="N", help="default 0"),
+            option("--rows", type=int, metavar="N", help="conversations side by side (default 128)"),
+            option("--threads", type=int, metavar="N", help="processor threads"),
+        ),
+        (
+            "hamburger-edge distill smollm2-135m -o data --tokens 1000000",
+            "hamburger-edge distill smollm2-135m -o data --tokens 1000000 --prompts questions.jsonl",
+        ),
+        'Each line of a prompt file is {"prompt": "..."}.',
+    ),
+    Command(
+        "segment",
+        "how the base's entropies cut text into groups",
+        (
+            option("data", metavar="DATA", help="folder made by `distill`"),
+            option("--low", type=float, default=0.05, metavar="NATS", help="below this a token always joins"),
+            option(
+                "--ratio",
+                type=float,
+                default=0.3,
+                metavar="R",
+                help="... or below R times the group's highest",
+            ),
+            option("--max-steps", type=int, default=4, metavar="N", help="most tokens of a group"),
+            _JSON,
+        ),
+        ("hamburger-edge segment data", "hamburger-edge segment data --low 0.5 --ratio 0.7"),
+    ),
+    Command(
+        "train",
+        "train a graft by a recipe",
+        (
+            option("recipe", metavar="RECIPE.toml", help="see models/zoo/*/recipe.toml"),
+            option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
+            option("--minutes", type=float, metavar="M", help="stop after M minutes; run again to go on"),
+            option("--threads", type=int, metavar="N", help="processor threads"),
+        ),
+        ("hamburger-edge train recipe.toml -o my-checkpoint",),
+        "A run that was stopped or killed goes on from its last save.",
+    ),
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors in the form of all others: one line and the way out, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def build_parser(functions: Mapping[str, Callable[[argparse.Namespace], Any]]) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="hamburger-edge",
+        description="Language models that say several tokens a step and keep them in one KV-cache entry.",
+    )
+    parser.add_argument("--version", action="version", version=f"hamburger-edge {version('hamburger-edge')}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        examples = "\n".join(f"  {example}" for example in command.examples)
+        notes = f"{command.notes}\n\n" if command.notes else ""
+        sub = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.summary,
+            epilog=f"{notes}examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for each in command.options:
+            sub.add_argument(*each.flags, **each.settings)
+        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        sub.set_defaults(function=functions[command.name])
+    return parser
+
+
+def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What was given of the runtime's own options."""
+    names = ("provider", "threads", "context")
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def answer_options(options: argparse.Namespace, **more: Any) -> Options:
+    """What was given of the answer's options."""
+    given = {n: getattr(options, n) for n in Options.__annotations__ if getattr(options, n, None) is not None}
+    chosen: Options = {**given, **more}  # type: ignore[typeddict-item]
+    return chosen

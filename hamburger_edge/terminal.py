@@ -1,0 +1,66 @@
+"""What people see: progress on standard error, groups in colour."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TextIO
+
+# Backgrounds for consecutive groups of two and more tokens; single tokens stay plain.
+_SHADES = ("\x1b[48;5;24m", "\x1b[48;5;58m", "\x1b[48;5;53m", "\x1b[48;5;23m")
+_PLAIN = "\x1b[0m"
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and "NO_COLOR" not in os.environ
+
+
+class Progress:
+    """`progress(stage, done, total)`: a bar on a terminal, one plain line a stage elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.live = is_terminal(self.stream)
+        self.stage, self.began, self.shown = "", 0.0, 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage != self.stage:
+            self.close()
+            self.stage, self.began = stage, now
+            if not self.live:
+                self.stream.write(f"{stage} ...\n")
+                self.stream.flush()
+        elif now - self.shown < 0.1 and done != total:
+            return
+        self.shown = now
+        if self.live:
+            bar = f" [{'#' * (24 * done // total):24}] {100 * done // total:3}%" if total else " ..."
+            self.stream.write(f"\r\x1b[K{stage:32}{bar}")
+            self.stream.flush()
+
+    def close(self) -> None:
+        """End the line of the stage in progress."""
+        if self.stage and self.live:
+            self.stream.write(f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
+            self.stream.flush()
+        self.stage = ""
+
+
+class GroupPainter:
+    """Shows which tokens came together: each group of two and more on a background of its own."""
+
+    def __init__(self, colour: bool) -> None:
+        self.colour, self.count = colour, 0
+
+    def paint(self, text: str, size: int) -> str:
+        """Text of one macro step that said `size` tokens; without colours, groups stand in brackets."""
+        if size < 2 or not text:
+            return text
+        self.count += 1
+        if not self.colour:
+            return f"[{text}]"
+        shade = _SHADES[self.count % len(_SHADES)]
+        lines = text.split("\n")  # a background must not run to the end of the line
+        return "\n".join(f"{shade}{line}{_PLAIN}" if line else "" for line in lines)
