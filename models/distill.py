@@ -98,7 +98,7 @@ def plan(number: int, settings: DistillSettings, prompts: Sequence[Sequence[int]
     """Conversation `number` of a run: everything random about it comes from (seed, number)."""
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, number]))
     choice, multi, given = draw.random(3)
-    for share, temperature, penalty in ANSWER_STYLES.values():
+    for share, temperature, penalty in ANSWER_STYLES.values():  # noqa: B007 (read below)
         if choice < share:
             break
         choice -= share

@@ -26,7 +26,7 @@ from hamburger_edge.models.training_data import TrainingBatch
 @dataclass(frozen=True)
 class LossWeights:
     first: float = 1.0  # a group's first token; 0 skips the head over the whole vocabulary
-    micro: float = 1.0  # its further tokens
+    micro: float = 1.0  # its further tokens; 0 leaves the micro decoder and the stop head out
     stop: float = 0.5
     hard: float = 0.1  # share of the written token against the base's distribution
 
@@ -91,9 +91,9 @@ class Objective(nn.Module):
     def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
         """Sums and counts: {"loss", and name: [sum, count] for each metric}"""
         out = self.model(batch.groups)
-        total, metrics = self.first(out, batch) if self.weights.first else (0.0, {})
-        micro_loss, micro_metrics = self.micro(out, batch)
-        return {"loss": total + micro_loss, **metrics, **micro_metrics}
+        first, metrics = self.first(out, batch) if self.weights.first else (0.0, {})
+        micro, micro_metrics = self.micro(out, batch) if self.weights.micro else (0.0, {})
+        return {"loss": first + micro, **metrics, **micro_metrics}
 
     def first(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
         logits = self.model.base.logits(out.final)

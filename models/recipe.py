@@ -62,6 +62,12 @@ class Recipe:
     judge_batches: int = 8
     calibrate: bool = True  # fit the stop head's scale and offset at the end
 
+    @property
+    def rounds_base(self) -> bool:
+        """A base that no stage trains in full can be held in 16 bits throughout."""
+        full = any("base" in stage.learns and stage.lora_rank == 0 for stage in self.stages)
+        return self.precision == "bf16" and not full
+
     def __post_init__(self) -> None:
         parts = {"micro", "stop_head", "embedder", "base"}
         if not self.stages:

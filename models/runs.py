@@ -13,6 +13,7 @@ import torch
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.calibration import Calibration
 from hamburger_edge.models.checkpoint import load_base, save_checkpoint
+from hamburger_edge.models.curves import plot
 from hamburger_edge.models.fetch import BASES, Progress, fetch, weights_sha256
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.lora import merge_lora
@@ -69,7 +70,7 @@ def train(
         base_delta=delta or None,
         rows=rows,
     )
-    report(f"wrote {written}")
+    report(f"wrote {written} and {plot(Path(recipe.out))}")
     return written
 
 
@@ -116,6 +117,6 @@ def _same_source(data: DistilledData, reference: dict[str, Any], recipe: Recipe)
     source: dict[str, Any] = data.manifest["source"]  # type: ignore[assignment]
     if source.get("sha256") != reference.get("sha256"):
         raise ConfigError(
-            f"{recipe.data}: was distilled from {source.get('base')}, not from the recipe's base {recipe.base}: "
-            "distill again or change the recipe"
+            f"{recipe.data}: was distilled from {source.get('base')}, not from the recipe's base "
+            f"{recipe.base}: distill again or change the recipe"
         )

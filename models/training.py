@@ -184,17 +184,14 @@ class Trainer:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def _run_stage(self, stage: Stage, saved: dict[str, Any] | None) -> bool:
-        groups = prepare(self.model, stage, bf16=self.recipe.precision == "bf16")
+        groups = prepare(self.model, stage, bf16=self.recipe.rounds_base)
+        peaks = [group["lr"] for group in groups]
         self.model.to(self.device)
         optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=self.recipe.weight_decay)
         if saved is not None:
             self.model.load_state_dict(saved["model"], strict=False)
             if saved["optimizer"] is not None:
                 optimizer.load_state_dict(saved["optimizer"])
-        peaks = [
-            stage.base_learning_rate if g is groups[0] and len(groups) > 1 else stage.learning_rate
-            for g in groups
-        ]
         objective = Objective(self.model, stage.loss).to(self.device)
         step_function: nn.Module = objective
         if self.processes > 1:
@@ -256,7 +253,8 @@ class Trainer:
         while step < steps:
             plan = batches.plan(step // per_epoch)
             for within in range(step % per_epoch, min(per_epoch, steps - step + step % per_epoch)):
-                yield step, batches.build(plan[within * self.processes + self.process])
+                # epochs differ by a few batches, since each cuts anew
+                yield step, batches.build(plan[(within * self.processes + self.process) % len(plan)])
                 step += 1
 
     @torch.no_grad()
@@ -272,14 +270,14 @@ class Trainer:
         return totals.means()
 
     def _judge(self, stage: Stage, objective: Objective) -> None:
-        everything = Objective(self.model, LossWeights()).to(self.device)
+        everything = Objective(self.model, LossWeights() if stage.loss.micro else stage.loss).to(self.device)
         for kind, cuts in {"plain": None, "merged": JUDGING_CUTS if stage.cuts else None}.items():
             if kind == "merged" and cuts is None:
                 continue
             means = self.judge(everything, cuts)
             self.report(f"  held out, {kind}: " + "  ".join(f"{k} {v:.3f}" for k, v in means.items()))
             self._log(f"held_out_{kind}", stage, means)
-        loss = means["first_loss"] + means["micro_loss"]
+        loss = means["first_loss"] + means.get("micro_loss", 0.0)
         if loss < self.progress.best.get(stage.name, math.inf):
             self.progress.best[stage.name] = loss
             self._save("best.pt", None)
@@ -331,7 +329,7 @@ class Trainer:
             )
         self.progress = Progress(**saved["progress"])
         for stage in self.recipe.stages[: self.progress.stage]:
-            prepare(self.model, stage, bf16=self.recipe.precision == "bf16")
+            prepare(self.model, stage, bf16=self.recipe.rounds_base)
         if self.progress.stage == len(self.recipe.stages):
             self.model.load_state_dict(saved["model"], strict=False)
         return saved

@@ -1,0 +1,85 @@
+"""A picture of a training run: `curves.png` from its `metrics.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import ConfigError, require
+
+# panel title -> metrics that belong in it, by the beginning of their names
+PANELS = {
+    "loss": ("first_loss", "micro_loss", "stop_loss"),
+    "agreement with the plain base": ("first_agree", "micro_agree"),
+    "tokens a group, were every place a start": ("group_length",),
+    "agreement of accepted micro tokens": ("agree@",),
+}
+STYLES = {
+    "train": {"alpha": 0.35, "linewidth": 1},
+    "held_out_plain": {"marker": "o", "markersize": 3, "linewidth": 1.2},
+    "held_out_merged": {"marker": "s", "markersize": 3, "linewidth": 1.2, "linestyle": "--"},
+}
+
+Series = dict[tuple[str, str], dict[int, float]]  # (kind, metric) -> step of the run -> value
+
+
+def read_metrics(path: Path) -> tuple[Series, dict[str, int]]:
+    """All series, and the step at which each stage began.
+
+    What was logged twice, before a kill and after resuming, counts once.
+    """
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: no metrics of a training run there ({error})") from error
+    last = {(line["stage"], line["kind"], line["step"]): line for line in lines}
+    lengths: dict[str, int] = {}
+    for stage, _, step in last:
+        lengths[stage] = max(step, lengths.get(stage, 0))
+    begins = {stage: sum(list(lengths.values())[:i]) for i, stage in enumerate(lengths)}
+    series: Series = {}
+    for (stage, kind, step), line in sorted(last.items(), key=lambda item: begins[item[0][0]] + item[0][2]):
+        for name in line.keys() - {"kind", "stage", "step"}:
+            series.setdefault((kind, name), {})[begins[stage] + step] = line[name]
+    return series, begins
+
+
+def plot(run_folder: Path) -> Path:
+    """Draw `curves.png` into a run's folder.
+
+    Pale lines: training. Dots: held out. Squares, dashed: held out, answers merged.
+    """
+    matplotlib = require("matplotlib", "train")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    series, begins = read_metrics(run_folder / "metrics.jsonl")
+    figure, grid = pyplot.subplots(2, 2, figsize=(12, 8), layout="constrained", sharex=True)
+    for axes, (title, names) in zip(grid.flat, PANELS.items(), strict=True):
+        _panel(axes, title, {key: v for key, v in series.items() if key[1].startswith(names)})
+        for stage, step in begins.items():
+            axes.axvline(step, color="grey", linewidth=0.6, linestyle=":")
+            axes.annotate(
+                stage, (step, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
+                textcoords="offset points", fontsize=8, color="grey",
+            )  # fmt: skip
+    for axes in grid[1]:
+        axes.set_xlabel("step")
+    path = run_folder / "curves.png"
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+    return path
+
+
+def _panel(axes: Any, title: str, series: Series) -> None:
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.2)
+    names = sorted({name for _, name in series})
+    for number, name in enumerate(names):
+        for kind, style in STYLES.items():
+            points = series.get((kind, name), {})
+            label = name if kind == next(k for k in reversed(STYLES) if (k, name) in series) else None
+            axes.plot(list(points), list(points.values()), color=f"C{number}", label=label, **style)
+    if names:
+        axes.legend(fontsize=8)

@@ -1,0 +1,225 @@
+"""Losses against slow definitions, and the calibration of the stop head."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from toy_models import toy_model
+from training_data_files import DataFiles
+
+from hamburger_edge.models.calibration import apply, fit, reliability
+from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.lora import LoraLinear, add_lora, merge_lora
+from hamburger_edge.models.objective import (
+    LossWeights,
+    Objective,
+    SoftCrossEntropy,
+    accepted,
+    soft_targets,
+)
+from hamburger_edge.models.training_data import Batches, Cuts, DistilledData
+from hamburger_edge.runtimes.torch_reference import TorchBackend
+
+
+def conversations(seed: int = 0) -> DistilledData:
+    draw = np.random.default_rng(seed)
+    roles = [
+        [0] * int(draw.integers(2, 6)) + [2] * int(draw.integers(3, 12)) + [0, 1] + [2] * 5 for _ in range(7)
+    ]
+    return DataFiles.in_memory(roles=roles, seed=seed)
+
+
+@pytest.mark.parametrize("rule", ["token", "slot"])
+@pytest.mark.parametrize("shortlist", [0, 60])
+@torch.no_grad()
+def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int) -> None:
+    """Conversation by conversation, slot by slot, stepped through a cache; sums written out by hand."""
+    model = toy_model(position_rule=rule, shortlist_size=shortlist)
+    data = conversations()
+    weights = LossWeights(first=0.7, micro=1.3, stop=0.4, hard=0.2)
+    batches = Batches(
+        data,
+        list(range(len(data))),
+        max_steps=4,
+        shortlist=model.shortlist.numpy() if shortlist else None,
+        vocab_size=97,
+        rows=3,
+        row_slots=40,
+        cuts=Cuts(entropy=0.5, random=0.4),
+        seed=3,
+    )
+    [rows] = batches.plan(0)
+    assert any(len(row) > 1 for row in rows), "nothing is packed"
+    batch = batches.build(rows)
+    sizes = batch.groups.sizes.unique().tolist()
+    assert {1, 2, 3} <= set(sizes), "no merged slots"
+    got = Objective(model, weights)(batch)
+
+    sums = {"first": [], "micro": [], "stop": []}
+    lengths = []
+    for row in rows:
+        for slots in row:
+            loop(model, data, slots, weights.hard, sums, lengths)
+    means = {name: sum(values) / len(values) for name, values in sums.items()}
+    expected = 0.7 * means["first"] + 1.3 * means["micro"] + 0.4 * means["stop"]
+    assert got["loss"].item() == pytest.approx(expected, rel=1e-4)
+    assert got["first_loss"].tolist() == pytest.approx([sum(sums["first"]), len(sums["first"])], rel=1e-4)
+    assert got["micro_loss"].tolist() == pytest.approx([sum(sums["micro"]), len(sums["micro"])], rel=1e-4)
+    assert got["group_length@0.8"].tolist() == [sum(lengths), len(lengths)]
+
+
+def loop(
+    model: Hamburger, data: DistilledData, slots: object, hard: float, sums: dict, lengths: list
+) -> None:
+    """Every slot of one conversation, appended to a cache; then the tokens after it, one at a time."""
+    backend = TorchBackend(model)
+    place = {int(token): i for i, token in enumerate(model.shortlist)}
+    position = -1
+    for first, size, wanted in zip(slots.first, slots.sizes, slots.target_sizes, strict=True):
+        position += int(size) if model.config.position_rule == "token" else 1
+        said = backend.macro([data.ids[first : first + size].tolist()], [position], [0])
+        if wanted == 0:
+            continue
+        after = first + size
+        distribution = target(data, after, hard, {i: i for i in range(97)})
+        sums["first"].append(-(distribution * torch.tensor(said.logits[0]).log_softmax(-1)).sum().item())
+        stop, goes_on, length = float(said.p_stop[0]), True, 1
+        backend.micro_begin(said.features[0])
+        for i in range(1, wanted):
+            step = backend.micro(int(data.ids[after + i - 1]))
+            scores = torch.tensor(step.logits)
+            distribution = target(data, after + i, hard, place)
+            sums["micro"].append(-(distribution * scores.log_softmax(-1)).sum().item())
+            right = place.get(int(data.top_ids[after + i, 0])) == int(scores.argmax())
+            sums["stop"].append(-np.log(1 - stop if right else stop))
+            goes_on = goes_on and 1 - stop >= 0.8
+            length += goes_on
+            stop = step.p_stop
+        lengths.append(length)
+
+
+def target(data: DistilledData, index: int, hard: float, place: dict[int, int]) -> torch.Tensor:
+    """The base's distribution over the choices it could have there, mixed with the written token."""
+    probabilities = torch.zeros(len(place))
+    for token, log_p in zip(data.top_ids[index], data.top_log_probabilities[index], strict=True):
+        if int(token) in place:
+            probabilities[place[int(token)]] += float(np.exp(np.float32(log_p)))
+    if probabilities.sum() > 0:
+        probabilities *= (1 - hard) / probabilities.sum()
+    probabilities[place[int(data.ids[index])]] += hard
+    return probabilities / probabilities.sum()
+
+
+def test_parts_can_be_left_out() -> None:
+    model, data = toy_model(), conversations()
+    batches = Batches(
+        data, [0, 1], max_steps=4, shortlist=None, vocab_size=97, rows=1, row_slots=80, cuts=None, seed=0
+    )
+    batch = batches.build(batches.plan(0)[0])
+    both = Objective(model, LossWeights())(batch)
+    first = Objective(model, LossWeights(micro=0))(batch)
+    micro = Objective(model, LossWeights(first=0))(batch)
+    torch.testing.assert_close(first["loss"] + micro["loss"], both["loss"])
+    assert not {name for name in first if name.startswith(("micro", "stop"))}
+    assert "first_loss" not in micro
+
+
+def test_soft_cross_entropy_matches_autograd() -> None:
+    torch.manual_seed(0)
+    ids = torch.tensor([[0, 3, 3], [9, 1, 2], [4, 4, 4], [5, 6, 7]])  # an id may come twice
+    weights = torch.rand(4, 3).softmax(-1)
+    upstream = torch.tensor([1.0, -2.0, 0.0, 0.5])
+    logits = (5 * torch.randn(4, 10)).requires_grad_()
+    losses = SoftCrossEntropy.apply(logits, ids, weights)
+    losses.backward(upstream)
+    reference = logits.detach().clone().requires_grad_()
+    expected = -(weights * reference.log_softmax(-1).gather(1, ids)).sum(-1)
+    expected.backward(upstream)
+    torch.testing.assert_close(losses, expected)
+    torch.testing.assert_close(logits.grad, reference.grad)
+
+
+def test_soft_targets_fall_back_to_the_written_token() -> None:
+    """No choice of the base is in the shortlist: all weight on what was written."""
+    ids, weights = soft_targets(
+        torch.tensor([[-1, -1], [3, -1]]),
+        torch.tensor([[-0.1, -2.0], [-1.0, -0.5]]),
+        torch.tensor([7, 8]),
+        0.1,
+    )
+    assert weights[0].tolist() == [0, 0, 1]
+    assert weights[1].tolist() == pytest.approx([0.9, 0, 0.1])
+    assert ids[:, 2].tolist() == [7, 8]
+    assert (ids >= 0).all()
+
+
+def test_accepted_groups_end_at_the_first_doubt() -> None:
+    stops = torch.tensor([[-9.0, 9.0, -9.0], [-9.0, -9.0, -9.0], [9.0, -9.0, -9.0], [-9.0, -9.0, -9.0]])
+    valid = torch.tensor([[True, True, True]] * 3 + [[True, False, False]])
+    agree = torch.tensor([[True, True, True], [True, False, True], [True] * 3, [True, False, False]])
+    found = accepted(stops, agree, valid, 0.8)
+    assert found["group_length@0.8"].tolist() == [2 + 4 + 1 + 2, 4]
+    assert found["agree@0.8"].tolist() == [1 + 2 + 0 + 1, 1 + 3 + 0 + 1]
+
+
+def test_calibration_repairs_a_miscalibrated_head() -> None:
+    torch.manual_seed(0)
+    truth = 3 * torch.randn(20_000)  # logits of "the next micro token is wrong"
+    rights = (torch.rand(20_000) > truth.sigmoid()).float()
+    shifted = 0.4 * truth - 1.5  # what a badly scaled head says
+    scale, offset = fit(shifted[:10_000], rights[:10_000])
+    assert scale == pytest.approx(1 / 0.4, rel=0.1)
+    assert offset == pytest.approx(1.5 / 0.4, rel=0.1)
+    before = reliability(shifted[10_000:], rights[10_000:])
+    after = reliability(scale * shifted[10_000:] + offset, rights[10_000:])
+    assert before.error > 0.1
+    assert after.error < 0.02
+    assert sum(after.counts) == 10_000
+
+    model = toy_model()
+    states = torch.randn(5, 32)
+    expected = scale * model.stop_logits(states) + offset
+    apply(model, scale, offset)
+    torch.testing.assert_close(model.stop_logits(states), expected)
+
+
+@torch.no_grad()
+def test_reliability_error_by_hand() -> None:
+    stops = -torch.tensor([0.85, 0.85, 0.15, 0.15]).logit()  # p(continue)
+    found = reliability(stops, torch.tensor([1.0, 1.0, 1.0, 0.0]))
+    assert found.error == pytest.approx((2 * 0.15 + 2 * 0.35) / 4, abs=1e-6)
+    assert found.counts[8] == found.counts[1] == 2
+
+
+@torch.no_grad()
+def test_lora_starts_as_identity_and_merges_into_the_same_model() -> None:
+    model = toy_model()
+    batches = Batches(
+        conversations(),
+        [0],
+        max_steps=4,
+        shortlist=None,
+        vocab_size=97,
+        rows=1,
+        row_slots=40,
+        cuts=None,
+        seed=0,
+    )
+    batch = batches.build(batches.plan(0)[0]).groups
+    before = {name: t.clone() for name, t in model.base.state_dict().items()}
+    plain = model.features(batch)
+    added = add_lora(model.base.layers, 3)
+    assert len(added) == 2 * 7 * 3  # down and up of 7 linear layers in 3 decoder layers
+    assert add_lora(model.base.layers, 3) == []
+    torch.testing.assert_close(model.features(batch), plain, atol=0, rtol=0)
+    for parameter in added:
+        parameter.copy_(0.2 * torch.randn(parameter.shape))
+    changed = model.features(batch)
+    assert (changed - plain).abs().max() > 0.1
+    pairs = merge_lora(model.base)
+    assert not any(isinstance(module, LoraLinear) for module in model.modules())
+    torch.testing.assert_close(model.features(batch), changed, atol=1e-4, rtol=1e-4)
+    for name in {pair.rpartition(".")[0] for pair in pairs}:
+        update = pairs[f"{name}.lora_b"] @ pairs[f"{name}.lora_a"]
+        torch.testing.assert_close(model.base.state_dict()[name], before[name] + update)

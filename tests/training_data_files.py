@@ -1,0 +1,87 @@
+"""Small data folders for tests: conversations of a toy language that is easy to continue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from hamburger_edge.models.distill import ANSWER, FORMAT, TEMPLATE
+from hamburger_edge.models.training_data import DistilledData
+
+END = 2
+FIELDS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")
+
+
+class DataFiles:
+    """Conversations as `distill` stores them."""
+
+    @staticmethod
+    def in_memory(
+        *,
+        roles: list[list[int]],
+        ids: list[list[int]] | None = None,
+        entropies: list[list[float]] | None = None,
+        k: int = 3,
+        vocab: int = 97,
+        seed: int = 0,
+    ) -> DistilledData:
+        """What is left out is random; the written token is not always the base's first choice."""
+        draw = np.random.default_rng(seed)
+        flat = np.concatenate([np.asarray(r, dtype=np.uint8) for r in roles])
+        n = len(flat)
+        tokens = np.concatenate(ids) if ids is not None else draw.integers(3, vocab, n)
+        nats = np.concatenate(entropies) if entropies is not None else draw.exponential(0.5, n)
+        top = np.argsort(draw.random((n, vocab)), axis=1)[:, :k]
+        weights = -np.sort(draw.exponential(1.0, (n, k)), axis=1)
+        return DistilledData(
+            starts=np.cumsum([0, *map(len, roles)]).astype(np.int64),
+            ids=tokens.astype(np.int32),
+            roles=flat,
+            entropies=nats.astype(np.float16),
+            top_ids=top.astype(np.int32),
+            top_log_probabilities=weights.astype(np.float16),
+            manifest={"format": FORMAT, "source": {"base": "toy"}, "shards": []},
+        )
+
+    @staticmethod
+    def write(folder: Path, data: DistilledData, source: dict[str, str] | None = None) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(
+            {name: np.ascontiguousarray(getattr(data, name)) for name in FIELDS}, folder / "shard.safetensors"
+        )
+        shard = {
+            "file": "shard.safetensors",
+            "sha256": hashlib.sha256((folder / "shard.safetensors").read_bytes()).hexdigest(),
+            "conversations": len(data),
+            "tokens": len(data.ids),
+            "answer_tokens": int((data.roles == ANSWER).sum()),
+        }
+        manifest = {"format": FORMAT, "source": source or {"base": "toy"}, "shards": [shard]}
+        (folder / "data.json").write_text(json.dumps(manifest))
+        return folder
+
+
+def ladders(conversations: int, *, vocab: int = 97, seed: int = 0) -> DistilledData:
+    """Question: a start and a stride, in 5 template tokens. Answer: start, start + stride, ... and the end.
+
+    The "base" is certain of all but the answer's first token, which it knows with probability 0.6.
+    """
+    draw = np.random.default_rng(seed)
+    ids, roles, entropies, certain = [], [], [], []
+    for _ in range(conversations):
+        start, stride, length = int(draw.integers(40, 60)), int(draw.integers(1, 4)), int(draw.integers(4, 9))
+        answer = [*(start + stride * i for i in range(length)), END]
+        ids.append([1, start, 3 + stride, 8 + length, 5, *answer])
+        roles.append([TEMPLATE] * 5 + [ANSWER] * len(answer))
+        entropies.append([0.0] * 5 + [0.7] + [0.01] * (len(answer) - 1))
+        certain += [0.99] * 5 + [0.6] + [0.99] * (len(answer) - 1)
+    data = DataFiles.in_memory(ids=ids, roles=roles, entropies=entropies, k=2, vocab=vocab, seed=seed)
+    data.top_ids[:, 0] = data.ids
+    data.top_ids[:, 1] = (data.ids + 1) % vocab
+    p = np.asarray(certain)
+    data.top_log_probabilities[:] = np.log(np.stack([p, 1 - p], axis=1))
+    return data
