@@ -3,9 +3,9 @@
 Tokens go in, numpy arrays come out. Embeddings and KV caches never cross the seam, so a runtime may
 keep both wherever it computes (an ONNX Runtime device buffer, a llama.cpp context, a torch tensor).
 
-    groups of tokens --macro--> Readout (logits, p_stop, features) --micro_begin--> --micro(token)--> (logits, p_stop)
-                        |                                                              ^          |
-                        +-- appends one KV slot a group                                +----------+
+    groups --macro--> Readout: logits, p_stop, features --micro_begin--> micro(token) --> logits, p_stop
+              |                                                              ^               |
+              +-- appends one KV slot a group                                +---------------+
 """
 
 from __future__ import annotations

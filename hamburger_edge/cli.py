@@ -93,7 +93,7 @@ def inspect(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.loading import load
-    from hamburger_edge.terminal import GroupPainter, is_terminal
+    from hamburger_edge.terminal import GroupPainter, is_terminal, stats_line
 
     prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
     with load(options.bundle, options.backend, **runtime_options(options)) as model:
@@ -123,16 +123,7 @@ def run(options: argparse.Namespace) -> None:
             return
         print()
         if options.show_steps or options.stats:
-            print(stats_line(stats), file=sys.stderr)
-
-
-def stats_line(stats: dict[str, Any]) -> str:
-    saved = 1 - stats["kv_bytes"] / max(1, stats["kv_bytes_uncompressed"])
-    return (
-        f"{stats['tokens']} tokens in {stats['macro_steps']} steps ({stats['tokens_per_step']:.2f} a step), "
-        f"{stats['decode_tps']:.1f} tokens/s, first after {stats['ttft_s']:.2f} s, "
-        f"KV {stats['kv_bytes'] / 2**20:.1f} MiB ({100 * saved:.0f}% saved)"
-    )
+            print(stats_line(stream.stats), file=sys.stderr)
 
 
 def chat(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from hamburger_edge.chat import Chat
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.model import Model
 from hamburger_edge.settings import Options
-from hamburger_edge.terminal import GroupPainter, is_terminal
+from hamburger_edge.terminal import GroupPainter, is_terminal, stats_line
 
 HELP = "/save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops an answer"
 
@@ -71,11 +71,8 @@ def _command(model: Model, chat: Chat, name: str, argument: str) -> Chat:
         chat.reset()
         print("a new conversation")
     elif name == "stats":
-        stats = chat.stats
-        print(
-            f"{stats.tokens} tokens in {stats.macro_steps} steps ({stats.tokens_per_step:.2f} a step), "
-            f"{stats.decode_tps:.1f} tokens/s; {stats.slots} slots hold {sum(map(len, chat.groups))} tokens"
-        )
+        print(stats_line(chat.stats))
+        print(f"{len(chat.groups)} groups hold {sum(map(len, chat.groups))} tokens of conversation")
     else:
         print(HELP)
     return chat

@@ -188,18 +188,13 @@ COMMANDS = (
     ),
     Command(
         "segment",
-        "how the base's entropies cut text into groups",
+        "how the base's entropies cut text into groups (the paper's rule)",
         (
             option("data", metavar="DATA", help="folder made by `distill`"),
-            option("--low", type=float, default=0.05, metavar="NATS", help="below this a token always joins"),
-            option(
-                "--ratio",
-                type=float,
-                default=0.3,
-                metavar="R",
-                help="... or below R times the group's highest",
-            ),
+            option("--low", type=float, metavar="NATS", help="below this a token always joins"),
+            option("--ratio", type=float, metavar="R", help="... or below R times its group's highest"),
             option("--max-steps", type=int, default=4, metavar="N", help="most tokens of a group"),
+            option("--sample", type=int, default=0, metavar="N", help="answer to show, cut (default 0)"),
             _JSON,
         ),
         ("hamburger-edge segment data", "hamburger-edge segment data --low 0.5 --ratio 0.7"),

@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TextIO
 
+from hamburger_edge.engine import Stats
+
 # Backgrounds for consecutive groups of two and more tokens; single tokens stay plain.
 _SHADES = ("\x1b[48;5;24m", "\x1b[48;5;58m", "\x1b[48;5;53m", "\x1b[48;5;23m")
 _PLAIN = "\x1b[0m"
@@ -17,28 +19,29 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 class Progress:
-    """`progress(stage, done, total)`: a bar on a terminal, one plain line a stage elsewhere."""
+    """`progress(stage, done, total)`: a bar on a terminal, elsewhere a line a stage and one a minute."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.live = is_terminal(self.stream)
         self.stage, self.began, self.shown = "", 0.0, 0.0
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        if stage != self.stage:
+        new = stage != self.stage
+        if new:
             self.close()
             self.stage, self.began = stage, now
-            if not self.live:
-                self.stream.write(f"{stage} ...\n")
-                self.stream.flush()
-        elif now - self.shown < 0.1 and done != total:
+        elif now - self.shown < (0.1 if self.live else 60):
             return
         self.shown = now
+        share = f"{100 * min(done, total) // total:3}%" if total else "..."
         if self.live:
-            bar = f" [{'#' * (24 * done // total):24}] {100 * done // total:3}%" if total else " ..."
-            self.stream.write(f"\r\x1b[K{stage:32}{bar}")
-            self.stream.flush()
+            bar = f"[{'#' * (24 * min(done, total) // total):24}] " if total else ""
+            self.stream.write(f"\r\x1b[K{stage:32} {bar}{share} {note}")
+        else:
+            self.stream.write(f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
+        self.stream.flush()
 
     def close(self) -> None:
         """End the line of the stage in progress."""
@@ -46,6 +49,16 @@ class Progress:
             self.stream.write(f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
             self.stream.flush()
         self.stage = ""
+
+
+def stats_line(stats: Stats) -> str:
+    """An answer's statistics in one line."""
+    saved = 1 - stats.kv_bytes / max(1, stats.kv_bytes_uncompressed)
+    return (
+        f"{stats.tokens} tokens in {stats.macro_steps} steps ({stats.tokens_per_step:.2f} a step), "
+        f"{stats.decode_tps:.1f} tokens/s, first after {stats.ttft_s:.2f} s; "
+        f"KV cache {stats.kv_bytes / 2**20:.2f} MiB, {100 * saved:.0f}% saved"
+    )
 
 
 class GroupPainter:

@@ -73,12 +73,17 @@ def load_base(path: str | Path) -> LoadedBase:
     return base
 
 
+def built_in() -> list[str]:
+    """Names of the checkpoints that come with the package."""
+    return sorted(path.parent.name for path in ZOO.glob(f"*/{MANIFEST}"))
+
+
 def resolve(source: str | Path) -> Path:
     """The folder of a checkpoint: a path, or the name of one that comes with the package."""
     folder = Path(source)
     if (folder / MANIFEST).exists():
         return folder
-    known = sorted(path.parent.name for path in ZOO.glob(f"*/{MANIFEST}"))
+    known = built_in()
     if str(source) in known:
         return ZOO / str(source)
     if folder.exists():

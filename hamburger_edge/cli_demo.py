@@ -1,0 +1,56 @@
+"""`hamburger-edge demo`: the main job end to end, on a built-in model."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+from hamburger_edge.loading import load
+from hamburger_edge.terminal import GroupPainter, Progress, is_terminal, stats_line
+
+PROMPTS = {
+    "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
+    "smollm2-135m": ("Why is the sky blue?", "Write a Python function that reverses a string."),
+}
+
+
+def demo(name: str | None, *, precision: str) -> None:
+    """Export (once), open, and answer a few prompts with the groups in view."""
+    from hamburger_edge import __version__
+    from hamburger_edge.export.bundle import export
+    from hamburger_edge.models.checkpoint import built_in, load_checkpoint, resolve
+    from hamburger_edge.models.fetch import home
+
+    def weights_digest(folder: Path) -> str:
+        files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".safetensors")]
+        return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+    name = name or ("smollm2-135m" if "smollm2-135m" in built_in() else "tiny")
+    bundle = home() / "bundles" / f"{name}-{precision}"
+    stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
+    identity = f"{__version__} {weights_digest(resolve(name))}"
+    if not bundle.exists() or not stamp.exists() or stamp.read_text() != identity:
+        print(f"exporting {name} at {precision} to {bundle}")
+        progress = Progress()
+        checkpoint = load_checkpoint(name, progress=progress)
+        export(checkpoint, bundle, precision=precision, force=True, progress=progress)
+        progress.close()
+        stamp.write_text(identity)
+    began = time.monotonic()
+    with load(bundle) as model:
+        info = model.info
+        print(
+            f"loaded in {time.monotonic() - began:.2f} s: {info.backend}, {info.provider}, {info.precision}"
+        )
+        painter = GroupPainter(is_terminal(sys.stdout))
+        for prompt in PROMPTS.get(name, ("Hello!",)):
+            print(f"\n> {prompt}")
+            with model.stream(prompt, max_tokens=160, confidence=0.8, probabilities=False) as stream:
+                for record in stream:
+                    print(painter.paint(record.text, len(record.tokens)), end="", flush=True)
+            print(f"\n  {stats_line(stream.stats)}")
+    shades = "shaded" if is_terminal(sys.stdout) else "bracketed"
+    print(f"\nEach {shades} piece came out of one step and takes one KV entry. Go on with:")
+    print(f"  hamburger-edge chat {bundle} --show-steps")

@@ -1,0 +1,136 @@
+"""`distill`, `segment` and `train`: the commands that make a graft."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
+from hamburger_edge.terminal import Progress, is_terminal
+from hamburger_edge.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from hamburger_edge.models.distill import TurnTokens
+
+
+def distill(options: argparse.Namespace) -> None:
+    torch = require("torch", "train")
+    from hamburger_edge.models.distill import DistillSettings
+    from hamburger_edge.models.distill import distill as make
+    from hamburger_edge.models.llama import Base
+    from hamburger_edge.models.runs import find_base
+
+    if options.tokens < 1:
+        raise InputError(f"--tokens must be at least 1, got {options.tokens}")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    progress = Progress()
+    loaded, reference = find_base(options.base, progress=progress)
+    if loaded.tokenizer is None or loaded.chat_template is None:
+        raise ConfigError(f"{options.base}: has no tokenizer.json or no chat template that is understood")
+    tokenizer = Tokenizer(loaded.tokenizer)
+    turns = turn_tokens(ChatTemplate.from_json(loaded.chat_template), tokenizer)
+    changes = {"rows": options.rows} if options.rows else {}
+    settings = DistillSettings(tokens=options.tokens, seed=options.seed, **changes)
+    prompts = [tokenizer.encode_parts([(text, False)]) for text in read_prompts(options.prompts)]
+    prompts = [ids for ids in prompts if 0 < len(ids) <= settings.max_question]
+    base = Base(loaded.config)
+    base.load_state_dict(loaded.state)
+    cuda = torch.cuda.is_available()
+
+    def report(done: int, total: int, seconds: float) -> None:
+        left = max(0, total - done) * seconds
+        note = f"{1 / max(seconds, 1e-9):.0f} tokens/s, {left / 60:.0f} min left"
+        progress("distilling", done, total, note)
+
+    source = {"base": options.base, "sha256": reference.get("sha256", "")}
+    data = make(
+        base.to("cuda") if cuda else base, Path(options.output), settings, turns, prompts, source, report
+    )
+    progress.close()
+    shards: list[dict[str, Any]] = data["shards"]  # type: ignore[assignment]
+    tokens = sum(shard["answer_tokens"] for shard in shards)
+    print(f"{options.output}: {tokens} answer tokens in {len(shards)} shards")
+
+
+def turn_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> TurnTokens:
+    """Where the base takes over in its chat template: after it opens a user turn, and an answer."""
+    from hamburger_edge.models.distill import TurnTokens
+
+    def ids(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode_parts([(text, True)]))
+
+    system = template.default_system or ""
+    opening = template.prefix
+    if system:
+        opening += template.before_system + system + template.after_system
+    after_user, after_answer = ids(template.after_user), ids(template.after_answer)
+    if not after_user or not after_answer or after_user[0] != after_answer[0]:
+        raise ConfigError("distilling needs a chat template whose user turns and answers end with one token")
+    return TurnTokens(
+        prefix=ids(opening + template.before_user),
+        user_to_answer=ids(template.after_user + template.before_answer)[1:],
+        answer_to_user=ids(template.after_answer + template.before_user)[1:],
+        end=after_user[0],
+    )
+
+
+def read_prompts(files: Iterable[str]) -> list[str]:
+    """The "prompt" of every line of these JSONL files."""
+    prompts = []
+    for file in files:
+        try:
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{file}: cannot be read ({error})") from error
+        for number, line in enumerate(lines, 1):
+            try:
+                prompt = json.loads(line)["prompt"]
+            except (ValueError, KeyError, TypeError):
+                prompt = None
+            if not isinstance(prompt, str):
+                raise InputError(f'{file}, line {number}: expected {{"prompt": "..."}}')
+            prompts.append(prompt)
+    return prompts
+
+
+def segment(options: argparse.Namespace) -> None:
+    from hamburger_edge.models.runs import find_base
+    from hamburger_edge.models.segment_report import RULES, render
+    from hamburger_edge.models.segment_report import report as cut
+    from hamburger_edge.models.segmentation import EntropyRule
+    from hamburger_edge.models.training_data import DistilledData
+
+    data = DistilledData.load(Path(options.data))
+    given = options.low is not None or options.ratio is not None
+    rules = (EntropyRule(options.low or 0.0, options.ratio or 0.0),) if given else RULES
+    source: Any = data.manifest["source"]
+    try:
+        base, _ = find_base(source["base"])
+        decode = None if base.tokenizer is None else Tokenizer(base.tokenizer).decode
+    except HamburgerError:  # the base is not here any more: figures only
+        decode = None
+    facts = cut(data, rules, max_steps=options.max_steps, decode=decode, sample=options.sample)
+    if options.json:
+        print(json.dumps(facts.to_json()))
+    else:
+        print(render(facts, colour=is_terminal(sys.stdout)))
+
+
+def train(options: argparse.Namespace) -> None:
+    torch = require("torch", "train")
+    from hamburger_edge.models.recipe import read_recipe
+    from hamburger_edge.models.runs import train as learn
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    report: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+    recipe = read_recipe(Path(options.recipe))
+    written = learn(recipe, Path(options.output), minutes=options.minutes, report=report)
+    if written is not None:
+        print(written)
