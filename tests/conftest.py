@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Toy bundles by their configuration, each exported once a session; do not write into them."""
+    made: dict[str, Path] = {}
+
+    def bundle(**changes: object) -> Path:
+        from toy_bundles import toy_bundle  # not at the top: it imports torch
+
+        key = repr(sorted(changes.items()))
+        if key not in made:
+            made[key] = toy_bundle(tmp_path_factory.mktemp("toy"), **changes)
+        return made[key]
+
+    return bundle
+
+
+@pytest.fixture(scope="session")
+def bundle(bundles: Callable[..., Path]) -> Path:
+    """A toy bundle with a shortlist, positions by token and groups of every length."""
+    return bundles(shortlist_size=100)

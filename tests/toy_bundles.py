@@ -1,0 +1,28 @@
+"""Small exported bundles, with a tokenizer, for tests that need a model on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import toy_tokenizers
+from toy_models import toy_model
+
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.export.bundle import export
+from hamburger_edge.models.checkpoint import Checkpoint
+from hamburger_edge.tokenizer import Tokenizer
+
+
+def toy_checkpoint(folder: Path, **changes: object) -> Checkpoint:
+    """A random HAMburger that knows the byte-level toy tokenizer and ChatML."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = toy_tokenizers.byte_level(folder)
+    vocab_size = Tokenizer(tokenizer).vocab_size
+    model = toy_model(**{"vocab_size": vocab_size, "head_dim": 16, "context_length": 512, **changes})  # type: ignore[arg-type]
+    return Checkpoint(model, tokenizer, ChatTemplate.preset("chatml").to_json(), {}, folder)
+
+
+def toy_bundle(folder: Path, *, precision: str = "fp32", flavor: str = "fused", **changes: object) -> Path:
+    """Exported without the parity gate, which has its own tests."""
+    checkpoint = toy_checkpoint(folder / "checkpoint", **changes)
+    return export(checkpoint, folder / "bundle", flavor=flavor, precision=precision, verify=False)  # type: ignore[arg-type]
