@@ -287,7 +287,7 @@ def _nucleus_cut(weights: Floats, top_p: float) -> np.float32:
 
 
 def _pick(weights: Floats, draw: float) -> tuple[int, float]:
-    """Where a draw in [0, 1) falls among the weights, and that one's share; first by block, then inside it."""
+    """Where a draw in [0, 1) falls among the weights, and that one's share: by block, then inside it."""
     block = 256
     sums = np.add.reduceat(weights, np.arange(0, weights.size, block), dtype=np.float64)
     edges = np.cumsum(sums)

@@ -49,6 +49,7 @@ class Stream(Iterator[Record]):
         self.finish_reason: FinishReason | None = None
         self.text = ""  # so far
         self._stepping = threading.Lock()
+        self._closing = False
         self._cancel = threading.Event()
         self._engine = model.engine
         self._sampler = sampler
@@ -70,7 +71,9 @@ class Stream(Iterator[Record]):
 
     def __next__(self) -> Record:
         if not self._stepping.acquire(blocking=False):
-            raise BusyError("another thread is reading this answer: read it from one thread")
+            if not self._closing:
+                raise BusyError("another thread is reading this answer: read it from one thread")
+            self._stepping.acquire()
         try:
             if not self._open:
                 raise StopIteration
@@ -92,6 +95,7 @@ class Stream(Iterator[Record]):
 
     def close(self) -> None:
         """Free the model; a step that another thread is in the middle of is waited for."""
+        self._closing = True
         self._cancel.set()
         with self._stepping:
             self._finish()

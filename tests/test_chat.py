@@ -231,6 +231,30 @@ def test_a_character_cut_by_max_tokens_is_finished_by_proceeding(model: Model, t
     assert not chat.unfinished
 
 
+def test_what_a_stop_string_drops_was_never_drawn(model: Model) -> None:
+    model.backend.eos_rate = 0.0
+    short = 0
+    for seed in range(30):
+        chat = model.chat(temperature=1.0, seed=seed, force_group=4, stop=["e", "t"], max_tokens=200)
+        records = list(chat.send("x"))
+        said = tokens_of([record.tokens for record in records])
+        assert tokens_of(chat.groups)[-len(said) :] == said == chat.sampler.answer
+        assert chat.sampler.state()["draws"] == len(said)
+        short += len(records[-1].tokens) < 4
+    assert short > 5
+
+
+def test_another_use_of_the_same_words_is_not_taken_for_this_chat(model: Model) -> None:
+    """A chat goes on from its own slots: the same tokens merged by somebody else would change its answers."""
+    model.backend.eos_rate, model.backend.agreement, model.backend.p_stop = 0.0, 1.0, 1.0
+    chat = model.chat(max_tokens=8)  # single tokens, because the stop head says so
+    list(chat.send("x"))
+    prompt = tokens_of(chat.groups)
+    model.generate(prompt[:-8], max_tokens=8, force_group=4)  # the same text, in merged slots
+    list(chat.send("y"))
+    assert all(len(group) == 1 for group in chat.groups)
+
+
 def test_options_can_change_between_answers(model: Model) -> None:
     model.backend.eos_rate = 0.0
     chat = model.chat(max_tokens=8, confidence=1.0, temperature=1.0, seed=4)

@@ -294,6 +294,7 @@ def test_cancelled_between_macro_steps() -> None:
         assert [step.finish_reason for step in steps] == [None] * 3
         check_the_books(engine, [5], steps)
         assert source.answer == said(steps)  # nothing was chosen that was not said
+        assert len(engine.backend.macro_calls) == (3 if mode == "trust" else 4)  # nothing was fed in vain
 
 
 def test_cancelled_while_reading_the_prompt() -> None:
@@ -311,13 +312,14 @@ def test_cancelled_while_reading_the_prompt() -> None:
 
 
 @pytest.mark.parametrize("mode", ["trust", "verify"])
-def test_a_failing_backend_leaves_books_that_agree(mode: str) -> None:
+@pytest.mark.parametrize("damage", ["half done", "all lost"])
+def test_a_failing_backend_leaves_books_that_agree(mode: str, damage: str) -> None:
     backend = ScriptedBackend(eos_rate=0)
     engine = Engine(backend)
 
     def fail(it: ScriptedBackend) -> None:
         if it.slots > 9:
-            it.context += [(1,)] * 2  # half done, like an interrupted call
+            it.context = it.context + [(1,)] * 2 if damage == "half done" else []
             raise RuntimeError("out of memory")
 
     backend.before_macro = fail
@@ -327,6 +329,24 @@ def test_a_failing_backend_leaves_books_that_agree(mode: str) -> None:
     steps, _ = run(engine, max_tokens=9, mode=mode)
     assert said(steps) == backend.plain(PROMPT, 9)
     check_the_books(engine, PROMPT, steps)
+
+
+def test_a_prompt_half_read_by_a_failing_backend_is_read_again() -> None:
+    backend = ScriptedBackend()
+    engine, prompt = Engine(backend, chunk=4), list(range(3, 15))
+
+    def fail(it: ScriptedBackend) -> None:
+        if it.slots == 4:
+            it.context += [(1,)] * 4  # nonsense where the second chunk should be
+            raise RuntimeError("out of memory")
+
+    backend.before_macro = fail
+    with pytest.raises(RuntimeError):
+        run(engine, prompt)
+    backend.before_macro = None
+    steps, stats = run(engine, prompt, max_tokens=5)
+    assert said(steps) == backend.plain(prompt, 5)
+    assert stats.reused_tokens == 4
 
 
 def test_damaged_scores_end_with_a_typed_error() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import ContextFullError, InputError
@@ -33,6 +33,7 @@ def test_positions_of_both_rules() -> None:
     assert filled(groups, "slot").positions == [0, 1, 2, 3, 4]
 
 
+@settings(deadline=None)
 @given(GROUPS, st.sampled_from(["token", "slot"]), st.data())
 def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.DataObject) -> None:
     book = ledger(rule)
@@ -90,6 +91,7 @@ def test_match(prompt: list[tuple[int, ...]], merged: bool, expected: tuple[int,
     assert filled([(1,), (2,), (3, 4, 5), (6,)]).match(prompt, merged=merged) == expected
 
 
+@settings(deadline=None)
 @given(GROUPS, GROUPS)
 def test_a_match_covers_the_same_tokens(groups: list[tuple[int, ...]], prompt: list[tuple[int, ...]]) -> None:
     slots, covered = filled(groups).match(prompt, merged=True)

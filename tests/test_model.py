@@ -150,7 +150,8 @@ def test_a_prompt_longer_than_the_context(model: Model) -> None:
 
 def test_seeded_text_is_reproducible(model: Model) -> None:
     def said(seed: int, **options: Any) -> list[int]:
-        return model.generate("hi", temperature=1.2, seed=seed, max_tokens=30, **options).tokens
+        result = model.generate("hi", temperature=1.2, seed=seed, max_tokens=30, **options)
+        return result.tokens
 
     assert said(1) == said(1)
     assert said(1) != said(2)
@@ -214,6 +215,12 @@ def test_characters_are_never_split(tokenizer_path: Path) -> None:
     assert all("\ufffd" not in record.text for record in records)
     cut = model.generate([5, 6], max_tokens=2)
     assert (cut.text, cut.finish_reason) == ("\ufffd", "length")
+
+
+def test_reuse_can_be_refused(model: Model) -> None:
+    assert model.generate("hello", max_tokens=3).stats.reused_tokens == 0
+    assert model.generate("hello", max_tokens=3).stats.reused_tokens > 0
+    assert model.generate("hello", max_tokens=3, reuse_prefix=False).stats.reused_tokens == 0
 
 
 # One at a time
@@ -326,9 +333,9 @@ def test_cancel_before_the_first_record(model: Model) -> None:
 
 def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
     stream = model.stream("hello")
-    inside, go = threading.Event(), threading.Event()
+    inside, go, records = threading.Event(), threading.Event(), []
     model.backend.before_macro = lambda it: (inside.set(), go.wait(30))
-    reader = threading.Thread(target=lambda: list(stream))
+    reader = threading.Thread(target=lambda: records.extend([*stream, "ended"]))
     reader.start()
     assert inside.wait(30)
     closer = threading.Thread(target=model.close)
@@ -338,6 +345,7 @@ def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
     closer.join(30)
     reader.join(30)
     assert model.backend.closed
+    assert records[-1] == "ended"  # the reader sees an end, not an error
     model.close()
     with pytest.raises(InputError, match="closed"):
         model.stream("again")
