@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ROWS_AT_ONCE = 1 << 20  # blocks in flight: bounds the memory of a trial
+AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def quantize(weight: Tensor, bits: int, size: int, *, trials: int | None = None)
     blocks = -(-K // size)
     padded = F.pad(weight.detach().float(), (0, blocks * size - K)).reshape(-1, size)
     trials = trials or (24 if bits == 4 else 1)
-    parts = [_fit(part, bits, trials) for part in padded.split(ROWS_AT_ONCE // size * 16)]
+    parts = [_fit(part, bits, trials) for part in padded.split(AT_ONCE // size)]
     q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return Blocks(
         bits,
@@ -89,8 +89,7 @@ def _unpack(packed: Tensor, bits: int, count: int) -> Tensor:
 
 def dequantize(blocks: Blocks) -> Tensor:
     """The weights that the stored bits stand for, float32 [N, K]."""
-    N, K = blocks.shape
-    count = blocks.scales.shape[1]
+    K, count = blocks.shape[1], blocks.scales.shape[1]
     q = _unpack(blocks.packed, blocks.bits, blocks.size).float()
     middle = 2.0 ** (blocks.bits - 1)
     zeros = middle if blocks.zeros is None else _unpack(blocks.zeros, blocks.bits, count).float()[..., None]

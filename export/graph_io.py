@@ -101,7 +101,7 @@ def base_io(config: HamburgerConfig, *, context: int = 0) -> GraphIO:
 
 
 def micro_decoder_io(config: HamburgerConfig, *, context: int = 0) -> GraphIO:
-    """Features (first call of a group) or none (later calls) and the latest token -> the next one's scores."""
+    """Features (first call of a group) or none (later ones) and the latest token -> the next one's scores."""
     decoder = micro_base_config(config)
     capacity = decoder.context_length
     return GraphIO(

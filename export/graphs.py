@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.onnx.ops import symbolic_multi_out
+from torch.onnx.ops import symbolic, symbolic_multi_out
 
 from hamburger_edge.export.graph_io import GraphIO
 from hamburger_edge.export.weight_forms import FloatForm, Form
@@ -65,9 +65,11 @@ class Vocabulary(nn.Module):
 
 
 class FusedAttention:
-    """GroupQueryAttention: rotates, appends to the cache in place and attends, in one operator.
+    """GroupQueryAttention: appends to the cache in place and attends, in one operator.
 
     past and present are the same memory, [1, K, capacity, D]; `last_slot` [1] is the newest entry's index.
+    Where a slot's position is its index, the operator rotates as well. Where positions have gaps, operators
+    of their own rotate first: inside, positions given with a first prompt would be ignored.
     """
 
     def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
@@ -77,23 +79,38 @@ class FusedAttention:
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         given, config = self.inputs, self.config
         past_key, past_value = given[f"past_key.{layer}"], given[f"past_value.{layer}"]
+        operands = [query, key, value, past_key, past_value, given["last_slot"], given["total_slots"]]
+        attributes: dict[str, Any] = {
+            "num_heads": config.num_heads,
+            "kv_num_heads": config.num_kv_heads,
+            "scale": config.head_dim**-0.5,
+        }
+        if "positions" in given:
+            operands[0] = self._rotate(query, config.num_heads)
+            operands[1] = self._rotate(key, config.num_kv_heads)
+        else:
+            operands += [self.cos, self.sin]
+            attributes["do_rotary"] = 1
         out, *present = symbolic_multi_out(
             "com.microsoft::GroupQueryAttention",
-            [query, key, value, past_key, past_value, given["last_slot"], given["total_slots"]]
-            + [self.cos, self.sin]
-            + ([given["positions"]] if "positions" in given else []),
-            dict(
-                num_heads=config.num_heads,
-                kv_num_heads=config.num_kv_heads,
-                scale=config.head_dim**-0.5,
-                do_rotary=1,
-            ),
+            operands,
+            attributes,
             dtypes=[query.dtype, past_key.dtype, past_value.dtype],
             shapes=[query.shape, past_key.shape, past_value.shape],
             version=1,
         )
         self.present += present
         return out
+
+    def _rotate(self, x: Tensor, heads: int) -> Tensor:
+        return symbolic(
+            "com.microsoft::RotaryEmbedding",
+            [x, self.inputs["positions"], self.cos, self.sin],
+            {"num_heads": heads},
+            dtype=x.dtype,
+            shape=x.shape,
+            version=1,
+        )
 
 
 class Graph(nn.Module):
@@ -112,8 +129,11 @@ class EmbedderGraph(Graph):
         """A group of one token is its embedding: the merge is behind a branch, so that it costs nothing."""
         (tokens,) = inputs
         members = self.vocabulary.embed(tokens)  # [N, n, d]
-        alone = lambda rows: rows[:, 0].clone()  # noqa: E731
-        return torch.cond(tokens.shape[1] == 1, alone, self.model.embedder.merge, (members,))
+        return torch.cond(tokens.shape[1] == 1, _first_row, self.model.embedder.merge, (members,))
+
+
+def _first_row(members: Tensor) -> Tensor:
+    return members[:, 0].clone()
 
 
 class BaseGraph(Graph):

@@ -6,6 +6,7 @@ shortlist head inside the full head), gets the earlier one's place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ INLINE = 4096  # smaller tensors stay inside the .onnx file, where shape inferen
 class WeightFile:
     def __init__(self, path: Path):
         self.path = path
-        self.file = open(path, "w+b")
+        self.file = open(path, "w+b")  # noqa: SIM115 closed by `close`
         self.known: dict[bytes, list[tuple[int, int]]] = {}  # first bytes -> places (offset, length)
 
     def place(self, data: memoryview) -> int:
@@ -63,5 +64,5 @@ class WeightFile:
         self.file.close()
 
 
-def _parts(data: memoryview, step: int):  # type: ignore[no-untyped-def]
+def _parts(data: memoryview, step: int) -> Iterator[memoryview]:
     return (data[start : start + step] for start in range(0, len(data), step))

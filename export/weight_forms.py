@@ -96,7 +96,7 @@ class BlockForm(Form):
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         N, K = self.shape
-        attributes = dict(K=K, N=N, bits=self.bits, block_size=self.size, accuracy_level=4)
+        attributes = {"K": K, "N": N, "bits": self.bits, "block_size": self.size, "accuracy_level": 4}
         inputs = [x, self.packed, self.scales, self.zeros] + ([] if bias is None else [None, bias])
         return symbolic(
             "com.microsoft::MatMulNBits",
@@ -108,16 +108,15 @@ class BlockForm(Form):
         )
 
     def rows(self, ids: Tensor) -> Tensor:
-        N, K = self.shape
         table = self.packed.flatten(1)  # the same bytes as the head's
-        attributes = dict(bits=self.bits, block_size=self.size, gather_axis=0, quantize_axis=1)
+        attributes = {"bits": self.bits, "block_size": self.size, "gather_axis": 0, "quantize_axis": 1}
         inputs = [table, ids, self.scales, self.zeros]
         return symbolic(
             "com.microsoft::GatherBlockQuantized",
             inputs,
             attributes,
             dtype=torch.float32,
-            shape=(*ids.shape, K),
+            shape=(*ids.shape, self.shape[1]),
             version=1,
         )
 
@@ -127,7 +126,7 @@ class BlockForm(Form):
 
 def _to_float(x: Tensor) -> Tensor:
     """A Cast node of its own: PyTorch's would be folded into a float32 copy of the weight."""
-    return symbolic("Cast", [x], dict(to=1), dtype=torch.float32, shape=x.shape)
+    return symbolic("Cast", [x], {"to": 1}, dtype=torch.float32, shape=x.shape)
 
 
 class FormedLinear(nn.Module):

@@ -48,7 +48,7 @@ class KVBuffer:
         """Make sure that so many more slots fit."""
         if self.used + slots > self.capacity:
             raise ContextFullError(
-                f"{self.used + slots} slots do not fit a cache of {self.capacity}: load with a larger capacity"
+                f"{self.used + slots} slots do not fit a cache of {self.capacity}: load with a larger context"
             )
 
     def truncate(self, slots: int) -> None:

@@ -1,7 +1,7 @@
 """ONNX Runtime as a backend: three sessions, every buffer bound once and reused.
 
     groups --embedder--> embeddings --base, KV in place--> logits, p_stop, features
-                                                              features, token --micro decoder--> logits, p_stop
+                                                        features, token --micro decoder--> logits, p_stop
 
 A call copies a few bytes into bound buffers, runs, and hands out views of bound buffers. Nothing here grows
 with the context.
@@ -20,7 +20,7 @@ import onnxruntime as ort
 
 from hamburger_edge.backend import MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.chat import ChatTemplate
-from hamburger_edge.errors import BundleError, HamburgerError
+from hamburger_edge.errors import BundleError, HamburgerError, InputError
 from hamburger_edge.manifest import KVLayout, Manifest, check_files, load_manifest
 from hamburger_edge.runtimes.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx_sessions import Provider, choose_provider, open_graph
@@ -34,18 +34,24 @@ def open_bundle(
     provider: str = "cpu",
     provider_options: dict[str, Any] | None = None,
     threads: int | None = None,
-    capacity: int | None = None,
+    context: int | None = None,
     verify: bool = False,
 ) -> tuple[OnnxBackend, Path, ChatTemplate]:
-    """The backend of a bundle, its tokenizer and its chat template. `verify` reads every file's hash first."""
+    """The backend of a bundle, its tokenizer and its chat template.
+
+    `context` is how many slots the KV buffer holds; `verify` reads every file's hash first.
+    """
     path = Path(path)
+    if context is not None and context < 1:
+        raise InputError(f"context must be at least 1 slot, got {context}")
     manifest = load_manifest(path)
     check_files(path, manifest, hashes=verify)
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
     chosen = choose_provider(provider, provider_options)
-    backend = OnnxBackend(path, manifest, provider=chosen, threads=threads, capacity=capacity)
-    return backend, path / manifest.tokenizer, ChatTemplate.from_json(manifest.chat_template)
+    backend = OnnxBackend(path, manifest, provider=chosen, threads=threads, capacity=context)
+    template = ChatTemplate.from_json(manifest.chat_template) if manifest.chat_template else ChatTemplate()
+    return backend, path / manifest.tokenizer, template
 
 
 class Buffer:
@@ -92,8 +98,7 @@ class OnnxBackend:
         provider = provider or choose_provider("cpu", None)
         model = manifest.model
         self.manifest = manifest
-        self.token_positions = any(spec.name == "positions" for spec in manifest.graph("base").inputs)
-        capacity = capacity or min(model.context_length, DEFAULT_CAPACITY)
+        capacity = min(capacity or DEFAULT_CAPACITY, model.context_length)
         sessions = {graph.name: open_graph(folder, graph, provider, threads) for graph in manifest.graphs}
         self.embedder = Embedder(sessions["embedder"], model.hidden_size)
         self.base = Base(sessions["base"], manifest, capacity, provider)

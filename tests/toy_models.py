@@ -19,7 +19,7 @@ def toy_config(**changes: object) -> HamburgerConfig:
             "num_layers": 3,
             "num_heads": 4,
             "num_kv_heads": 2,
-            "head_dim": 8,
+            "head_dim": 16,
             "context_length": 128,
             **base_fields,
         }
