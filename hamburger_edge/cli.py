@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,22 +16,43 @@ from typing import Any
 from hamburger_edge.cli_options import answer_options, build_parser, runtime_options
 from hamburger_edge.errors import HamburgerError
 
+# What `run --json` says about an answer.
+STATS = (
+    "tokens",
+    "macro_steps",
+    "tokens_per_step",
+    "slots",
+    "kv_bytes",
+    "kv_bytes_uncompressed",
+    "ttft_s",
+    "decode_tps",
+    "provider",
+    "precision",
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of ours become one line and exit code 1."""
-    options = build_parser(_FUNCTIONS).parse_args(arguments)
+    debug = False
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # text that the terminal cannot show is no error
+        sys.stdout.reconfigure(errors="replace")
     try:
-        return int(options.function(options) or 0)
+        options = build_parser(_FUNCTIONS).parse_args(arguments)
+        debug = options.debug
+        code = int(options.function(options) or 0)
+        sys.stdout.flush()
+        return code
     except HamburgerError as error:
-        if options.debug:
+        if debug:
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output went away
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader of our output went away: let nothing be written to it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
@@ -36,9 +60,8 @@ def fetch(options: argparse.Namespace) -> None:
     from hamburger_edge.models.fetch import fetch as bring
     from hamburger_edge.terminal import Progress
 
-    progress = Progress()
-    folder = bring(options.name, progress=progress, verify=options.verify)
-    progress.close()
+    with Progress() as progress:
+        folder = bring(options.name, progress=progress, verify=options.verify)
     print(folder)
 
 
@@ -46,8 +69,7 @@ def export(options: argparse.Namespace) -> None:
     from hamburger_edge.export.bundle import export as write
     from hamburger_edge.terminal import Progress
 
-    progress = Progress()
-    try:
+    with Progress() as progress:
         bundle = write(
             options.source,
             options.output,
@@ -60,8 +82,6 @@ def export(options: argparse.Namespace) -> None:
             force=options.force,
             progress=progress,
         )
-    finally:
-        progress.close()
     print(bundle)
 
 
@@ -69,11 +89,8 @@ def verify(options: argparse.Namespace) -> int:
     from hamburger_edge.export.parity import verify as check
     from hamburger_edge.terminal import Progress
 
-    progress = Progress()
-    try:
+    with Progress() as progress:
         report = check(Path(options.bundle), against=options.against, progress=progress)
-    finally:
-        progress.close()
     if options.json:
         _print_json(report.to_json())
     else:
@@ -104,20 +121,24 @@ def run(options: argparse.Namespace) -> None:
         groups = []
         with stream:
             for record in stream:
-                groups.append(list(record.tokens))
+                if record.tokens:
+                    groups.append(list(record.tokens))
                 if not options.json:
                     text = painter.paint(record.text, len(record.tokens)) if painter else record.text
                     print(text, end="", flush=True)
-        stats = {**stream.stats.to_json(), "provider": model.info.provider, "precision": model.info.precision}
         if options.json:
-            tokens = [token for group in groups for token in group]
+            info = model.info
+            facts = {
+                **stream.stats.to_json(),
+                "provider": info.provider,
+                "precision": info.precision,
+            }
             _print_json(
                 {
                     "text": stream.text,
-                    "tokens": tokens,
-                    "groups": [group for group in groups if group],
-                    "finish_reason": stream.finish_reason,
-                    "stats": stats,
+                    "tokens": [token for group in groups for token in group],
+                    "groups": groups,
+                    "stats": {name: facts[name] for name in STATS},
                 }
             )
             return
@@ -159,8 +180,12 @@ def train(options: argparse.Namespace) -> None:
 
 
 def _print_json(data: Any) -> None:
-    json.dump(data, sys.stdout, ensure_ascii=False)
-    print()
+    readable = sys.stdout.encoding.lower() == "utf-8"
+    print(json.dumps(data, ensure_ascii=not readable))
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)
 
 
 _FUNCTIONS = {

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Unpack
 
 from hamburger_edge.chat import Chat
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.model import Model
 from hamburger_edge.settings import Options
+from hamburger_edge.stream import Stream
 from hamburger_edge.terminal import GroupPainter, is_terminal, stats_line
 
-HELP = "/save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops an answer"
+HELP = "/continue  /save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops an answer"
 
 
 def converse(model: Model, *, system: str | None, show_steps: bool, **options: Unpack[Options]) -> None:
@@ -19,6 +25,8 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
     chat = model.chat(system, **options)
     painter = GroupPainter(is_terminal(sys.stdout)) if show_steps else None
     interactive = sys.stdin.isatty()
+    if isinstance(sys.stdin, io.TextIOWrapper):  # what is not UTF-8 is refused with the turn it stands in
+        sys.stdin.reconfigure(errors="surrogateescape")
     if interactive:
         print(f"{model.info.backend} {model.info.provider} {model.info.precision}    {HELP}")
     while True:
@@ -27,41 +35,50 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
         except EOFError:
             return
         except KeyboardInterrupt:
-            print()
-            return
+            if not interactive:
+                raise
+            print("\n/quit or Ctrl-D ends the program", end="")
+            continue
         try:
             if text.startswith("/"):
                 name, _, argument = text[1:].strip().partition(" ")
                 if name in ("quit", "exit"):
                     return
-                chat = _command(model, chat, name, argument.strip())
+                chat = _command(model, chat, name, argument.strip(), painter)
             elif text.strip():
-                _answer(chat, text, painter)
+                _answer(chat.send(text), painter)
         except HamburgerError as error:
             print(f"error: {error}", file=sys.stderr)
 
 
-def _answer(chat: Chat, text: str, painter: GroupPainter | None) -> None:
-    with chat.send(text) as stream:
-        while True:
-            try:
-                record = next(stream, None)
-            except KeyboardInterrupt:
-                stream.cancel()
-                print(" [stopped]", end="")
-                break
-            if record is None:
-                break
+def _answer(stream: Stream, painter: GroupPainter | None) -> None:
+    with stream, _interruptible(stream):
+        for record in stream:
             shown = painter.paint(record.text, len(record.tokens)) if painter else record.text
             print(shown, end="", flush=True)
-    print()
+    print(" [stopped]" if stream.finish_reason == "cancelled" else "")
 
 
-def _command(model: Model, chat: Chat, name: str, argument: str) -> Chat:
+@contextmanager
+def _interruptible(stream: Stream) -> Iterator[None]:
+    """Ctrl-C ends the answer between two steps, instead of an exception in the middle of one."""
+    if threading.current_thread() is not threading.main_thread():  # only that one hears signals
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: stream.cancel())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None) -> Chat:
     """Returns the conversation to go on with."""
     if name in ("save", "load") and not argument:
         raise InputError(f"/{name} needs a file name")
-    if name == "save":
+    if name == "continue":
+        _answer(chat.proceed(), painter)
+    elif name == "save":
         chat.save(argument)
         print(f"saved to {argument}")
     elif name == "load":

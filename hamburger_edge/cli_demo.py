@@ -33,10 +33,9 @@ def demo(name: str | None, *, precision: str) -> None:
     identity = f"{__version__} {weights_digest(resolve(name))}"
     if not bundle.exists() or not stamp.exists() or stamp.read_text() != identity:
         print(f"exporting {name} at {precision} to {bundle}")
-        progress = Progress()
-        checkpoint = load_checkpoint(name, progress=progress)
-        export(checkpoint, bundle, precision=precision, force=True, progress=progress)
-        progress.close()
+        with Progress() as progress:
+            checkpoint = load_checkpoint(name, progress=progress)
+            export(checkpoint, bundle, precision=precision, force=True, progress=progress)
         stamp.write_text(identity)
     began = time.monotonic()
     with load(bundle) as model:

@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any, NoReturn
 
+from hamburger_edge import __version__
 from hamburger_edge.settings import Options
 
 
@@ -132,7 +132,7 @@ COMMANDS = (
         "talk with a model; its answers stay compressed in the cache",
         (_BUNDLE, *_RUNTIME, *_ANSWER),
         ("hamburger-edge chat bundle", "hamburger-edge chat bundle --temperature 0.7 --show-steps"),
-        "Commands: /save FILE, /load FILE, /stats, /reset, /quit. Ctrl-C stops the answer.",
+        "Commands: /continue, /save FILE, /load FILE, /stats, /reset, /quit. Ctrl-C stops the answer.",
     ),
     Command(
         "verify",
@@ -227,7 +227,7 @@ def build_parser(functions: Mapping[str, Callable[[argparse.Namespace], Any]]) -
         prog="hamburger-edge",
         description="Language models that say several tokens a step and keep them in one KV-cache entry.",
     )
-    parser.add_argument("--version", action="version", version=f"hamburger-edge {version('hamburger-edge')}")
+    parser.add_argument("--version", action="version", version=f"hamburger-edge {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         examples = "\n".join(f"  {example}" for example in command.examples)
@@ -257,3 +257,37 @@ def answer_options(options: argparse.Namespace, **more: Any) -> Options:
     given = {n: getattr(options, n) for n in Options.__annotations__ if getattr(options, n, None) is not None}
     chosen: Options = {**given, **more}  # type: ignore[typeddict-item]
     return chosen
+
+
+def markdown() -> str:
+    """docs/cli.md: every command as `--help` shows it."""
+    parts = [
+        "# The command line",
+        "Made from `hamburger_edge/cli_options.py` by `python -m hamburger_edge.cli_options > docs/cli.md`.",
+        "Every command also takes `--help` and `--debug` (shows the traceback of an error). Bad input ends "
+        "with one line, `error: ...`, on standard error and exit code 1; a wrong command line with 2; "
+        "Ctrl-C with 130.",
+    ]
+    for command in COMMANDS:
+        summary = command.summary[0].upper() + command.summary[1:]
+        examples = "\n".join(command.examples)
+        parts += [f"## {command.name}", f"{summary}.", f"```sh\n{examples}\n```"]
+        parts.append("\n".join(map(_markdown_option, command.options)))
+        parts += [command.notes] if command.notes else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_option(each: Option) -> str:
+    settings = each.settings
+    if not each.flags[0].startswith("-"):
+        name = settings["metavar"]
+        written = f"[{name}]" if settings.get("nargs") == "?" else name
+    else:
+        value = settings.get("metavar") or "{" + ",".join(settings.get("choices", ())) + "}"
+        written = ", ".join(each.flags) + ("" if settings.get("action") == "store_true" else f" {value}")
+    required = " (required)" if settings.get("required") else ""
+    return f"- `{written}`: {settings['help']}{required}"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -53,7 +53,7 @@ def distill(options: argparse.Namespace) -> None:
         base.to("cuda") if cuda else base, Path(options.output), settings, turns, prompts, source, report
     )
     progress.close()
-    shards: list[dict[str, Any]] = data["shards"]  # type: ignore[assignment]
+    shards: list[dict[str, Any]] = data["shards"]
     tokens = sum(shard["answer_tokens"] for shard in shards)
     print(f"{options.output}: {tokens} answer tokens in {len(shards)} shards")
 

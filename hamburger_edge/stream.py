@@ -50,6 +50,7 @@ class Stream(Iterator[Record]):
         self.text = ""  # so far
         self._stepping = threading.Lock()
         self._closing = False
+        self._open = False
         self._cancel = threading.Event()
         self._engine = model.engine
         self._sampler = sampler

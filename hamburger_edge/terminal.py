@@ -26,6 +26,12 @@ class Progress:
         self.live = is_terminal(self.stream)
         self.stage, self.began, self.shown = "", 0.0, 0.0
 
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
         new = stage != self.stage
