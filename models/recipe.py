@@ -65,8 +65,12 @@ class Recipe:
     @property
     def rounds_base(self) -> bool:
         """A base that no stage trains in full can be held in 16 bits throughout."""
-        full = any("base" in stage.learns and stage.lora_rank == 0 for stage in self.stages)
-        return self.precision == "bf16" and not full
+        return self.precision == "bf16" and 0 not in self.base_ranks
+
+    @property
+    def base_ranks(self) -> set[int]:
+        """LoRA rank of the stages in which the base learns; 0: in full."""
+        return {stage.lora_rank for stage in self.stages if "base" in stage.learns}
 
     def __post_init__(self) -> None:
         parts = {"micro", "stop_head", "embedder", "base"}
@@ -80,6 +84,9 @@ class Recipe:
                 )
             if stage.epochs <= 0 or stage.learning_rate <= 0:
                 raise ConfigError(f"recipe.stages {stage.name!r}: epochs and learning_rate must be positive")
+        if len(self.base_ranks) > 1:
+            ranks = ", ".join(map(str, sorted(self.base_ranks)))
+            raise ConfigError(f"recipe.stages: the base learns at one lora_rank throughout, got {ranks}")
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -98,8 +98,7 @@ def merged(
 
 def _frozen(name: str, recipe: Recipe) -> bool:
     """Base weights that no stage changed."""
-    full = any("base" in stage.learns and stage.lora_rank == 0 for stage in recipe.stages)
-    return name.startswith("base.") and not full and not name.endswith((".up", ".down"))
+    return name.startswith("base.") and 0 not in recipe.base_ranks and not name.endswith((".up", ".down"))
 
 
 def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | N
 
 def _same_source(data: DistilledData, reference: dict[str, Any], recipe: Recipe) -> None:
     source: dict[str, Any] = data.manifest["source"]  # type: ignore[assignment]
-    if source.get("sha256") != reference.get("sha256"):
+    if (source.get("sha256") or None) != reference.get("sha256"):  # a base that is a path has none
         raise ConfigError(
             f"{recipe.data}: was distilled from {source.get('base')}, not from the recipe's base "
             f"{recipe.base}: distill again or change the recipe"

@@ -141,14 +141,21 @@ class Progress:
 class Trainer:
     """Runs a recipe's stages; killed and run again, it goes on bit for bit (on a CPU) from its last save."""
 
-    def __init__(self, recipe: Recipe, model: Hamburger, data: DistilledData, report: Report = print):
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: Hamburger,
+        data: DistilledData,
+        report: Report = print,
+        device: str | None = None,  # None: the GPU if there is one
+    ):
         self.recipe, self.model, self.data, self.report = recipe, model, data, report
         self.out = Path(recipe.out)
         self.out.mkdir(parents=True, exist_ok=True)
         self.split = data.split(recipe.held_out)
         if not self.split.train or not self.split.held_out or not self.split.calibration:
             raise ConfigError(f"{recipe.data}: too few conversations to hold any out: distill more tokens")
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.progress = Progress()
         self.processes, self.process = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
 

@@ -1,0 +1,171 @@
+"""The base makes its own data: the same bytes from the same seed, killed or not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_models import toy_model
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.distill import ANSWER, QUESTION, TEMPLATE, DistillSettings, TurnTokens, distill
+from hamburger_edge.models.generation import BatchGenerator
+from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
+from hamburger_edge.models.training_data import DistilledData
+
+TURNS = TurnTokens(prefix=(1, 90, 91), user_to_answer=(3, 1, 92), answer_to_user=(3, 1, 90, 91), end=2)
+SETTINGS = DistillSettings(
+    tokens=900, seed=4, rows=5, shard_conversations=24, top_k=4, max_question=40, min_question=1,
+    max_answer=40, multi_turn=0.8, given=0.5, context=120, max_repetition=0.9,
+)  # fmt: skip
+PROMPTS = [[10 + i, 20 + i, 30] for i in range(9)]
+
+
+def toy_base() -> Base:
+    """Unsure enough of everything, and fond enough of the end token, that conversations end and differ."""
+    base = toy_model().base
+    with torch.no_grad():
+        base.embed_tokens.weight.mul_(0.25)
+        cos, sin = rotary_tables(base.config, 90)
+        attend = WholeSequence(base.config, cos[None, None], sin[None, None])
+        states = base(base.embed_tokens(torch.arange(3, 93))[None], attend)[0, :, -1]
+        usual = states.mean(0)
+        base.embed_tokens.weight[TURNS.end] = 2.0 * usual / usual.square().sum()
+    return base
+
+
+def make(folder: Path, **changes: object) -> dict[str, object]:
+    settings = DistillSettings(**{**vars(SETTINGS), **changes})  # type: ignore[arg-type]
+    return distill(toy_base(), folder, settings, TURNS, PROMPTS, {"base": "toy"}, dtype=torch.float32)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("distilled")
+    make(folder)
+    return folder
+
+
+def test_the_same_seed_makes_the_same_bytes(made: Path, tmp_path: Path) -> None:
+    make(tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(made)
+    make(tmp_path / "other", seed=5)
+    assert contents(tmp_path / "other") != contents(made)
+
+
+def test_killed_in_between_it_ends_with_the_same_bytes(made: Path, tmp_path: Path) -> None:
+    """A process of its own, killed as soon as its first shard is there; this one goes on."""
+    folder = tmp_path / "killed"
+    here = Path(__file__).parent
+    program = (
+        f"import sys; sys.path.insert(0, {str(here)!r})\n"
+        "import torch; torch.set_num_threads(1)\n"
+        "from pathlib import Path\n"
+        "from test_distill import make\n"
+        f"make(Path({str(folder)!r}), tokens=10**9)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        while not (folder / "data.json").exists():
+            assert process.poll() is None, "it ended by itself"
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    shards = len(DistilledData.load(folder).manifest["shards"])  # type: ignore[arg-type]
+    make(folder)
+    now = contents(folder)
+    strays = [name for name in now if name.startswith(".")]  # a shard that was being written
+    if shards < len(contents(made)) - 1:
+        assert {n: c for n, c in now.items() if n not in strays} == contents(made)
+    else:  # too quick for this test: all that both have must agree
+        assert {n: now[n] for n in contents(made) if n != "data.json"} == {
+            n: c for n, c in contents(made).items() if n != "data.json"
+        }
+
+
+def test_more_tokens_later_go_on_where_it_stopped(made: Path, tmp_path: Path) -> None:
+    make(tmp_path / "d", tokens=100)
+    before = len(list((tmp_path / "d").glob("*.safetensors")))
+    make(tmp_path / "d")
+    assert contents(tmp_path / "d") == contents(made)
+    assert before < len(list(made.glob("*.safetensors")))
+
+
+def test_other_settings_do_not_mix_into_a_folder(made: Path) -> None:
+    before = contents(made)
+    with pytest.raises(ConfigError, match="made with another settings"):
+        make(made, seed=5)
+    assert contents(made) == before
+
+
+def test_conversations_follow_the_template(made: Path) -> None:
+    data = DistilledData.load(made, verify=True)
+    assert len(data) > 5
+    turns = 0
+    for number in range(len(data)):
+        start, stop = data.starts[number : number + 2]
+        ids, roles = data.ids[start:stop].tolist(), data.roles[start:stop]
+        assert ids[:3] == [1, 90, 91]
+        assert set(roles[:3]) == {TEMPLATE}
+        answers = np.flatnonzero((roles == ANSWER) & (np.roll(roles, 1) != ANSWER))
+        for first in answers:
+            assert ids[first - 4 : first] == [2, 3, 1, 92]  # the question's end, then the template
+        turns = max(turns, len(answers))
+        given = ids[3:6] in PROMPTS and roles[3] == TEMPLATE
+        assert given or roles[3] == QUESTION
+    assert turns == 2, "no conversation of two turns"
+
+
+@torch.no_grad()
+def test_stored_predictions_are_the_bases_own(made: Path) -> None:
+    """Entropy and top k of every token, recomputed over whole sequences without a cache."""
+    data, base = DistilledData.load(made), toy_base()
+    for number in range(3):
+        start, stop = data.starts[number : number + 2]
+        ids = torch.from_numpy(data.ids[start:stop].astype(np.int64))
+        cos, sin = rotary_tables(base.config, len(ids))
+        features = base(
+            base.embed_tokens(ids)[None], WholeSequence(base.config, cos[None, None], sin[None, None])
+        )
+        scores = base.logits(features[0, :-1, -1]).log_softmax(-1)  # row i predicts token i + 1
+        after = slice(start + len(TURNS.prefix), stop)  # the prefix is not predicted
+        scores = scores[len(TURNS.prefix) - 1 :]
+        entropy = -(scores.exp() * scores).sum(-1)
+        torch.testing.assert_close(
+            torch.from_numpy(data.entropies[after]).float(), entropy, atol=5e-3, rtol=1e-2
+        )
+        stored = torch.from_numpy(data.top_log_probabilities[after]).float()
+        torch.testing.assert_close(stored, scores.topk(4).values, atol=5e-3, rtol=1e-2)
+        picked = scores.gather(1, torch.from_numpy(data.top_ids[after].astype(np.int64)))
+        torch.testing.assert_close(stored, picked, atol=5e-3, rtol=1e-2)
+
+
+@torch.no_grad()
+def test_rows_of_a_batch_do_not_touch_each_other() -> None:
+    """Rows that join late and at other lengths say what a row alone says."""
+    base = toy_base()
+    together, alone = BatchGenerator(base, 3, 40, torch.float32), BatchGenerator(base, 1, 40, torch.float32)
+    for generator in (together, alone):
+        generator.set_prefix([1, 90])
+    for row in range(3):
+        together.open_row(row)
+    alone.open_row(0)
+    for token in (5, 6, 7):
+        together.step(torch.tensor([token, 8, 9]))
+    together.open_row(1)  # begins anew beside the others
+    for token in (40, 41, 42):
+        expected = alone.step(torch.tensor([token]))[0]
+        got = together.step(torch.tensor([11, token, 12]))[1]
+        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)

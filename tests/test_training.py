@@ -1,0 +1,336 @@
+"""A toy training from end to end: it learns, survives a kill exactly, and refuses bad recipes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_checkpoint import write_hf
+from toy_models import toy_config
+from toy_models import toy_model as random_model
+from training_data_files import END, DataFiles, ladders
+
+from hamburger_edge.engine import Engine
+from hamburger_edge.errors import ConfigError, HamburgerError
+from hamburger_edge.models.curves import plot, read_metrics
+from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.llama import Base
+from hamburger_edge.models.objective import LossWeights, Objective
+from hamburger_edge.models.recipe import Recipe, Shape, Stage, read_recipe
+from hamburger_edge.models.runs import merged, train
+from hamburger_edge.models.training import Trainer, graft, prepare, schedule
+from hamburger_edge.models.training_data import Cuts
+from hamburger_edge.models.weights import LoadedBase
+from hamburger_edge.runtimes.torch_reference import TorchBackend
+from hamburger_edge.sampling import Sampler
+from hamburger_edge.settings import Decoding, Settings
+
+SHAPE = Shape(taps=(0, 1), micro_layers=1, merger_heads=4, initialise="random", shortlist_size=90)
+EVERYTHING = ("micro", "stop_head", "embedder", "base")
+JOINT = Stage("joint", EVERYTHING, epochs=4, learning_rate=6e-3, base_learning_rate=6e-3, cuts=Cuts())
+RECIPE = Recipe(
+    base="toy",
+    data="data",
+    out="out",
+    shape=SHAPE,
+    stages=(replace(JOINT, name="plain", cuts=None), JOINT),
+    held_out=0.2,
+    rows=2,
+    row_slots=64,
+    precision="fp32",
+    judge_every=50,
+    save_minutes=0.0,
+)
+
+
+def toy_base(seed: int = 0) -> LoadedBase:
+    torch.manual_seed(seed)
+    base = Base(toy_config(num_layers=2).base)
+    torch.nn.init.normal_(base.embed_tokens.weight, std=0.05)
+    return LoadedBase(base.config, dict(base.state_dict()), None, None, (END,), "toy", None)
+
+
+def toy_model(recipe: Recipe = RECIPE) -> Hamburger:
+    base = toy_base()
+    shortlist = torch.arange(recipe.shape.shortlist_size)
+    return graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+
+
+def toy_trainer(out: Path, recipe: Recipe = RECIPE, conversations: int = 500) -> Trainer:
+    torch.set_num_threads(1)
+    recipe = replace(recipe, out=str(out))
+    quiet = lambda line: None  # noqa: E731
+    return Trainer(recipe, toy_model(recipe), ladders(conversations), quiet, device="cpu")
+
+
+def tokens_per_step(model: Hamburger, prompts: list[list[int]]) -> float:
+    engine = Engine(TorchBackend(model.eval()))
+    tokens, steps = 0, 0
+    for prompt in prompts:
+        sampler = Sampler(Settings().sampling, 97, model.shortlist.numpy(), probabilities=False)
+        decoding = Decoding(max_tokens=12, confidence=0.7)
+        for step in engine.run([(token,) for token in prompt], decoding, sampler, reuse="none"):
+            tokens, steps = tokens + len(step.tokens), steps + 1
+    return tokens / steps
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, dict[str, float], dict[str, float]]:
+    """A trained toy, and held-out metrics before and after."""
+    trainer = toy_trainer(tmp_path_factory.mktemp("run"))
+    objective = Objective(trainer.model, LossWeights())
+    before = trainer.judge(objective, Cuts())
+    before["tokens_per_step"] = tokens_per_step(trainer.model, questions(trainer))
+    assert trainer.run()
+    after = trainer.judge(objective, Cuts())
+    after["tokens_per_step"] = tokens_per_step(trainer.model, questions(trainer))
+    return trainer, before, after
+
+
+def questions(trainer: Trainer) -> list[list[int]]:
+    data = trainer.data
+    return [data.ids[data.starts[n] : data.starts[n] + 5].tolist() for n in trainer.split.held_out[:8]]
+
+
+def test_training_learns_what_it_is_shown(trained: tuple) -> None:
+    _, before, after = trained
+    assert after["first_loss"] < 0.5 * before["first_loss"]
+    assert after["micro_loss"] < 0.5 * before["micro_loss"]
+    assert after["micro_agree_1"] > before["micro_agree_1"] + 0.3
+    assert before["tokens_per_step"] == 1.0
+    assert after["tokens_per_step"] > 1.4
+
+
+def test_metrics_and_curves(trained: tuple) -> None:
+    trainer, _, _ = trained
+    series, begins = read_metrics(trainer.out / "metrics.jsonl")
+    assert list(begins) == ["plain", "joint"]
+    assert begins["plain"] == 0 < begins["joint"]
+    merged_steps = list(series["held_out_merged", "first_loss"])
+    assert merged_steps == sorted(merged_steps)
+    assert min(merged_steps) > begins["joint"]  # nothing is merged in the first stage
+    assert plot(trainer.out).read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_was_logged_twice_counts_once(tmp_path: Path) -> None:
+    lines = [("a", 10, 5.0), ("a", 20, 4.0), ("a", 10, 3.0), ("b", 10, 2.0)]
+    text = [json.dumps({"kind": "train", "stage": s, "step": n, "micro_loss": v}) for s, n, v in lines]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(text))
+    series, begins = read_metrics(tmp_path / "metrics.jsonl")
+    assert series == {("train", "micro_loss"): {10: 3.0, 20: 4.0, 30: 2.0}}
+    assert begins == {"a": 0, "b": 20}
+    with pytest.raises(ConfigError, match=r"nowhere.*no metrics"):
+        read_metrics(tmp_path / "nowhere")
+
+
+def test_calibration_of_a_trained_model_holds_on_other_questions(trained: tuple) -> None:
+    trainer, _, _ = trained
+    last = trainer.model.stop_head[-1]
+    with torch.no_grad():  # spoil the head: too sure of everything
+        last.weight.mul_(2.5)
+        last.bias.mul_(2.5).sub_(2.0)
+    found = trainer.calibrate()
+    assert found.before.error > 1.5 * found.after.error
+    assert found.after.error < 0.12  # of a few hundred places
+
+
+SHORT = replace(RECIPE, stages=tuple(replace(stage, epochs=1) for stage in RECIPE.stages), judge_every=10**6)
+LORA = replace(JOINT, name="lora", epochs=1, lora_rank=2)
+
+
+def short(lora_rank: int) -> Recipe:
+    """Two stages of a dozen steps."""
+    return replace(SHORT, stages=tuple(replace(stage, lora_rank=lora_rank) for stage in SHORT.stages))
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_killed_and_run_again_it_ends_with_the_same_weights(tmp_path: Path, lora_rank: int) -> None:
+    """Killed in the middle of the second stage, between two saves as they come."""
+    whole = toy_trainer(tmp_path / "whole", short(lora_rank))
+    assert whole.run()
+    here = Path(__file__).parent
+    program = (
+        f"import sys; sys.path.insert(0, {str(here)!r})\n"
+        "from pathlib import Path\n"
+        "from test_training import short, toy_trainer\n"
+        f"toy_trainer(Path({str(tmp_path / 'killed')!r}), short({lora_rank})).run()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program])
+    last = tmp_path / "killed" / "last.pt"
+    try:
+        while not (last.exists() and _where(last) >= (1, 4)):
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert _where(last) < (2, 0)
+    resumed = toy_trainer(tmp_path / "killed", short(lora_rank))
+    assert resumed.run()
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+
+
+def _where(path: Path) -> tuple[int, int]:
+    progress = torch.load(path, weights_only=True)["progress"]
+    return progress["stage"], progress["step"]
+
+
+def test_minutes_stop_a_run_and_running_again_goes_on(tmp_path: Path) -> None:
+    whole = toy_trainer(tmp_path / "whole", SHORT)
+    assert whole.run()
+    stopped = toy_trainer(tmp_path / "stopped", SHORT)
+    assert not stopped.run(minutes=0)  # one step
+    assert _where(tmp_path / "stopped" / "last.pt") == (0, 1)
+    stopped = toy_trainer(tmp_path / "stopped", SHORT)
+    assert stopped.run(minutes=1000)
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, stopped.model.state_dict()[name]), name
+
+
+def test_another_recipe_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
+    toy_trainer(tmp_path, SHORT).run(minutes=0)
+    with pytest.raises(ConfigError, match=r"last\.pt: was made by another recipe"):
+        toy_trainer(tmp_path, replace(SHORT, clip=0.5)).run()
+
+
+def test_losses_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
+    trainer = toy_trainer(tmp_path, SHORT)
+    lines: list[str] = []
+    trainer.report = lines.append
+    with torch.no_grad():
+        trainer.model.base.norm.weight.fill_(float("nan"))
+    with pytest.raises(HamburgerError, match="no finite loss for five steps: lower the learning rate"):
+        trainer.run()
+    assert sum("this batch is left out" in line for line in lines) == 4
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_merged_keeps_the_exact_base_and_what_was_learned(tmp_path: Path, full: bool) -> None:
+    stage = replace(JOINT if full else LORA, epochs=0.3)
+    recipe = replace(SHORT, stages=(replace(stage, name="only"),), out=str(tmp_path))
+    base, data = toy_base(), ladders(300)
+    model = toy_model(recipe)
+    trainer = Trainer(recipe, model, data, lambda line: None, device="cpu")
+    assert trainer.run()
+    together, delta = merged(recipe, base, data, trainer.model)
+    assert {name.rpartition(".")[2] for name in delta} == ({"delta"} if full else {"lora_a", "lora_b"})
+    rebuilt = {name: tensor.clone() for name, tensor in base.state.items()}
+    for name, tensor in delta.items():
+        weight, _, kind = name.rpartition(".")
+        if kind == "delta":
+            rebuilt[weight] += tensor
+        elif kind == "lora_b":
+            rebuilt[weight] += tensor @ delta[f"{weight}.lora_a"]
+    changed = 0
+    for name, tensor in together.base.state_dict().items():
+        torch.testing.assert_close(tensor, rebuilt[name], atol=1e-6, rtol=1e-5)
+        changed += not torch.equal(tensor, base.state[name])
+    assert changed > 0
+    for name, tensor in together.micro.state_dict().items():
+        assert torch.equal(tensor, trainer.model.micro.state_dict()[name])
+
+
+def test_each_part_learns_at_its_own_rate_and_others_stay(tmp_path: Path) -> None:
+    stage = Stage("s", ("stop_head", "base"), epochs=1, learning_rate=1e-3, base_learning_rate=1e-5)
+    model = toy_model()
+    groups = prepare(model, stage, bf16=False)
+    assert [group["lr"] for group in groups] == [1e-5, 1e-3]
+    only_base = prepare(model, replace(stage, learns=("base",)), bf16=False)
+    assert [group["lr"] for group in only_base] == [1e-5]
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    recipe = replace(SHORT, stages=(replace(stage, epochs=0.2),), out=str(tmp_path))
+    trainer = Trainer(recipe, model, ladders(300), lambda line: None, device="cpu")
+    assert trainer.run()
+    moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert {name.partition(".")[0] for name in moved} == {"base", "stop_head"}
+
+
+def test_schedule() -> None:
+    rates = [schedule(step, 100, 0.1) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9:11] == pytest.approx([1.0, 1.0])
+    assert rates == [*sorted(rates[:10]), *sorted(rates[10:], reverse=True)]
+    assert rates[-1] == pytest.approx(0.1, abs=0.01)
+
+
+def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
+    """Random cuts make epochs of unequal length: running out of batches must not end a run."""
+    recipe = replace(SHORT, stages=(replace(JOINT, epochs=12, cuts=Cuts(entropy=0.3, random=0.5)),), rows=1)
+    trainer = toy_trainer(tmp_path, replace(recipe, judge_every=10**6), conversations=60)
+    batches = trainer.batches(trainer.split.train, recipe.stages[0].cuts, 0)
+    assert len({len(batches.plan(epoch)) for epoch in range(12)}) > 1
+    assert trainer.run()
+
+
+GOOD = """
+base = "toy"
+data = "data"
+out = "out"
+[shape]
+taps = [0, 1]
+[[stages]]
+name = "joint"
+learns = ["micro", "base"]
+epochs = 1
+learning_rate = 1e-3
+cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epochs = 1", "epochs = 1\nepohcs = 2", r"stages\[0\]: unknown key 'epohcs'"),
+        ("taps = [0, 1]", "taps = [0, 1]\nheads = 3", r"shape: unknown key 'heads'"),
+        ('out = "out"', 'out = "out"\nthreads = 3', r"unknown key 'threads'"),
+        ("epochs = 1", "", r"stages\[0\]: missing key 'epochs'"),
+        ('base = "toy"', "", r"missing key 'base'"),
+        ("epochs = 1", 'epochs = "many"', r"stages\[0\]\.epochs: expected float, got 'many'"),
+        ("taps = [0, 1]", "taps = 3", r"shape\.taps: expected a list, got 3"),
+        (
+            "taps = [0, 1]",
+            'taps = [0]\nposition_rule = "last"',
+            r"shape\.position_rule: expected one of 'token'",
+        ),
+        ("ratio = [0.3, 0.4]", "ratio = [true]", r"cuts\.ratio\[0\]: expected float, got True"),
+        ('"micro", "base"', '"micro", "bass"', r"'joint': learns has 'bass'"),
+        ("epochs = 1", "epochs = -1", r"'joint': epochs and learning_rate must be positive"),
+        ("learning_rate = 1e-3", "learning_rate = 1e-3 1", r"not valid TOML"),
+    ],
+)
+def test_bad_recipes_are_refused_with_the_key_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(GOOD)
+    assert read_recipe(path).stages[0].cuts.low == (0.1, 0.2)
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        read_recipe(path)
+
+
+def test_missing_data_and_another_base_are_refused(tmp_path: Path) -> None:
+    base = write_hf(tmp_path / "base", random_model())
+    recipe = replace(SHORT, base=str(base), data=str(tmp_path / "data"), out=str(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="no training data there"):
+        train(recipe, tmp_path / "checkpoint")
+    DataFiles.write(tmp_path / "data", ladders(50), {"base": "smollm2-135m", "sha256": "0" * 64})
+    with pytest.raises(ConfigError, match="was distilled from smollm2-135m, not from the recipe's base"):
+        train(recipe, tmp_path / "checkpoint")
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_the_base_learns_in_one_way(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the base learns at one lora_rank throughout, got 0, 2"):
+        replace(SHORT, stages=(JOINT, LORA))
+
+
+def test_too_little_data_to_hold_any_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="too few conversations to hold any out: distill more"):
+        toy_trainer(tmp_path, conversations=2)

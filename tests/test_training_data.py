@@ -1,0 +1,160 @@
+"""From conversations to packed batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training_data_files import DataFiles, ladders
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.training_data import Batches, Cuts, DistilledData
+
+RANDOM = Cuts(entropy=0.0, random=1.0)
+
+
+def batches_of(data: DistilledData, cuts: Cuts | None = RANDOM, **changes: object) -> Batches:
+    settings = {
+        "max_steps": 4, "shortlist": None, "vocab_size": 97, "rows": 2,
+        "row_slots": 30, "cuts": cuts, "seed": 5,
+    } | changes  # fmt: skip
+    return Batches(data, list(range(len(data))), **settings)  # type: ignore[arg-type]
+
+
+def one(roles: list[int], ids: list[int], cuts: Cuts | None = None, **changes: object) -> object:
+    data = DataFiles.in_memory(roles=[roles], ids=[ids], entropies=[[0.0] * len(ids)])
+    batches = batches_of(data, cuts, rows=1, **changes)
+    return batches.build(batches.plan(0)[0]).groups
+
+
+def test_every_slot_before_an_answer_token_is_asked_for_what_follows() -> None:
+    """T T Q | A A A A A A | T: six predicting slots, up to four tokens each, none beyond the answer."""
+    groups = one([0, 0, 1, 2, 2, 2, 2, 2, 2, 0], [10, 11, 12, 20, 21, 22, 23, 24, 2, 13])
+    assert groups.sizes[0, :10].tolist() == [1] * 10
+    assert groups.groups[0, :10, 0].tolist() == [10, 11, 12, 20, 21, 22, 23, 24, 2, 13]
+    assert groups.target_sizes[0, :10].tolist() == [0, 0, 4, 4, 4, 3, 2, 1, 0, 0]
+    assert groups.targets[0, 2].tolist() == [20, 21, 22, 23]
+    assert groups.targets[0, 5, :3].tolist() == [23, 24, 2]
+    assert (groups.sizes[0, 10:] == 0).all()
+    assert (groups.target_sizes[0, 10:] == 0).all()
+
+
+def test_merged_slots_ask_for_what_comes_after_them_whatever_the_cuts() -> None:
+    easy = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
+    groups = one([0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2], easy)
+    assert groups.sizes[0, :4].tolist() == [1, 1, 4, 2]  # templates are never merged
+    assert groups.groups[0, 2].tolist() == [20, 21, 22, 23]
+    assert groups.target_sizes[0, :4].tolist() == [0, 4, 2, 0]
+    assert groups.targets[0, 2, :2].tolist() == [24, 2]
+
+
+def test_tokens_outside_the_shortlist_only_open_groups() -> None:
+    roles, ids = [0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2]
+    shortlist = np.array([2, 20, 21, 23, 24])  # 22 is missing
+    easy = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
+    plain = one(roles, ids, None, shortlist=shortlist)
+    assert plain.target_sizes[0, 1:8].tolist() == [2, 1, 4, 3, 2, 1, 0]
+    merged = one(roles, ids, easy, shortlist=shortlist)
+    assert merged.sizes[0, :4].tolist() == [1, 1, 2, 4]
+
+
+def test_rows_hold_every_conversation_once_and_keep_its_text() -> None:
+    data = ladders(40)
+    batches = batches_of(data)
+    seen = []
+    for rows in batches.plan(0):
+        groups = batches.build(rows).groups
+        for row, items in enumerate(rows):
+            for document, slots in enumerate(items):
+                here = groups.documents[row] == document
+                text = [
+                    token
+                    for group, size in zip(groups.groups[row][here], groups.sizes[row][here], strict=True)
+                    for token in group[:size].tolist()
+                ]
+                start = int(slots.first[0])
+                number = int(np.searchsorted(data.starts, start))
+                assert data.starts[number] == start
+                assert text == data.ids[start : data.starts[number + 1]].tolist()
+                seen.append(number)
+    assert len(set(seen)) == len(seen)
+    assert len(seen) > 30  # a last batch that is not full waits for another epoch
+
+
+def test_a_conversation_longer_than_a_row_loses_its_end() -> None:
+    data = DataFiles.in_memory(roles=[[0] * 3 + [2] * 50])
+    batches = batches_of(data, None, rows=1, row_slots=20)
+    groups = batches.build(batches.plan(0)[0]).groups
+    assert (groups.sizes == 1).all()
+    assert groups.target_sizes[0, 2:].tolist() == [4] * 18
+
+
+def test_epochs_differ_and_are_reproducible() -> None:
+    data = ladders(40)
+
+    def ids(epoch: int, seed: int = 5) -> list[list[int]]:
+        return [batch.groups.groups.flatten().tolist() for batch in batches_of(data, seed=seed).epoch(epoch)]
+
+    assert ids(0) == ids(0)
+    assert ids(0) != ids(1)
+    assert ids(0) != ids(0, seed=6)
+
+
+def test_top_choices_belong_to_the_target_tokens() -> None:
+    data = ladders(8)
+    batches = batches_of(data, None)
+    batch = batches.build(batches.plan(0)[0])
+    wanted = batch.groups.target_sizes[batch.groups.target_sizes > 0]
+    targets = batch.groups.targets[batch.groups.target_sizes > 0]
+    exists = torch.arange(4) < wanted[:, None]
+    assert batch.top_ids.shape == (len(wanted), 4, 2)
+    assert (batch.top_ids[..., 0] == targets)[exists].all()
+    assert (batch.top_log_probabilities[exists].exp().sum(-1) - 1).abs().max() < 1e-2
+
+
+def test_a_question_is_on_one_side_of_the_split() -> None:
+    data = ladders(3000)
+    split = data.split(0.1)
+    assert sorted(split.train + split.calibration + split.held_out) == list(range(3000))
+
+    def questions(numbers: list[int]) -> set[bytes]:
+        return {data.ids[data.starts[n] : data.starts[n] + 5].tobytes() for n in numbers}
+
+    train, calibration, held_out = map(questions, (split.train, split.calibration, split.held_out))
+    assert not train & held_out
+    assert not train & calibration
+    assert not calibration & held_out
+    everything = len(train | calibration | held_out)
+    assert len(held_out) / everything == pytest.approx(0.1, abs=0.05)
+    assert len(calibration) / everything == pytest.approx(0.05, abs=0.04)
+
+
+def test_frequent_tokens_count_answers_and_first_choices() -> None:
+    data = DataFiles.in_memory(roles=[[0, 0, 0, 2, 2, 2]], ids=[[9, 9, 9, 50, 60, 50]])
+    data.top_ids[:, 0] = [9, 9, 9, 70, 70, 70]
+    assert data.frequent_tokens(3).tolist() == [50, 60, 70]
+    assert data.frequent_tokens(5).tolist() == [0, 1, 50, 60, 70]  # filled up with low ids
+
+
+def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
+    data = ladders(5)
+    folder = DataFiles.write(tmp_path / "data", data)
+    again = DistilledData.load(folder, verify=True)
+    assert again.ids.tolist() == data.ids.tolist()
+    assert again.starts.tolist() == data.starts.tolist()
+    shard = folder / "shard.safetensors"
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"shard\.safetensors: changed since"):
+        DistilledData.load(folder, verify=True)
+    shard.write_bytes(content[:-40])
+    with pytest.raises(ConfigError, match=r"shard\.safetensors: missing or damaged"):
+        DistilledData.load(folder)
+    with pytest.raises(ConfigError, match="no training data there: make it with 'hamburger-edge distill'"):
+        DistilledData.load(tmp_path / "nothing")
+    (folder / "data.json").write_text('{"format": 99, "shards": [1]}')
+    with pytest.raises(ConfigError, match="format 1"):
+        DistilledData.load(folder)
