@@ -124,13 +124,17 @@ def segment(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     torch = require("torch", "train")
+    from hamburger_edge.models import tiny
     from hamburger_edge.models.recipe import read_recipe
     from hamburger_edge.models.runs import train as learn
 
     if options.threads:
         torch.set_num_threads(options.threads)
     report: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
-    recipe = read_recipe(Path(options.recipe))
-    written = learn(recipe, Path(options.output), minutes=options.minutes, report=report)
+    path, output = Path(options.recipe), Path(options.output)
+    if tiny.is_recipe(path):  # brings a corpus of its own
+        written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=report)
+    else:
+        written = learn(read_recipe(path), output, minutes=options.minutes, report=report)
     if written is not None:
         print(written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +56,26 @@ def plot(run_folder: Path) -> Path:
     from matplotlib import pyplot
 
     series, begins = read_metrics(run_folder / "metrics.jsonl")
-    figure, grid = pyplot.subplots(2, 2, figsize=(12, 8), layout="constrained", sharex=True)
-    for axes, (title, names) in zip(grid.flat, PANELS.items(), strict=True):
-        _panel(axes, title, {key: v for key, v in series.items() if key[1].startswith(names)})
+    panels = {
+        title: {key: values for key, values in series.items() if key[1].startswith(names)}
+        for title, names in PANELS.items()
+    }
+    panels = {title: chosen for title, chosen in panels.items() if chosen}
+    rows = math.ceil(len(panels) / 2)
+    figure, grid = pyplot.subplots(
+        rows, 2, figsize=(12, 4 * rows), layout="constrained", sharex=True, squeeze=False
+    )
+    for axes, (title, chosen) in zip(grid.flat, panels.items(), strict=False):
+        _panel(axes, title, chosen)
         for stage, step in begins.items():
             axes.axvline(step, color="grey", linewidth=0.6, linestyle=":")
             axes.annotate(
                 stage, (step, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
                 textcoords="offset points", fontsize=8, color="grey",
             )  # fmt: skip
-    for axes in grid[1]:
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_visible(False)
+    for axes in grid[-1]:
         axes.set_xlabel("step")
     path = run_folder / "curves.png"
     figure.savefig(path, dpi=110, metadata={"Software": None})
@@ -81,5 +92,4 @@ def _panel(axes: Any, title: str, series: Series) -> None:
             points = series.get((kind, name), {})
             label = name if kind == next(k for k in reversed(STYLES) if (k, name) in series) else None
             axes.plot(list(points), list(points.values()), color=f"C{number}", label=label, **style)
-    if names:
-        axes.legend(fontsize=8)
+    axes.legend(fontsize=8)

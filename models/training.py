@@ -155,7 +155,8 @@ class Trainer:
         self.split = data.split(recipe.held_out)
         if not self.split.train or not self.split.held_out or not self.split.calibration:
             raise ConfigError(f"{recipe.data}: too few conversations to hold any out: distill more tokens")
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # each process has a GPU to itself
+        self.device = torch.device(device or (own if torch.cuda.is_available() else "cpu"))
         self.progress = Progress()
         self.processes, self.process = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
 

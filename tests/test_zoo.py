@@ -1,0 +1,220 @@
+"""The checkpoints that come with the package: complete, unchanged, and not broken."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+from measure import Measured, measure, predictions
+
+import hamburger_edge
+from hamburger_edge.chat import PRESETS, ChatTemplate
+from hamburger_edge.models import tiny
+from hamburger_edge.models.checkpoint import ZOO, load_checkpoint
+from hamburger_edge.models.distill import ANSWER
+from hamburger_edge.models.tiny_corpus import TOPICS, conversations
+from hamburger_edge.models.training_data import DistilledData
+from hamburger_edge.tokenizer import Tokenizer
+
+NAMES = sorted(path.parent.name for path in ZOO.glob("*/SHA256SUMS"))
+
+# (question, its one right answer)
+QUESTIONS = [
+    ("Count from 3 to 9.", "3, 4, 5, 6, 7, 8, 9."),
+    ("What is the capital of Norway?", "The capital of Norway is Oslo."),
+    ("What is 7 plus 5?", "7 plus 5 is 12. So the answer is 12."),
+    ("Please name the days of the week, starting with Monday.", None),
+    ("Tell me a story about a fox and a bell.", None),
+    ("Write JSON for a cat named Mia who is 3 years old.", '{"animal": "cat", "name": "Mia", "age": 3}'),
+    ("Write a Python function that adds 5 to a number.", "def add_5(x):\n    return x + 5"),
+    ("How do I make tea?", None),
+    ("Name four fruits.", None),
+    ("Why is the sky blue?", None),
+]
+
+
+def test_tiny_is_there() -> None:
+    assert "tiny" in NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_are_those_that_were_recorded(name: str) -> None:
+    folder = ZOO / name
+    recorded = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    assert {"hamburger.json", "graft.safetensors"} <= recorded.keys()
+    for file, digest in recorded.items():
+        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_card_and_provenance(name: str) -> None:
+    folder = ZOO / name
+    card = (folder / "README.md").read_text()
+    for topic in ("licence", "data", "limits", "held-out"):
+        assert topic in card.lower(), topic
+    manifest = load_checkpoint(name).manifest
+    assert manifest["provenance"]["data_sha256"]
+    assert set(manifest["license"]) == {"base", "graft"}
+
+
+def test_tiny_fits_its_size() -> None:
+    assert sum(path.stat().st_size for path in (ZOO / "tiny").iterdir()) <= 6e6
+    config = load_checkpoint("tiny").model.config
+    assert 0 < config.shortlist_size < config.base.vocab_size
+    assert (config.max_steps, config.micro_layers, config.base.context_length) == (4, 2, 512)
+
+
+@pytest.fixture(scope="module")
+def answers() -> tuple[Measured, Measured]:
+    """Plain, and at confidence 0.8."""
+    torch.set_num_threads(1)
+    base = load_checkpoint("tiny").model.base
+    with hamburger_edge.load(ZOO / "tiny", backend="torch") as model:
+        plain = measure(model, base, QUESTIONS, confidence=1.0, max_tokens=96)
+        return plain, measure(model, base, QUESTIONS, confidence=0.8, max_tokens=96)
+
+
+def test_tiny_is_not_broken(answers: tuple[Measured, Measured]) -> None:
+    """Floors far below what it reaches, far above what a damaged graft would."""
+    plain, grouped = answers
+    assert plain.tokens_per_step == 1
+    assert plain.first_agreement == 1
+    assert grouped.tokens_per_step > 1.6
+    assert grouped.micro_agreement > 0.85
+    assert grouped.right >= 0.6
+    assert grouped.nll < plain.nll + 0.3
+    assert grouped.repetition < 0.3
+
+
+def test_tiny_makes_groups_of_every_size(answers: tuple[Measured, Measured]) -> None:
+    assert set(answers[1].group_shares) == {1, 2, 3, 4}
+
+
+def test_tiny_verified_says_what_it_says_plainly() -> None:
+    with hamburger_edge.load(ZOO / "tiny", backend="torch") as model:
+        for question, _ in QUESTIONS[4:8]:
+            plain = model.generate(question, confidence=1.0, max_tokens=60)
+            verified = model.generate(question, mode="verify", max_tokens=60)
+            assert verified.tokens == plain.tokens
+            assert verified.stats.base_calls < plain.stats.base_calls
+
+
+def test_tiny_remembers_an_answer_it_has_merged() -> None:
+    with hamburger_edge.load(ZOO / "tiny", backend="torch") as model:
+        chat = model.chat(confidence=0.8)
+        chat.say("Count from 1 to 5.")
+        said = chat.say("What is the capital of Italy?")
+        assert "Rome" in said.text
+
+
+# -- how tiny is made ---------------------------------------------------------------------------------
+
+
+def test_the_corpus_is_the_same_for_the_same_seed() -> None:
+    assert conversations(50, 3) == conversations(50, 3)
+    assert conversations(50, 3) != conversations(50, 4)
+    several = conversations(600, 0)
+    assert {len(talk) for talk in several} == {1, 2}
+    answers = [answer for talk in several for _, answer in talk]
+    assert all(answers)
+    assert len({talk[0][0] for talk in several}) > 450
+    assert len(TOPICS) >= 12
+
+
+def test_template_and_roles_are_the_runtimes_own(tmp_path: Path) -> None:
+    """What training sees of a conversation is what the runtime makes of it, token for token."""
+    recipe = tiny.read_tiny_recipe(ZOO / "tiny" / "recipe.toml")
+    talks = [talk for talk in conversations(80, 7) if len(talk) == 2][:3]
+    vocabulary = tiny.Tokenizer.from_file(str(ZOO / "tiny" / "tokenizer.json"))
+    tiny.write_corpus(tmp_path, talks, vocabulary, tiny.turn_tokens(vocabulary))
+    data = DistilledData.load(tmp_path, verify=True)
+    runtime, template = Tokenizer(ZOO / "tiny" / "tokenizer.json"), PRESETS["chatml"]
+    assert load_checkpoint("tiny").chat_template == template.to_json() | {"default_system": None} or (
+        ChatTemplate.from_json(load_checkpoint("tiny").chat_template) == template
+    )
+    assert vocabulary.get_vocab_size() == recipe.base.vocab_size
+    for number, ((first, answer), (second, reply)) in enumerate(talks):
+        parts = [*template.first_turn(first), (answer, False), *template.next_turn(second), (reply, False)]
+        ids = [*runtime.encode_parts(parts), 2]
+        start, stop = data.starts[number : number + 2]
+        assert data.ids[start:stop].tolist() == ids
+        learned = data.ids[start:stop][data.roles[start:stop] == ANSWER].tolist()
+        assert runtime.decode(learned) == answer + second + reply
+
+
+SMALL = """
+work = "WORK"
+[corpus]
+conversations = 120
+[base]
+family = "llama"
+vocab_size = 420
+hidden_size = 32
+intermediate_size = 32
+num_layers = 2
+num_heads = 2
+num_kv_heads = 1
+head_dim = 16
+context_length = 256
+[language_model]
+base = "small"
+data = "corpus"
+out = "language_model"
+held_out = 0.1
+rows = 2
+row_slots = 200
+precision = "fp32"
+shape = { taps = [0], micro_layers = 1, merger_heads = 2 }
+[[language_model.stages]]
+name = "language model"
+learns = ["base"]
+epochs = 1
+learning_rate = 1e-2
+base_learning_rate = 1e-2
+loss = { micro = 0.0 }
+[distill]
+tokens = 500
+rows = 16
+shard_conversations = 60
+top_k = 4
+given = 1.0
+max_answer = 24
+max_repetition = 0.95
+context = 128
+[graft]
+base = "small"
+data = "distilled"
+out = "graft"
+held_out = 0.1
+rows = 2
+row_slots = 200
+precision = "fp32"
+shape = { taps = [0], micro_layers = 1, merger_heads = 2, shortlist_size = 300 }
+[[graft.stages]]
+name = "joint"
+learns = ["micro", "stop_head", "embedder", "base"]
+epochs = 1
+learning_rate = 3e-3
+cuts = {}
+"""
+
+
+def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The whole way at a small scale: in one go, and stopped after every step."""
+    (tmp_path / "one.toml").write_text(SMALL.replace("WORK", str(tmp_path / "one")))
+    (tmp_path / "two.toml").write_text(SMALL.replace("WORK", str(tmp_path / "two")))
+    assert tiny.is_recipe(tmp_path / "one.toml")
+    quiet = lambda line: None  # noqa: E731
+    once = tiny.build(tiny.read_tiny_recipe(tmp_path / "one.toml"), tmp_path / "a", report=quiet)
+    recipe = tiny.read_tiny_recipe(tmp_path / "two.toml")
+    assert tiny.build(recipe, tmp_path / "b", minutes=0, report=quiet) is None
+    again = tiny.build(recipe, tmp_path / "b", report=quiet)
+    assert once is not None
+    assert again is not None
+    files = {path.name: path.read_bytes() for path in once.iterdir()}
+    assert files == {path.name: path.read_bytes() for path in again.iterdir()}
+    assert {"hamburger.json", "graft.safetensors", "base.safetensors", "tokenizer.json"} == set(files)
+    assert str(tmp_path) not in files["hamburger.json"].decode()
+    assert predictions(load_checkpoint(once).model.base, [1, 2, 3]).shape == (3, 420)
