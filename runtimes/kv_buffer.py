@@ -7,7 +7,9 @@ Filled from the left; forgetting is moving `used` back. Pages that were never wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import math
+import mmap
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,7 @@ class KVBuffer:
         shape = (layout.layers, 1, layout.kv_heads, capacity, layout.head_size)
         self.layout, self.capacity, self.device = layout, capacity, device
         self.used = 0
-        self.keys: npt.NDArray[Any] = np.zeros(shape, layout.dtype)
-        self.values: npt.NDArray[Any] = np.zeros(shape, layout.dtype)
+        self.keys, self.values = _untouched(shape, layout.dtype), _untouched(shape, layout.dtype)
         self.tensors = {
             f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(array[layer], device)
             for kind, array in (("key", self.keys), ("value", self.values))
@@ -55,24 +56,51 @@ class KVBuffer:
         self.used = max(0, min(slots, self.used))
 
     def snapshot(self) -> Snapshot:
-        used = self.used
-        return {kind: array[:, 0, :, :used].copy() for kind, array in self._host()}
+        """Copies, [layers, K, used, D] each."""
+        self._from_device()
+        return {
+            "keys": self.keys[:, 0, :, : self.used].copy(),
+            "values": self.values[:, 0, :, : self.used].copy(),
+        }
 
     def restore(self, snapshot: Snapshot) -> None:
         layout = self.layout
-        for kind, array in self._host():
-            saved = snapshot.get(kind)
-            used = saved.shape[2] if saved is not None and saved.ndim == 4 else 0
-            expected = (layout.layers, layout.kv_heads, used, layout.head_size)
-            if saved is None or saved.shape != expected or saved.dtype != array.dtype or used > self.capacity:
-                raise SessionError(f"the saved {kind} do not fit this model's cache of {self.capacity} slots")
-        used = snapshot["keys"].shape[2]
-        if used != snapshot["values"].shape[2]:
-            raise SessionError("the saved keys and values differ in length")
-        for kind, array in self._host():
-            array[:, 0, :, :used] = snapshot[kind]
+        saved = [snapshot.get(kind) for kind in ("keys", "values")]
+        used = saved[0].shape[2] if saved[0] is not None and saved[0].ndim == 4 else 0
+        expected = (layout.layers, layout.kv_heads, used, layout.head_size)
+        for array in saved:
+            if array is None or array.shape != expected or array.dtype != layout.dtype:
+                raise SessionError("the saved cache does not fit this model's: it belongs to another one")
+        if used > self.capacity:
+            raise SessionError(
+                f"the saved cache has {used} slots, this one {self.capacity}: load a larger one"
+            )
+        self.keys[:, 0, :, :used], self.values[:, 0, :, :used] = saved
         self.used = used
+        self._to_device()
 
-    def _host(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-        yield "keys", self.keys
-        yield "values", self.values
+    def _from_device(self) -> None:
+        """On the CPU the tensors are these very arrays."""
+        if self.device != "cpu":
+            for name, tensor in self.tensors.items():
+                self._array(name)[:] = tensor.numpy()
+
+    def _to_device(self) -> None:
+        if self.device != "cpu":
+            for name, tensor in self.tensors.items():
+                tensor.update_inplace(self._array(name))
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        kind, layer = name.split(".")
+        array: npt.NDArray[Any] = (self.keys if kind == "key" else self.values)[int(layer)]
+        return array
+
+
+def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    """Zeros whose pages come into being when written. numpy's own would ask for huge pages: the first slot
+    of every head would then take 2 MiB."""
+    memory = mmap.mmap(-1, max(1, math.prod(shape)) * np.dtype(dtype).itemsize)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype, count=math.prod(shape)).reshape(shape)

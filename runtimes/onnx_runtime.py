@@ -54,6 +54,17 @@ def open_bundle(
     return backend, path / manifest.tokenizer, template
 
 
+def choose_capacity(manifest: Manifest, wanted: int | None) -> int:
+    """Slots of the cache: a portable graph's are fixed, others as wanted, up to the model's context."""
+    fixed = manifest.cache_length
+    if fixed and wanted not in (None, fixed):
+        raise InputError(
+            f"this portable bundle's cache holds {fixed} slots, not {wanted}: "
+            f"export it again with --context {wanted}"
+        )
+    return fixed or min(wanted or DEFAULT_CAPACITY, manifest.model.context_length)
+
+
 class Buffer:
     """A host array and the OrtValue on the same memory, of one shape."""
 
@@ -98,8 +109,12 @@ class OnnxBackend:
         provider = provider or choose_provider("cpu", None)
         model = manifest.model
         self.manifest = manifest
-        capacity = min(capacity or DEFAULT_CAPACITY, model.context_length)
-        sessions = {graph.name: open_graph(folder, graph, provider, threads) for graph in manifest.graphs}
+        capacity = choose_capacity(manifest, capacity)
+        plan = manifest.precision
+        fold = "fp16" in (plan.base, plan.head, plan.graft)
+        sessions = {
+            graph.name: open_graph(folder, graph, provider, threads, fold=fold) for graph in manifest.graphs
+        }
         self.embedder = Embedder(sessions["embedder"], model.hidden_size)
         self.base = Base(sessions["base"], manifest, capacity, provider)
         self.micro_decoder = MicroDecoder(sessions["micro_decoder"], manifest, provider)

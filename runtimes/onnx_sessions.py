@@ -68,8 +68,10 @@ def choose_provider(name: str, options: dict[str, Any] | None) -> Provider:
 
 
 def open_graph(
-    folder: Path, graph: GraphSpec, provider: Provider, threads: int | None
+    folder: Path, graph: GraphSpec, provider: Provider, threads: int | None, *, fold: bool = True
 ) -> ort.InferenceSession:
+    """`fold`: whether constants are computed while loading. Only casts of float16 weights need it, and it
+    copies quantized embeddings out of the mapped file."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:
@@ -80,7 +82,12 @@ def open_graph(
     # three sessions take turns: a pool that kept spinning after its run would slow the next one
     options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
-        session = ort.InferenceSession(folder / graph.file, options, providers=provider.order)
+        session = ort.InferenceSession(
+            folder / graph.file,
+            options,
+            providers=provider.order,
+            disabled_optimizers=None if fold else ["ConstantFolding"],
+        )
     except Exception as error:  # ONNX Runtime's errors share no base class of their own
         raise BundleError(f"{folder / graph.file}: {_first_line(error)}: export it again") from error
     _check(folder / graph.file, "input", graph.inputs, session.get_inputs())

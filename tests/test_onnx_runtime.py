@@ -1,0 +1,208 @@
+"""ONNX Runtime says what PyTorch says, in buffers that never move or grow."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from toy_bundles import toy_checkpoint
+
+from hamburger_edge.errors import (
+    ContextFullError,
+    HamburgerError,
+    InputError,
+    RuntimeUnavailable,
+    SessionError,
+)
+from hamburger_edge.kv_ledger import Ledger
+from hamburger_edge.manifest import load_manifest
+from hamburger_edge.runtimes.onnx_runtime import OnnxBackend, open_bundle
+from hamburger_edge.runtimes.torch_reference import TorchBackend
+
+BY_TOKEN = {"shortlist_size": 40, "context_length": 2600}
+BY_SLOT = {
+    "position_rule": "slot",
+    "micro_final_norm": False,
+    "tied_head": False,
+    "qkv_bias": True,
+    "qk_norm": True,
+}
+PLAIN = {"position_rule": "slot", "taps": (), "shortlist_size": 30, "tied_head": False}
+VARIANTS = {"token": BY_TOKEN, "slot": BY_SLOT, "untied-shortlist": PLAIN}
+PROMPT = [(5,), (9,), (11,), (3,), (80,)]
+GROUPS = [(7,), (8, 9), (10, 11, 12), (13, 14, 15, 16), (17,), (18, 19, 20, 21), (22, 23)]
+
+
+def pair(bundle: Path, tmp_path: Path, changes: dict) -> tuple[OnnxBackend, TorchBackend]:
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **changes)
+    return OnnxBackend(bundle, load_manifest(bundle), threads=1), TorchBackend(checkpoint.model)
+
+
+def close(got: object, want: object) -> None:
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
+    changes = VARIANTS[name]
+    ours, reference = pair(bundles(**changes), tmp_path, changes)
+    ledger = Ledger.of(ours.info)
+    assert ours.info.shortlist is None or list(ours.info.shortlist) == list(reference.info.shortlist)
+
+    def both(groups: list, rows: list[int]):
+        positions = [ledger.append(group) for group in groups]
+        got, want = (backend.macro(groups, positions, rows) for backend in (ours, reference))
+        close(got.logits, want.logits)
+        close(got.p_stop, want.p_stop)
+        close(got.features, want.features)
+        return got, want
+
+    both(PROMPT[:2], [])
+    got, want = both(PROMPT[2:], [2])
+    for group in GROUPS:
+        ours.micro_begin(got.features[0])
+        reference.micro_begin(want.features[0])
+        for token in group[:-1]:
+            a, b = ours.micro(token), reference.micro(token)
+            close(a.logits, b.logits)
+            close(a.p_stop, b.p_stop)
+        got, want = both([group], [0])
+    assert ours.slots == reference.slots == len(PROMPT) + len(GROUPS)
+    # a first call whose positions have gaps already, and one that reads out several rows
+    for rows in ([5], [1, 6, 3]):
+        for part in (ours, reference, ledger):
+            part.truncate(0)
+        both(GROUPS, rows)
+
+
+def test_cached_in_pieces_equals_at_once(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    positions = [sum(map(len, GROUPS[: i + 1])) - 1 for i in range(len(GROUPS))]
+    whole = ours.macro(GROUPS, positions, [6]).logits.copy()
+    for cut in (1, 3, 6):
+        ours.truncate(0)
+        ours.macro(GROUPS[:cut], positions[:cut], [])
+        got = ours.macro(GROUPS[cut:], positions[cut:], [6 - cut]).logits
+        np.testing.assert_allclose(got, whole, atol=1e-5)
+
+
+def test_keys_and_values_are_written_in_place(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    ours, reference = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    address = ours.base.kv.keys.ctypes.data
+    for backend in (ours, reference):
+        backend.macro(PROMPT, range(5), [4])
+    kv = ours.base.kv
+    assert kv.keys.ctypes.data == address
+    assert not kv.keys[:, :, :, 5:].any()
+    close(kv.keys[:, 0, :, :5], reference.cache.keys[:, :, :5])
+    close(kv.values[:, 0, :, :5], reference.cache.values[:, :, :5])
+    assert kv.nbytes == 5 * ours.info.kv_bytes_per_slot == kv.keys[:, :, :, :5].nbytes * 2
+
+
+def test_truncate_and_snapshot_restore_exactly(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    ours.macro(PROMPT, range(5), [4])
+    saved = ours.snapshot()
+    first = ours.macro([(1, 2)], [6], [0]).logits.copy()
+    ours.macro([(3,)], [7], [0])
+    ours.truncate(5)
+    assert (ours.macro([(1, 2)], [6], [0]).logits == first).all()
+    ours.truncate(0)
+    ours.macro([(90,), (91,)], [0, 1], [1])
+    ours.restore(saved)
+    assert ours.slots == 5
+    assert (ours.macro([(1, 2)], [6], [0]).logits == first).all()
+    for damaged in (
+        {},
+        {**saved, "values": saved["values"][:, :, :3]},
+        {**saved, "keys": saved["keys"].astype(np.float64)},
+        {kind: array[:1] for kind, array in saved.items()},
+    ):
+        with pytest.raises(SessionError):
+            ours.restore(damaged)
+
+
+def test_nothing_grows_over_two_thousand_steps(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    process = psutil.Process()
+    used: list[tuple[int, int]] = []
+    written = ours.info.kv_bytes_per_slot
+    tracemalloc.start()
+    try:
+        for step in range(2000):
+            readout = ours.macro([(step % 90,)], [step], [0])
+            ours.micro_begin(readout.features[0])
+            ours.micro(3)
+            ours.micro(4)
+            if step in (500, 1999):
+                gc.collect()
+                used.append((process.memory_info().rss, tracemalloc.get_traced_memory()[0]))
+    finally:
+        tracemalloc.stop()
+    (rss_before, traced_before), (rss_after, traced_after) = used
+    assert traced_after - traced_before < 20_000
+    # the cache's own pages are the only thing that may come into being
+    assert rss_after - rss_before < 1500 * written + 2 * 2**20
+
+
+def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    bundle = bundles(**BY_TOKEN)
+    small = OnnxBackend(bundle, load_manifest(bundle), threads=1, capacity=6)
+    small.macro(PROMPT, range(5), [4])
+    with pytest.raises(ContextFullError, match="larger"):
+        small.macro([(1,), (2,)], [5, 6], [1])
+    assert small.slots == 5
+    small.close()
+    small.close()
+    with pytest.raises(HamburgerError, match="closed"):
+        small.macro([(1,)], [5], [0])
+    with pytest.raises(InputError, match="context"):
+        open_bundle(bundle, context=0)
+    with pytest.raises(InputError, match="threads"):
+        open_bundle(bundle, threads=0)
+
+
+def test_providers_by_name(bundles: Callable[..., Path]) -> None:
+    bundle = bundles(**BY_TOKEN)
+    with pytest.raises(InputError, match="known: auto, cpu, cuda, coreml"):
+        open_bundle(bundle, provider="tpu")
+    import onnxruntime
+
+    missing = next(
+        short
+        for short, full in (("cuda", "CUDAExecutionProvider"), ("coreml", "CoreMLExecutionProvider"))
+        if full not in onnxruntime.get_available_providers()
+    )
+    with pytest.raises(RuntimeUnavailable, match="which has: cpu"):
+        open_bundle(bundle, provider=missing)
+
+
+def test_several_models_in_one_process(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    first, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    second = OnnxBackend(bundles(**BY_SLOT), load_manifest(bundles(**BY_SLOT)), threads=1)
+    a = first.macro(PROMPT, range(5), [4]).logits.copy()
+    second.macro(PROMPT[::-1], range(5), [4])
+    first.truncate(0)
+    assert (first.macro(PROMPT, range(5), [4]).logits == a).all()
+    second.close()
+    first.truncate(0)
+    assert (first.macro(PROMPT, range(5), [4]).logits == a).all()
+
+
+@pytest.mark.parametrize(("precision", "limit"), [("fp16", 0.02), ("int8", 0.5), ("int4", 3.0)])
+def test_lower_precisions_run(
+    precision: str, limit: float, bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    ours, reference = pair(bundles(precision=precision, **BY_TOKEN), tmp_path, BY_TOKEN)
+    assert ours.info.precision == precision
+    got, want = (backend.macro(GROUPS, range(3, 24, 3), [6]) for backend in (ours, reference))
+    assert 0 < np.abs(got.logits - want.logits).max() < limit
+    ours.micro_begin(got.features[0])
+    reference.micro_begin(want.features[0])
+    for token in (4, 5):
+        assert 0 < np.abs(ours.micro(token).logits - reference.micro(token).logits).max() < limit
