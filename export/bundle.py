@@ -1,6 +1,7 @@
 """Export: a checkpoint becomes a bundle, or nothing at all.
 
     load -> quantize -> trace three graphs -> weights.bin -> parity gate -> manifest -> rename into place
+         and/or -> three GGUF files -> parity gate -^
 
 Everything is written to a hidden folder beside the target and renamed at the end; the manifest, without
 which nothing opens a folder, is the last file in it.
@@ -8,10 +9,11 @@ which nothing opens a folder, is the last file in it.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,17 @@ import onnx_ir as ir
 
 import hamburger_edge
 from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.export.gguf_tensors import make_gguf_plan
+from hamburger_edge.export.gguf_writer import check_supported, write_gguf
 from hamburger_edge.export.graph_io import GraphIO, graph_ios
 from hamburger_edge.export.graphs import GRAPHS, FusedAttention
 from hamburger_edge.export.parity import check_parity
+from hamburger_edge.export.parity_gguf import check_gguf_parity
+from hamburger_edge.export.portable import OPSET as PORTABLE_OPSET
+from hamburger_edge.export.portable import PortableAttention, pack_nibbles
 from hamburger_edge.export.publish import put_in_place
 from hamburger_edge.export.quantize import apply_plan, make_plan
-from hamburger_edge.export.tracing import trace
+from hamburger_edge.export.tracing import OPSET, trace
 from hamburger_edge.export.weight_file import WeightFile
 from hamburger_edge.manifest import (
     FORMAT,
@@ -53,8 +60,10 @@ def export(
     source: str | Path | Checkpoint,
     out: str | Path,
     *,
+    formats: Collection[str] = ("onnx",),
     flavor: Flavor = "fused",
     precision: str = "fp32",
+    gguf_precision: str | None = None,
     block_size: int | None = None,
     keep_head: str | None = None,
     exceptions: tuple[str, ...] = (),
@@ -65,10 +74,17 @@ def export(
 ) -> Path:
     """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`.
 
-    `context` is the length of a portable bundle's cache; fused ones choose theirs when loaded.
+    `context` is the length of a portable bundle's cache; fused ones choose theirs when loaded. `formats` are
+    "onnx", "gguf" or both; GGUF files have `gguf_precision`, by default what comes nearest to `precision`.
     """
     out = Path(out).absolute()
-    plan = make_plan(precision, block_size=block_size, keep_head=keep_head, exceptions=exceptions)
+    if not formats or set(formats) - {"onnx", "gguf"}:
+        raise InputError(f"formats must be 'onnx', 'gguf' or both, got {', '.join(formats) or 'none'}")
+    plan = gguf_plan = None
+    if "gguf" in formats:
+        gguf_plan = make_gguf_plan(gguf_precision or precision)
+    if "onnx" in formats:
+        plan = make_plan(precision, block_size=block_size, keep_head=keep_head, exceptions=exceptions)
     if flavor not in ("fused", "portable"):
         raise InputError(f"flavor must be 'fused' or 'portable', got {flavor!r}")
     lock = home() / "locks" / hashlib.sha256(str(out).encode()).hexdigest()[:16]
@@ -79,14 +95,23 @@ def export(
                 shutil.rmtree(stale, ignore_errors=True)
             progress("loading", 0, 0)
             checkpoint = source if isinstance(source, Checkpoint) else load_checkpoint(source)
+            if gguf_plan is not None:
+                check_supported(checkpoint.model.config)
             partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
             partial.mkdir(parents=True)
             try:
-                manifest = write_graphs(
-                    checkpoint, partial, flavor=flavor, plan=plan, context=context, progress=progress
-                )
-                if verify:
-                    check_parity(partial, manifest, checkpoint, progress=progress)
+                manifest = None
+                if plan is not None:
+                    manifest = write_graphs(
+                        checkpoint, partial, flavor=flavor, plan=plan, context=context, progress=progress
+                    )
+                    if verify:
+                        check_parity(partial, manifest, checkpoint, progress=progress)
+                if gguf_plan is not None:
+                    manifest = add_gguf(checkpoint, partial, manifest, plan=gguf_plan, progress=progress)
+                    if verify:
+                        check_gguf_parity(partial, manifest, checkpoint, progress=progress)
+                assert manifest is not None
                 progress("finishing", 0, 0)
                 manifest.save(partial)
                 put_in_place(partial, out, replace=force)
@@ -130,11 +155,16 @@ def write_graphs(
         progress("quantizing", done, layers)
         done += 1
 
-    own, vocabulary = apply_plan(model, plan, count)
+    portable = flavor == "portable"
+    own, vocabulary = apply_plan(model, plan, count, portable=portable)
     weights = WeightFile(folder / WEIGHTS)
     for name in GRAPHS:
         progress(f"tracing {name}", 0, 0)
-        traced = trace(GRAPHS[name](own, vocabulary, ios[name], FusedAttention))
+        attention = PortableAttention if portable else FusedAttention
+        traced = trace(
+            GRAPHS[name](own, vocabulary, ios[name], attention), PORTABLE_OPSET if portable else OPSET
+        )
+        pack_nibbles(traced)
         weights.take(traced)
         ir.save(traced, folder / ios[name].spec.file)
     weights.close()
@@ -142,6 +172,24 @@ def write_graphs(
         shutil.copyfile(checkpoint.tokenizer, folder / TOKENIZER)
     progress("hashing", 0, 0)
     return describe(checkpoint, folder, ios, flavor=flavor, plan=plan, cache_length=cache_length)
+
+
+def add_gguf(
+    checkpoint: Checkpoint,
+    folder: Path,
+    manifest: Manifest | None,
+    *,
+    plan: PrecisionPlan,
+    progress: Progress,
+) -> Manifest:
+    """The GGUF files, beside the graphs of a manifest or on their own."""
+    part = write_gguf(checkpoint, folder, plan=plan, progress=progress)
+    progress("hashing", 0, 0)
+    if manifest is None:
+        if checkpoint.tokenizer is not None:
+            shutil.copyfile(checkpoint.tokenizer, folder / TOKENIZER)
+        manifest = describe(checkpoint, folder, {}, flavor="gguf", plan=plan, cache_length=0)
+    return dataclasses.replace(manifest, gguf=part, files=tuple(file_entries(folder)))
 
 
 def describe(
@@ -186,6 +234,7 @@ def model_spec(model: Hamburger) -> ModelSpec:
         micro_layers=config.micro_layers,
         taps=config.taps,
         position_rule=config.position_rule,
+        stop_rule=config.stop_rule,
         context_length=base.context_length,
         eos_ids=config.eos_ids,
         tied_head=base.tied_head,

@@ -156,7 +156,7 @@ class MicroDecoderGraph(Graph):
         attend = self.attention(model.micro_config, given, model.micro_cos, model.micro_sin, rows.shape[1])
         hidden = model.micro(rows, attend)[:, -1]  # [1, d]
         logits = self.vocabulary.short.linear(hidden)[0]
-        return logits, model.stop_logits(hidden).sigmoid(), *attend.present
+        return logits, model.stop_logits(hidden, logits[None]).sigmoid(), *attend.present
 
 
 GRAPHS: dict[str, type[Graph]] = {

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 PositionRule = Literal["token", "slot"]
+StopRule = Literal["before", "after"]
 
 # What a runtime needs to come back to an earlier state: plain arrays, so that it can go to disk.
 Snapshot = dict[str, npt.NDArray[Any]]
@@ -35,6 +36,7 @@ class ModelInfo:
     hidden_size: int
     max_steps: int  # most tokens one group may hold
     position_rule: PositionRule
+    stop_rule: StopRule
     capacity: int  # slots the preallocated KV buffer holds
     context_length: int  # positions the base was trained for; a slot's position stays below it
     eos_ids: tuple[int, ...]
@@ -47,13 +49,15 @@ class Readout(NamedTuple):
     """What the base says at the rows it was asked for."""
 
     logits: Floats  # [rows, vocab]
-    p_stop: Floats  # [rows] chance that the next group ends with its first token
+    p_stop: Floats  # [rows] chance that no further token should join the group after its first
     features: Any  # [rows, F, d] for micro_begin; opaque to the loop, indexable by row
 
 
 class MicroReadout(NamedTuple):
     logits: Floats  # [vocab] or [shortlist]
-    p_stop: float  # chance that the group ends with the token these logits choose
+    # by rule "before": chance that the group should end with the token these logits choose;
+    # by rule "after": chance that it should end without that token
+    p_stop: float
 
 
 class Backend(Protocol):

@@ -2,7 +2,8 @@
 
     my.bundle/
       manifest.json        this, with the format version first
-      base.onnx  embedder.onnx  micro_decoder.onnx  weights.bin       or   base.gguf  micro_decoder.gguf ...
+      base.onnx  embedder.onnx  micro_decoder.onnx  weights.bin       and/or
+      base.gguf  micro_decoder.gguf  graft.gguf
       tokenizer.json
 
 A runtime never asks which model it is: shapes, taps, positions, head and cache layout all stand here.
@@ -15,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -52,7 +53,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """One ONNX graph, or one GGUF file (which states no tensors here: its own header does)."""
+    """One ONNX graph."""
 
     name: str  # "base", "embedder", "micro_decoder"
     file: str
@@ -93,6 +94,31 @@ class PrecisionPlan:
 
 
 @dataclass(frozen=True)
+class GGUFFile:
+    """Its header (keys, and the list of tensors) has a hash of its own, checked at every load: llama.cpp
+    trusts what stands there."""
+
+    file: str
+    header_bytes: int
+    header_sha256: str
+
+
+@dataclass(frozen=True)
+class GGUFPart:
+    """The same model for llama.cpp, beside the graphs or instead of them."""
+
+    architecture: Literal["llama", "paddleocr"]
+    precision: PrecisionPlan
+    base: GGUFFile
+    micro_decoder: GGUFFile
+    graft: GGUFFile
+
+    @property
+    def files(self) -> tuple[GGUFFile, ...]:
+        return self.base, self.micro_decoder, self.graft
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     family: str
     vocab_size: int
@@ -102,6 +128,7 @@ class ModelSpec:
     micro_layers: int
     taps: tuple[int, ...]
     position_rule: Literal["token", "slot"]
+    stop_rule: Literal["before", "after"]
     context_length: int  # positions the rotary tables cover
     eos_ids: tuple[int, ...]
     tied_head: bool
@@ -147,6 +174,7 @@ class Manifest:
     base: Origin
     graft: Origin
     chat_template: dict | None = None  # type: ignore[type-arg]
+    gguf: GGUFPart | None = None
 
     def graph(self, name: str) -> GraphSpec:
         for graph in self.graphs:
@@ -156,12 +184,22 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies weights, precision and everything else that changes what a cache means."""
+        """Identifies weights, precision and everything else that changes what a cache of the graphs means."""
+        others = {self.tokenizer, *(part.file for part in (self.gguf.files if self.gguf else ()))}
+        return self._identity(self.flavor, self.precision, {file.path for file in self.files} - others)
+
+    @property
+    def gguf_fingerprint(self) -> str:
+        """The same for llama.cpp; the one does not change when a bundle also gets the other."""
+        assert self.gguf is not None
+        return self._identity("gguf", self.gguf.precision, {part.file for part in self.gguf.files})
+
+    def _identity(self, flavor: str, precision: PrecisionPlan, paths: Set[str | None]) -> str:
         facts = {
             "model": dataclasses.asdict(self.model),
-            "precision": dataclasses.asdict(self.precision),
-            "flavor": self.flavor,
-            "files": sorted((file.path, file.sha256) for file in self.files if file.path != self.tokenizer),
+            "precision": dataclasses.asdict(precision),
+            "flavor": flavor,
+            "files": sorted((file.path, file.sha256) for file in self.files if file.path in paths),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -268,6 +306,9 @@ def _check_names(manifest: Manifest) -> None:
         hexadecimal = len(file.sha256) == 64 and all(c in "0123456789abcdef" for c in file.sha256)
         _require(hexadecimal, f"{file.path}: sha256 {file.sha256[:80]!r} is not 64 hexadecimal digits")
     wanted = [graph.file for graph in manifest.graphs] + ([manifest.tokenizer] if manifest.tokenizer else [])
+    for part in manifest.gguf.files if manifest.gguf else ():
+        wanted.append(part.file)
+        _require(0 < part.header_bytes < 1 << 30, f"{part.file}: header_bytes is out of range")
     for path in wanted:
         _require(path in listed, f"{path!r} is not in the list of files")
     names = [graph.name for graph in manifest.graphs]

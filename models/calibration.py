@@ -73,11 +73,13 @@ def fit(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
 
 @torch.no_grad()
 def apply(model: Hamburger, scale: float, offset: float) -> None:
-    """Fold scale and offset into the stop head's last layer."""
+    """Fold scale and offset into the stop head's last layer, and into the weight of the evidence."""
     last = model.stop_head[-1]
     assert isinstance(last, nn.Linear)
     last.weight.mul_(scale)
     last.bias.mul_(scale).add_(offset)
+    if model.stop_evidence is not None:
+        model.stop_evidence.mul_(scale)
 
 
 def reliability(stops: Tensor, rights: Tensor, bins: int = 10) -> Reliability:

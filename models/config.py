@@ -67,6 +67,9 @@ class HamburgerConfig:
     micro_final_norm: bool = True  # RMSNorm between the last micro layer and the head
     position_rule: Literal["token", "slot"] = "token"  # where a slot sits: at its last token, or at its index
     shortlist_size: int = 0  # tokens the micro steps can choose from (0: the whole vocabulary)
+    # when the stop head judges a micro token: "before" it is computed (the paper; saves the step), or
+    # "after", from its scores too (costs one more micro step a group, decides far better)
+    stop_rule: Literal["before", "after"] = "before"
     stop_hidden: tuple[int, ...] = ()  # hidden widths of the stop head; empty means (d, d)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,10 @@ class HamburgerConfig:
         _require(
             self.position_rule in ("token", "slot"),
             f"position_rule must be 'token' or 'slot', got {self.position_rule!r}",
+        )
+        _require(
+            self.stop_rule in ("before", "after"),
+            f"stop_rule must be 'before' or 'after', got {self.stop_rule!r}",
         )
         _require(
             0 <= self.shortlist_size <= base.vocab_size,

@@ -44,12 +44,18 @@ class GroupOutput:
     sizes: Tensor  # [G]
     final: Tensor  # [G, d] final-normed base state, which scores token 0 (see `Base.logits`)
     micro_hidden: Tensor  # [G, m-1, d] states that score tokens 1..m-1 (see `Hamburger.micro_logits`)
-    stop_logits: Tensor  # [G, m] "the group ends with token i"
 
     @property
     def valid(self) -> Tensor:
         """[G, m] bool: token i exists."""
         return torch.arange(self.targets.shape[1], device=self.sizes.device) < self.sizes[:, None]
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """[..., C] -> [...]: log of p / (1 - p) for the most probable class, at most about 14"""
+    best = logits.amax(-1) - logits.logsumexp(-1)  # log p
+    best = best.clamp(max=-1e-6)
+    return best - (1 - best.exp()).log()
 
 
 class Hamburger(nn.Module):
@@ -61,6 +67,8 @@ class Hamburger(nn.Module):
         self.embedder = CompositionalEmbedder(base.hidden_size, config.merger_heads, config.max_steps)
         self.micro = MicroStepDecoder(config)
         self.stop_head = stop_head(config.stop_widths)
+        # weight of the scores' own evidence, by rule "after"
+        self.stop_evidence = nn.Parameter(torch.ones(1)) if config.stop_rule == "after" else None
         self.micro_config = micro_base_config(config)
         # token id of each micro logit
         self.register_buffer("shortlist", torch.arange(config.micro_vocab))
@@ -96,9 +104,21 @@ class Hamburger(nn.Module):
             weight = weight[self.shortlist]
         return F.linear(hidden, weight)
 
-    def stop_logits(self, hidden: Tensor) -> Tensor:
-        """Hidden states [..., d] (final-normed base state, or micro state) -> [...]"""
-        return self.stop_head(hidden).squeeze(-1)
+    def stop_logits(self, hidden: Tensor, logits: Tensor | None = None) -> Tensor:
+        """Hidden states [..., d] (final-normed base state, or micro state) -> [...]
+
+        By rule "after", a micro state comes with its logits [..., C]: what they favour, and how clearly, is
+        evidence that the head need not learn to compute.
+        """
+        stops = self.stop_head(hidden).squeeze(-1)
+        if self.stop_evidence is None or logits is None:
+            return stops
+        return stops - self.stop_evidence * log_odds(logits)
+
+    def group_stops(self, out: GroupOutput) -> Tensor:
+        """[G, m] the stop logits that stepping through these groups would give"""
+        micro = self.stop_logits(out.micro_hidden, self.micro_logits(out.micro_hidden))
+        return torch.cat([self.stop_logits(out.final)[:, None], micro], dim=1)
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -137,10 +157,7 @@ class Hamburger(nn.Module):
 
     def score_groups(self, read: Tensor, targets: Tensor, sizes: Tensor) -> GroupOutput:
         """Features [G, F, d] and the tokens that follow [G, m] -> the scores of those tokens"""
-        final = read[:, -1]
-        hidden = self.teacher_forced(read, targets[:, :-1])
-        stops = self.stop_logits(torch.cat([final[:, None], hidden], dim=1))
-        return GroupOutput(targets, sizes, final, hidden, stops)
+        return GroupOutput(targets, sizes, read[:, -1], self.teacher_forced(read, targets[:, :-1]))
 
     def forward(self, batch: GroupBatch) -> GroupOutput:
         """Padding sits after a sequence's last slot, so causal attention never looks at it."""

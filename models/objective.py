@@ -2,8 +2,8 @@
 
     loss = first tokens: soft cross entropy of the base's logits against the plain base's
          + micro tokens: the same for the micro decoder's
-         + stop: binary cross entropy; the group should end where the micro decoder's next choice would
-           differ from the plain base's
+         + stop: binary cross entropy; the group should end where the micro decoder's next choice
+           differs from the plain base's
 
 Soft targets are the plain base's top-k probabilities at the same place of the un-merged text, so matching
 them is the KL to the plain base; `hard` mixes in the token that was actually written.
@@ -113,8 +113,12 @@ class Objective(nn.Module):
         losses = SoftCrossEntropy.apply(logits, *soft_targets(top_ids, top, written, self.weights.hard))
         agree = torch.zeros_like(valid)
         agree[valid] = chooses(logits.detach(), top_ids[:, 0])
-        stops = self.next_stops(out)
+        stops = self.stops(out, logits, valid)
         stop_losses = F.binary_cross_entropy_with_logits(stops[valid], 1 - agree[valid].float())
+        if self.model.config.stop_rule == "after":  # the base's row says whether to try a micro step at all
+            attempt, known = self.model.stop_logits(out.final.detach()).float(), valid[:, 0]
+            wrong = 1 - agree[:, 0].float()
+            stop_losses = stop_losses + F.binary_cross_entropy_with_logits(attempt[known], wrong[known])
         metrics = {"micro_loss": summary(losses), "stop_loss": summary(stop_losses)}
         for i in range(valid.shape[1]):
             metrics[f"micro_agree_{i + 1}"] = summary(agree[valid[:, i], i])
@@ -122,11 +126,17 @@ class Objective(nn.Module):
             metrics |= accepted(stops, agree, valid, c)
         return self.weights.micro * losses.mean() + self.weights.stop * stop_losses, metrics
 
-    def next_stops(self, out: GroupOutput) -> Tensor:
-        """[G, m-1] logits of "the group ends before token i+1"; the head learns from states, it does not
-        shape them."""
-        states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
-        return self.model.stop_logits(states).float()
+    def stops(self, out: GroupOutput, logits: Tensor, valid: Tensor) -> Tensor:
+        """[G, m-1] logits of "the group ends before token i+1"; `logits` [N, K] are those of the valid ones.
+
+        By rule "before" they come from the state that scored token i, by "after" from token i+1's own. The
+        head learns from states, it does not shape them.
+        """
+        if self.model.config.stop_rule == "before":
+            states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
+            return self.model.stop_logits(states).float()
+        judged = self.model.stop_logits(out.micro_hidden[valid].detach(), logits.detach().float())
+        return torch.zeros(valid.shape, device=judged.device).masked_scatter(valid, judged.float())
 
     def stops_and_rights(self, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Stop logits, whether the next micro token is the plain base's choice, and whether there is one;
@@ -136,7 +146,7 @@ class Objective(nn.Module):
         logits = self.model.micro_logits(out.micro_hidden[valid])
         rights = torch.zeros_like(valid)
         rights[valid] = chooses(logits, self.place[batch.top_ids[:, 1:, 0][valid]])
-        return self.next_stops(out), rights, valid
+        return self.stops(out, logits, valid), rights, valid
 
 
 def accepted(stops: Tensor, agree: Tensor, valid: Tensor, confidence: float) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ class Shape:
     micro_layers: int = 4
     merger_heads: int = 16
     position_rule: Literal["token", "slot"] = "token"
+    stop_rule: Literal["before", "after"] = "after"  # when the stop head judges a micro token
     shortlist_size: int = 0
     initialise: Literal["base", "random"] = (
         "base"  # micro layers: copies of the base's last layers, or random

@@ -48,6 +48,7 @@ def graft(
         micro_layers=shape.micro_layers,
         merger_heads=shape.merger_heads,
         position_rule=shape.position_rule,
+        stop_rule=shape.stop_rule,
         shortlist_size=shape.shortlist_size,
     )
     model = Hamburger(config)
@@ -80,6 +81,8 @@ def prepare(model: Hamburger, stage: Stage, *, bf16: bool) -> list[dict[str, Any
     model.requires_grad_(False)
     for part in ("micro", "stop_head", "embedder"):
         getattr(model, part).requires_grad_(part in stage.learns)
+    if model.stop_evidence is not None:
+        model.stop_evidence.requires_grad_("stop_head" in stage.learns)
     for name, parameter in model.base.named_parameters():
         lora = name.endswith((".up", ".down"))
         parameter.requires_grad_("base" in stage.learns and (full or lora))

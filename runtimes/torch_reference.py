@@ -41,6 +41,7 @@ class TorchBackend:
             hidden_size=base.hidden_size,
             max_steps=config.max_steps,
             position_rule=config.position_rule,
+            stop_rule=config.stop_rule,
             capacity=capacity,
             context_length=base.context_length,
             eos_ids=config.eos_ids,
@@ -92,8 +93,8 @@ class TorchBackend:
         attend = Cached(self.model.micro_config, *self.model.micro_rotary(start, stop), self.micro_cache)
         hidden = self.model.micro(rows, attend)[0, -1]
         self.micro_cache.used = stop
-        p_stop = self.model.stop_logits(hidden).sigmoid()
-        return MicroReadout(_numpy(self.model.micro_logits(hidden)), float(p_stop))
+        logits = self.model.micro_logits(hidden)
+        return MicroReadout(_numpy(logits), float(self.model.stop_logits(hidden, logits).sigmoid()))
 
     def truncate(self, slots: int) -> None:
         self.cache.used = min(slots, self.cache.used)

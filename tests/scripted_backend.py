@@ -24,6 +24,7 @@ def info(**changes: Any) -> ModelInfo:
         "hidden_size": 8,
         "max_steps": 4,
         "position_rule": "token",
+        "stop_rule": "before",
         "capacity": 512,
         "context_length": 512,
         "eos_ids": (EOS,),

@@ -48,6 +48,7 @@ def check_the_books(engine: Engine, prompt: list[int], steps: list[Step]) -> Non
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=20),
     rule=st.sampled_from(["token", "slot"]),
+    stop_rule=st.sampled_from(["before", "after"]),
     max_steps=st.integers(1, 6),
     max_tokens=st.integers(1, 40),
     confidence=st.floats(0, 1),
@@ -58,6 +59,7 @@ def check_the_books(engine: Engine, prompt: list[int], steps: list[Step]) -> Non
 def test_grouping_never_changes_the_text(
     prompt: list[int],
     rule: str,
+    stop_rule: str,
     max_steps: int,
     max_tokens: int,
     confidence: float,
@@ -65,7 +67,8 @@ def test_grouping_never_changes_the_text(
     eos_rate: float,
     chunk: int,
 ) -> None:
-    backend = ScriptedBackend(info(position_rule=rule, max_steps=max_steps), eos_rate=eos_rate)
+    shape = info(position_rule=rule, stop_rule=stop_rule, max_steps=max_steps)
+    backend = ScriptedBackend(shape, eos_rate=eos_rate)
     engine = Engine(backend, chunk=chunk)
     forced = min(force, max_steps) or None
     steps, stats = run(engine, prompt, max_tokens=max_tokens, confidence=confidence, force_group=forced)
@@ -86,6 +89,7 @@ def test_grouping_never_changes_the_text(
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
     rule=st.sampled_from(["token", "slot"]),
+    stop_rule=st.sampled_from(["before", "after"]),
     max_tokens=st.integers(1, 30),
     agreement=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
     confidence=st.floats(0, 1),
@@ -103,6 +107,7 @@ def test_grouping_never_changes_the_text(
 def test_verified_equals_plain(
     prompt: list[int],
     rule: str,
+    stop_rule: str,
     max_tokens: int,
     agreement: float,
     confidence: float,
@@ -111,7 +116,13 @@ def test_verified_equals_plain(
     shortlist: bool,
 ) -> None:
     frequent = np.random.default_rng(0).permutation(40)[:25] if shortlist else None
-    shape = info(position_rule=rule, capacity=capacity, context_length=34, shortlist=frequent)
+    shape = info(
+        position_rule=rule,
+        stop_rule=stop_rule,
+        capacity=capacity,
+        context_length=34,
+        shortlist=frequent,
+    )
     plain = Engine(ScriptedBackend(shape, agreement))
     steps, _ = run(plain, prompt, sampling, max_tokens=max_tokens, confidence=1.0)
     checked = Engine(ScriptedBackend(shape, agreement))
@@ -130,6 +141,41 @@ def test_verified_equals_plain(
     assert all(len(group) == 1 for group in checked.ledger.groups)
     assert all(len(s.tokens) == len(s.probabilities) == len(s.stop_probabilities) for s in verified)
     assert stats.base_calls <= len(said(verified))
+
+
+class Chances(ScriptedBackend):
+    """Chances to stop in a fixed order: one for each macro step and micro step."""
+
+    def script(self, *chances: float) -> Chances:
+        self.chances = list(chances)
+        return self
+
+    def stop(self, text: tuple[int, ...]) -> float:
+        return self.chances.pop(0)
+
+
+def test_by_rule_before_a_chance_speaks_of_the_token_after() -> None:
+    # prefill: go on; first micro token: go on; second: stop -> a group of 3, and no micro step wasted
+    backend = Chances(eos_rate=0.0).script(0.1, 0.1, 0.9, 0.9)
+    steps, stats = run(Engine(backend), max_tokens=4, confidence=0.8)
+    assert [len(step.tokens) for step in steps] == [3, 1]
+    assert stats.micro_steps == 2
+    assert steps[0].stop_probabilities == pytest.approx((0.1, 0.1, 0.9))
+
+
+def test_by_rule_after_a_chance_speaks_of_its_own_token() -> None:
+    # prefill: worth a try; first micro token: sure; second: not sure, so the base chooses it
+    backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(0.5, 0.1, 0.9, 0.9)
+    steps, stats = run(Engine(backend), max_tokens=3, confidence=0.8)
+    assert [len(step.tokens) for step in steps] == [2, 1]
+    assert said(steps) == backend.plain(PROMPT, 3)
+    assert stats.micro_steps == 2
+    assert steps[0].stop_probabilities == pytest.approx((0.5, 0.1))
+    # the base's own row says that not even a try is worth it
+    backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(0.9, 0.9)
+    steps, stats = run(Engine(backend), max_tokens=2, confidence=0.8)
+    assert [len(step.tokens) for step in steps] == [1, 1]
+    assert stats.micro_steps == 0
 
 
 def test_verifying_saves_base_calls() -> None:

@@ -12,8 +12,10 @@ from hamburger_edge.models.hamburger import GroupBatch, Hamburger
 from hamburger_edge.runtimes.torch_reference import TorchBackend
 
 VARIANTS = [
-    {"position_rule": rule, "micro_final_norm": norm, "shortlist_size": shortlist}
-    for rule, norm, shortlist in itertools.product(("token", "slot"), (True, False), (0, 40))
+    {"position_rule": rule, "micro_final_norm": norm, "shortlist_size": shortlist, "stop_rule": stop}
+    for rule, norm, shortlist, stop in itertools.product(
+        ("token", "slot"), (True, False), (0, 40), ("before", "after")
+    )
 ]
 PROMPT = [5, 9, 11, 3, 80]
 GROUPS = [[7], [8, 9], [10, 11, 12], [13, 14, 15, 16], [17], [18, 19, 20, 21], [22, 23]]
@@ -34,6 +36,7 @@ def test_stepping_equals_training_forward(variant: dict) -> None:
     model = toy_model(**variant)
     out = model(toy_batch(model, [(PROMPT, GROUPS)]))
     first, micro = model.base.logits(out.final), model.micro_logits(out.micro_hidden)
+    stops = model.group_stops(out).sigmoid()
     backend = TorchBackend(model)
     # prefill in two chunks, only the last row read out
     backend.macro([[t] for t in PROMPT[:2]], [0, 1], [])
@@ -41,12 +44,12 @@ def test_stepping_equals_training_forward(variant: dict) -> None:
     positions = answer_positions(variant["position_rule"], len(PROMPT), GROUPS)
     for g, (group, position) in enumerate(zip(GROUPS, positions, strict=True)):
         assert_close(readout.logits[0], first[g])
-        assert_close(readout.p_stop[0], out.stop_logits[g, 0].sigmoid())
+        assert_close(readout.p_stop[0], stops[g, 0])
         backend.micro_begin(readout.features[0])
         for i, token in enumerate(group[:-1]):
             step = backend.micro(token)
             assert_close(step.logits, micro[g, i])
-            assert_close(step.p_stop, out.stop_logits[g, i + 1].sigmoid())
+            assert_close(step.p_stop, stops[g, i + 1])
         readout = backend.macro([group], [position], [0])
     assert backend.slots == len(PROMPT) + len(GROUPS)
 
@@ -59,10 +62,10 @@ def test_batched_padded_and_packed_agree(rule: str) -> None:
     alone = [model(toy_batch(model, [s])) for s in sequences]
     padded = model(toy_batch(model, sequences))
     packed = model(pack(model, sequences))
-    for field in ("final", "micro_hidden", "stop_logits"):
+    for field in ("final", "micro_hidden"):
         expected = torch.cat([getattr(a, field) for a in alone])
         for batched in (padded, packed):
-            valid = batched.valid if field == "stop_logits" else batched.valid[:, 1:]
+            valid = batched.valid[:, 1:]
             got = getattr(batched, field)
             if field != "final":
                 got, want = got[valid], expected[valid]

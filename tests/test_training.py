@@ -250,7 +250,7 @@ def test_each_part_learns_at_its_own_rate_and_others_stay(tmp_path: Path) -> Non
     trainer = Trainer(recipe, model, ladders(300), lambda line: None, device="cpu")
     assert trainer.run()
     moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert {name.partition(".")[0] for name in moved} == {"base", "stop_head"}
+    assert {name.partition(".")[0] for name in moved} == {"base", "stop_head", "stop_evidence"}
 
 
 def test_schedule() -> None:
