@@ -1,0 +1,242 @@
+"""A chat window around a bundle: streams from a worker thread and shows which tokens came together.
+
+    python examples/desktop_chat.py BUNDLE [--confidence 0.8] [--max-tokens N] [--threads N]
+
+Two halves and a queue between them. Only the window touches Tk, only the conversation touches the model:
+
+    Window (main thread) --ask, proceed, stop, save, open--> Conversation (one worker thread at a time)
+           ^                                                       |
+           +----- opened, text, end, notice, error <---- queue ----+
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import threading
+import tkinter as tk
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tkinter import filedialog, ttk
+from typing import Any
+
+import hamburger_edge
+from hamburger_edge import HamburgerError, Stats, Stream
+
+POLL_MS = 30
+SHADES = ("#cfe5fb", "#fde2bf", "#d5efcb", "#ead7f5")  # of consecutive groups; single tokens stay plain
+ENDINGS = {"cancelled": "stopped", "length": "longest answer reached", "context": "the context is full"}
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: str  # "opened", "text", "end", "notice" or "error"
+    text: str = ""
+    size: int = 0  # of a "text": tokens of its group
+    stats: Stats | None = None  # of an "end"
+    messages: tuple[Any, ...] = ()  # of a session that was "opened"
+
+
+class Conversation:
+    """Everything that blocks, one worker thread at a time; what happens comes out of `events`."""
+
+    def __init__(self, bundle: str, *, threads: int | None = None, **options: Any) -> None:
+        self.events: queue.Queue[Event] = queue.Queue()
+        self.bundle, self.options = bundle, options
+        self.model: Any = None  # a hamburger_edge.Model, once loaded
+        self.chat: Any = None  # a hamburger_edge.Chat, from then on
+        self._start(lambda: self._load({"threads": threads} if threads else {}))
+
+    @property
+    def busy(self) -> bool:
+        return self.worker.is_alive()
+
+    @property
+    def ready(self) -> bool:
+        return self.chat is not None and not self.busy
+
+    def ask(self, text: str) -> None:
+        self._start(lambda: self._answer(lambda: self.chat.send(text)))
+
+    def proceed(self) -> None:
+        self._start(lambda: self._answer(lambda: self.chat.proceed()))
+
+    def save(self, path: str) -> None:
+        self._start(lambda: self._save(path))
+
+    def open(self, path: str) -> None:
+        self._start(lambda: self._open(path))
+
+    def stop(self) -> None:
+        """The answer ends after its current step; `proceed` goes on with it."""
+        if self.model is not None:
+            self.model.cancel()
+
+    def close(self) -> None:
+        """Ends an answer, waits for the worker and frees the model."""
+        while self.busy:
+            self.stop()  # more than once: the worker may be just about to begin
+            self.worker.join(0.05)
+        if self.model is not None:
+            self.model.close()
+
+    def _start(self, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except HamburgerError as error:
+                self.events.put(Event("error", str(error)))
+
+        self.worker = threading.Thread(target=guarded, daemon=True)
+        self.worker.start()
+
+    def _load(self, options: dict[str, Any]) -> None:
+        self.model = hamburger_edge.load(self.bundle, **options)
+        self.chat = self.model.chat(**self.options)
+        info = self.model.info
+        self.events.put(Event("opened", f"{Path(self.bundle).name}: {info.precision} on {info.provider}"))
+
+    def _answer(self, begin: Callable[[], Stream]) -> None:
+        with begin() as stream:
+            for record in stream:
+                self.events.put(Event("text", record.text, size=len(record.tokens)))
+        self.events.put(Event("end", stream.finish_reason or "", stats=stream.stats))
+
+    def _save(self, path: str) -> None:
+        self.chat.save(path)
+        self.events.put(Event("notice", f"saved to {path}"))
+
+    def _open(self, path: str) -> None:
+        self.chat = self.model.resume(path)
+        self.events.put(Event("opened", f"opened {path}", messages=tuple(self.chat.messages)))
+
+
+class Window:
+    def __init__(self, root: tk.Tk, conversation: Conversation) -> None:
+        self.root, self.conversation, self.groups = root, conversation, 0
+        root.title("hamburger-edge")
+        root.geometry("800x560")
+        root.protocol("WM_DELETE_WINDOW", self.close)
+        root.columnconfigure(0, weight=1)
+        root.rowconfigure(0, weight=1)
+        ttk.Style(root).theme_use("clam")
+        self.log = self._log()
+        self.entry, self.buttons = self._bar()
+        self.status = tk.StringVar(root, f"loading {conversation.bundle} ...")
+        ttk.Label(root, textvariable=self.status, padding=(12, 4)).grid(row=2, sticky="ew", columnspan=2)
+        self.poll()
+
+    def _log(self) -> tk.Text:
+        log = tk.Text(self.root, wrap="word", state="disabled", relief="flat", padx=16, pady=8, spacing3=3)
+        log.configure(font="TkTextFont", background="white", foreground="#202020")
+        log.tag_configure("user", foreground="#0b5394", font="TkHeadingFont", spacing1=12, spacing3=4)
+        log.tag_configure("notice", foreground="#8a8a8a")
+        log.tag_configure("error", foreground="#b00020")
+        for number, shade in enumerate(SHADES):
+            log.tag_configure(f"group{number}", background=shade)
+        scroll = ttk.Scrollbar(self.root, command=log.yview)
+        log.configure(yscrollcommand=scroll.set)
+        log.grid(row=0, column=0, sticky="nsew")
+        scroll.grid(row=0, column=1, sticky="ns")
+        return log
+
+    def _bar(self) -> tuple[ttk.Entry, dict[str, ttk.Button]]:
+        bar = ttk.Frame(self.root, padding=(12, 8, 12, 0))
+        bar.grid(row=1, sticky="ew", columnspan=2)
+        bar.columnconfigure(0, weight=1)
+        entry = ttk.Entry(bar, font="TkTextFont")
+        entry.grid(row=0, column=0, sticky="nsew", padx=(0, 6))
+        entry.bind("<Return>", lambda _: self.send())
+        entry.focus()
+        talk = self.conversation
+        actions: dict[str, Callable[[], None]] = {"Send": self.send, "Stop": talk.stop}
+        actions |= {"Continue": talk.proceed, "Save": self.save, "Open": self.open}
+        buttons = {name: ttk.Button(bar, text=name, command=do, width=8) for name, do in actions.items()}
+        for column, button in enumerate(buttons.values(), 1):
+            button.grid(row=0, column=column, padx=2)
+        return entry, buttons
+
+    def send(self) -> None:
+        text = self.entry.get().strip()
+        if text and self.conversation.ready:
+            self.entry.delete(0, "end")
+            self.write(f"{text}\n", "user")
+            self.conversation.ask(text)
+
+    def save(self) -> None:
+        if path := filedialog.asksaveasfilename(defaultextension=".session"):
+            self.conversation.save(path)
+
+    def open(self) -> None:
+        if path := filedialog.askopenfilename(filetypes=[("Sessions", "*.session"), ("All files", "*")]):
+            self.conversation.open(path)
+
+    def close(self) -> None:
+        self.root.after_cancel(self.polling)
+        self.conversation.close()
+        self.root.destroy()
+
+    def poll(self) -> None:
+        """Show what happened since the last time, and come back soon."""
+        self.show_news()
+        self.polling = self.root.after(POLL_MS, self.poll)
+
+    def show_news(self) -> None:
+        talk = self.conversation
+        while not talk.events.empty():
+            event = talk.events.get()
+            getattr(self, f"on_{event.kind}")(event)
+        usable = {"Stop": talk.busy, "Continue": talk.ready and talk.chat.unfinished}
+        for name, button in self.buttons.items():
+            button.state(["!disabled" if usable.get(name, talk.ready) else "disabled"])
+
+    def on_opened(self, event: Event) -> None:
+        self.status.set(event.text)
+        for role, text in event.messages:
+            self.write(f"{text}\n", *(["user"] if role == "user" else []))
+
+    def on_text(self, event: Event) -> None:
+        merged = event.size > 1
+        self.groups += merged
+        for line in event.text.splitlines(keepends=True):  # a shade ends with its line's text
+            self.write(line.rstrip("\n"), *([f"group{self.groups % len(SHADES)}"] if merged else []))
+            self.write("\n" if line.endswith("\n") else "")
+
+    def on_end(self, event: Event) -> None:
+        self.write(f"  ({ENDINGS[event.text]})\n" if event.text in ENDINGS else "\n", "notice")
+        if (stats := event.stats) and stats.tokens:
+            saved = 1 - stats.kv_bytes / stats.kv_bytes_uncompressed
+            self.status.set(
+                f"{stats.tokens_per_step:.2f} tokens/step     {stats.decode_tps:.0f} tokens/s     "
+                f"KV {stats.kv_bytes / 2**20:.2f} MiB, {saved:.0%} saved"
+            )
+
+    def on_notice(self, event: Event) -> None:
+        self.status.set(event.text)
+
+    def on_error(self, event: Event) -> None:
+        self.write(f"{event.text}\n", "error")
+        self.status.set("error: see above")
+
+    def write(self, text: str, *tags: str) -> None:
+        self.log.configure(state="normal")
+        self.log.insert("end", text, tags)
+        self.log.configure(state="disabled")
+        self.log.see("end")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Chat with a bundle in a window.")
+    parser.add_argument("bundle", help="folder made by `hamburger-edge export`")
+    parser.add_argument("--confidence", type=float, default=0.8)
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--threads", type=int)
+    options = vars(parser.parse_args(arguments))
+    root = tk.Tk()
+    Window(root, Conversation(**options))
+    root.mainloop()
+
+
+if __name__ == "__main__":
+    main()

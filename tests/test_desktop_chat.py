@@ -1,0 +1,207 @@
+"""The example window: its conversation without a display, and the whole of it under a virtual one."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hamburger_edge
+
+pytest.importorskip("tkinter", reason="this Python was built without tkinter")
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "desktop_chat.py"
+
+
+@pytest.fixture(scope="module")
+def desktop() -> Any:
+    spec = importlib.util.spec_from_file_location("desktop_chat", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Macro steps take 20 ms, so that there is an answer to interrupt."""
+
+    def load(*words: Any, open: Any = hamburger_edge.load, **options: Any) -> Any:
+        model = open(*words, **options)
+        macro = model.backend.macro
+        monkeypatch.setattr(model.backend, "macro", lambda *words: time.sleep(0.02) or macro(*words))
+        return model
+
+    monkeypatch.setattr(hamburger_edge, "load", load)
+
+
+@pytest.fixture(scope="module")
+def display() -> Iterator[str]:
+    if shutil.which("Xvfb") is None:
+        pytest.skip("Xvfb is not installed: no virtual display to open a window on")
+    reader, writer = os.pipe()
+    command = ["Xvfb", "-displayfd", str(writer), "-screen", "0", "900x700x24", "-nolisten", "tcp"]
+    server = subprocess.Popen(command, pass_fds=[writer], stderr=subprocess.DEVNULL)
+    os.close(writer)
+    with os.fdopen(reader) as numbers:
+        number = numbers.readline().strip()  # written once it accepts windows
+    assert number, "Xvfb did not start"
+    yield f":{number}"
+    server.terminate()
+    server.wait(30)
+
+
+@pytest.fixture
+def window(desktop: Any, display: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    monkeypatch.setenv("DISPLAY", display)
+    made: list[Any] = []
+
+    def show(bundle: Path, **options: Any) -> Any:
+        root = desktop.tk.Tk()
+        made.append(desktop.Window(root, desktop.Conversation(str(bundle), threads=1, **options)))
+        return made[-1]
+
+    yield show
+    for each in made:
+        with contextlib.suppress(desktop.tk.TclError):  # closed by the test itself
+            each.close()
+
+
+def until(window: Any, condition: Callable[[], Any], seconds: float = 30) -> None:
+    """Let the window live until this holds, and what happened is shown."""
+    end = time.monotonic() + seconds
+    while not (condition() and window.conversation.events.empty()):
+        window.root.update()
+        time.sleep(0.005)
+        assert time.monotonic() < end
+    window.show_news()
+
+
+def shown(window: Any) -> str:
+    return str(window.log.get("1.0", "end-1c"))
+
+
+def usable(window: Any) -> set[str]:
+    return {name for name, button in window.buttons.items() if button.instate(["!disabled"])}
+
+
+def say(window: Any, text: str) -> None:
+    window.entry.insert(0, text)
+    window.buttons["Send"].invoke()
+
+
+def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> None:
+    it = window(bundle, confidence=0.4, max_tokens=40)
+    assert usable(it) <= {"Stop"}
+    until(it, lambda: it.conversation.ready)
+    assert "fp32 on cpu" in it.status.get()
+    assert usable(it) == {"Send", "Save", "Open"}
+    say(it, "  ")
+    assert shown(it) == ""
+    say(it, "hello")
+    until(it, lambda: it.conversation.ready)
+    question, answer = shown(it).split("\n", 1)
+    assert question == "hello"
+    assert it.conversation.chat.messages[-1].text in answer
+    assert "longest answer" in answer
+    used = [number for number in range(4) if it.log.tag_ranges(f"group{number}")]
+    assert used == [0, 1, 2, 3]  # groups of two and more, in all four shades
+    for number in used:
+        start, end = it.log.tag_ranges(f"group{number}")[:2]
+        assert "\n" not in it.log.get(start, end)
+    for part in ("tokens/step", "tokens/s", "KV", "saved"):
+        assert part in it.status.get()
+    it.close()
+
+
+def test_stop_continue_save_open_close(
+    window: Callable[..., Any], desktop: Any, bundle: Path, slow: None, tmp_path: Path, monkeypatch: Any
+) -> None:
+    session = tmp_path / "talk.session"
+    monkeypatch.setattr(desktop.filedialog, "asksaveasfilename", lambda **_: str(session))
+    monkeypatch.setattr(desktop.filedialog, "askopenfilename", lambda **_: str(session))
+    it = window(bundle, confidence=0.4, max_tokens=200)
+    until(it, lambda: it.conversation.ready)
+    say(it, "hello")
+    until(it, lambda: len(shown(it)) > 20)
+    it.show_news()
+    assert usable(it) == {"Stop"}
+    it.buttons["Stop"].invoke()
+    until(it, lambda: it.conversation.ready)
+    assert "(stopped)" in shown(it)
+    assert usable(it) == {"Send", "Continue", "Save", "Open"}
+    tokens = sum(map(len, it.conversation.chat.groups))
+    it.buttons["Save"].invoke()
+    until(it, lambda: it.conversation.ready)
+    assert session.exists()
+    assert it.status.get() == f"saved to {session}"
+    it.buttons["Continue"].invoke()
+    until(it, lambda: sum(map(len, it.conversation.chat.groups)) > tokens or not it.conversation.busy)
+    it.buttons["Stop"].invoke()
+    until(it, lambda: it.conversation.ready)
+    assert sum(map(len, it.conversation.chat.groups)) > tokens
+    it.buttons["Open"].invoke()
+    until(it, lambda: it.conversation.ready)
+    assert sum(map(len, it.conversation.chat.groups)) == tokens
+    assert shown(it).count("hello") == 2
+    it.buttons["Continue"].invoke()
+    until(it, lambda: it.conversation.busy)
+    it.close()  # in the middle of an answer
+    assert not it.conversation.busy
+    with pytest.raises(hamburger_edge.InputError, match="closed"):
+        it.conversation.model.generate("hello")
+
+
+def test_a_missing_bundle_is_said_in_the_window(window: Callable[..., Any], tmp_path: Path) -> None:
+    it = window(tmp_path / "nowhere")
+    until(it, lambda: "nowhere" in shown(it))
+    assert "there is no such folder" in shown(it)
+    assert usable(it) == set()
+    it.close()
+
+
+def test_the_program_starts_and_ends(
+    desktop: Any, display: str, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", display)
+    shown = []
+
+    def loop(root: Any) -> None:  # somebody closes the window at once, while the bundle loads
+        root.update()
+        shown.append(root.title())
+        root.tk.call(*root.tk.splitlist(root.protocol("WM_DELETE_WINDOW")))
+
+    monkeypatch.setattr(desktop.tk.Tk, "mainloop", loop)
+    desktop.main([str(bundle), "--confidence", "0.5", "--threads", "1"])
+    assert shown == ["hamburger-edge"]
+
+
+def test_the_conversation_without_a_window(desktop: Any, bundle: Path, slow: None) -> None:
+    talk = desktop.Conversation(str(bundle), threads=1, confidence=0.4, max_tokens=200)
+    assert talk.busy
+    assert talk.events.get(timeout=30).kind == "opened"
+    talk.worker.join()
+    talk.ask("hello")
+    assert talk.events.get(timeout=30).kind == "text"
+    talk.stop()
+    talk.worker.join(30)
+    assert talk.ready
+    *texts, end = talk.events.queue
+    assert {event.kind for event in texts} == {"text"}
+    assert (end.kind, end.text) == ("end", "cancelled")
+    assert end.stats.tokens > 0
+    before = threading.active_count()
+    talk.proceed()
+    talk.close()  # as early as can be
+    assert threading.active_count() == before
