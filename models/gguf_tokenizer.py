@@ -28,7 +28,7 @@ def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
     )
 
 
-def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer | None:
+def pre_tokenizer_named(name: str) -> pre_tokenizers.PreTokenizer | None:
     """What cuts text into pieces before merging, by the name a GGUF gives it."""
     gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     match name:
@@ -50,7 +50,7 @@ def build_tokenizer(file: GGUFFile) -> Tokenizer:
             f"{file.path}: its {kind!r} vocabulary cannot be converted: "
             "put the model's tokenizer.json beside it"
         )
-    pre_tokenizer = _pre_tokenizer(file.get("tokenizer.ggml.pre", ""))
+    pre_tokenizer = pre_tokenizer_named(file.get("tokenizer.ggml.pre", ""))
     if pre_tokenizer is None:
         raise CheckpointError(
             f"{file.path}: unknown pre-tokenizer {file.get('tokenizer.ggml.pre')!r}: "
