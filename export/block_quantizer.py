@@ -29,7 +29,7 @@ class Blocks:
     shape: tuple[int, int]
     packed: Tensor  # uint8 [N, blocks, size * bits / 8], low bits first
     scales: Tensor  # float32 [N, blocks]
-    zeros: Tensor | None  # uint8 [N, ceil(blocks * bits / 8)], low bits first
+    zeros: Tensor  # uint8 [N, ceil(blocks * bits / 8)], low bits first
 
 
 def quantize(weight: Tensor, bits: int, size: int, *, trials: int | None = None) -> Blocks:
@@ -87,10 +87,14 @@ def _unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)[..., :count]
 
 
+def unpacked(blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """One value a byte: the weights uint8 [N, K], the zero points uint8 [N, blocks]"""
+    q = _unpack(blocks.packed, blocks.bits, blocks.size).flatten(1)[:, : blocks.shape[1]]
+    return q.contiguous(), _unpack(blocks.zeros, blocks.bits, blocks.scales.shape[1])
+
+
 def dequantize(blocks: Blocks) -> Tensor:
     """The weights that the stored bits stand for, float32 [N, K]."""
-    K, count = blocks.shape[1], blocks.scales.shape[1]
-    q = _unpack(blocks.packed, blocks.bits, blocks.size).float()
-    middle = 2.0 ** (blocks.bits - 1)
-    zeros = middle if blocks.zeros is None else _unpack(blocks.zeros, blocks.bits, count).float()[..., None]
-    return ((q - zeros) * blocks.scales[..., None]).flatten(1)[:, :K].contiguous()
+    q, zeros = unpacked(blocks)
+    each = [x.float().repeat_interleave(blocks.size, 1)[:, : q.shape[1]] for x in (zeros, blocks.scales)]
+    return (q.float() - each[0]) * each[1]

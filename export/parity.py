@@ -27,7 +27,8 @@ from hamburger_edge.kv_ledger import Group, Ledger
 from hamburger_edge.manifest import Manifest, check_files, load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.hamburger import Hamburger
-from hamburger_edge.runtimes.onnx_runtime import Buffer, OnnxBackend
+from hamburger_edge.runtimes.onnx_buffers import Buffer
+from hamburger_edge.runtimes.onnx_runtime import OnnxBackend
 from hamburger_edge.runtimes.torch_reference import TorchBackend
 from hamburger_edge.sampling import Sampler, SamplingSettings
 from hamburger_edge.tokenizer import Tokenizer
@@ -120,7 +121,7 @@ def check_parity(
     model = checkpoint.model
     limits = LIMITS[manifest.precision.base]
     reference = TorchBackend(model, capacity=CAPACITY)
-    exported = OnnxBackend(folder, manifest, capacity=CAPACITY)
+    exported = OnnxBackend(folder, manifest, capacity=manifest.cache_length or CAPACITY)
     try:
         _same_model(reference.info, exported.info)
         progress("verifying graphs", 0, 0)

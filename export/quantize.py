@@ -10,6 +10,7 @@ from torch import Tensor
 from hamburger_edge.errors import InputError
 from hamburger_edge.export.block_quantizer import quantize
 from hamburger_edge.export.graphs import Vocabulary, own_structure
+from hamburger_edge.export.portable import PortableBlockForm
 from hamburger_edge.export.weight_forms import BlockForm, FloatForm, Form, HalfForm, replace_linears
 from hamburger_edge.manifest import PRECISIONS, Precision, PrecisionPlan
 from hamburger_edge.models.hamburger import Hamburger
@@ -47,17 +48,25 @@ def _precision(name: str) -> Precision:
     return name  # type: ignore[return-value]
 
 
-def form_of(weight: Tensor, precision: str, block_size: int) -> Form:
+def form_of(
+    weight: Tensor, precision: str, block_size: int, *, portable: bool = False, table: bool = False
+) -> Form:
+    """`table`: also looked up by row."""
     if precision == "fp32" or weight.shape[0] < SMALLEST:
         return FloatForm(weight)
     if precision == "fp16":
         return HalfForm(weight)
-    return BlockForm(quantize(weight, 8 if precision == "int8" else 4, block_size))
+    blocks = quantize(weight, 8 if precision == "int8" else 4, block_size)
+    return PortableBlockForm(blocks, table=table) if portable else BlockForm(blocks)
 
 
 @torch.no_grad()
 def apply_plan(
-    model: Hamburger, plan: PrecisionPlan, progress: Callable[[str], None] = lambda part: None
+    model: Hamburger,
+    plan: PrecisionPlan,
+    progress: Callable[[str], None] = lambda part: None,
+    *,
+    portable: bool = False,
 ) -> tuple[Hamburger, Vocabulary]:
     """A model around the same weights, whose linear layers and vocabulary have the plan's forms."""
     own = own_structure(model)
@@ -65,10 +74,14 @@ def apply_plan(
     def linear(path: str, weight: Tensor) -> Form:
         progress(path)
         precision = plan.base if path.startswith("base.") else plan.graft
-        return form_of(weight, "int8" if path in plan.exceptions else precision, plan.block_size)
+        precision = "int8" if path in plan.exceptions else precision
+        return form_of(weight, precision, plan.block_size, portable=portable)
+
+    def vocabulary_form(weight: Tensor) -> Form:
+        return form_of(weight, plan.head, plan.block_size, portable=portable, table=True)
 
     progress("vocabulary")
-    vocabulary = Vocabulary(model, lambda weight: form_of(weight, plan.head, plan.block_size))
+    vocabulary = Vocabulary(model, vocabulary_form)
     own.base.lm_head = None  # the vocabulary has it
     replace_linears(own, linear)
     return own, vocabulary

@@ -38,8 +38,21 @@ def trace(graph: Graph, opset: int = OPSET, **sizes: int) -> ir.Model:
         optimize_ir(program.model, should_fold=lambda node: False if node.op_type in STORED_FORMS else None)
         RemoveUnusedNodesPass()(program.model)  # ONNX Runtime complains about each unused constant
         ClearMetadataAndDocStringPass()(program.model)  # stack traces with this machine's paths
+    _move_into_branches(program.model)
     io.name_axes(program.model)
     return program.model
+
+
+def _move_into_branches(model: ir.Model) -> None:
+    """A constant that only one branch uses belongs to it: ONNX Runtime fuses dequantization only there."""
+    main = model.graph
+    for value in list(main.initializers.values()):
+        users = {id(node.graph): node.graph for node, _ in value.uses()}
+        if len(users) == 1 and value not in main.outputs and id(main) not in users:
+            [branch] = users.values()
+            if isinstance(branch, ir.Graph) and value.name:
+                del main.initializers[value.name]
+                branch.register_initializer(value)
 
 
 @contextlib.contextmanager

@@ -85,7 +85,7 @@ class BlockForm(Form):
 
     packed: Tensor  # uint8 [N, blocks, size * bits / 8]
     scales: Tensor  # float32 [N, blocks]
-    zeros: Tensor | None  # uint8 [N, ceil(blocks * bits / 8)]; None: the middle of the range
+    zeros: Tensor  # uint8 [N, ceil(blocks * bits / 8)]
 
     def __init__(self, blocks: Blocks):
         super().__init__()

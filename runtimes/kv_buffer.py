@@ -33,13 +33,6 @@ class KVBuffer:
             for layer in range(layout.layers)
         }
 
-    def bind(self, binding: Any, inputs: str = "past", outputs: str | None = "present") -> None:
-        """Hand the buffer to a graph: as its past and, where it writes in place, as its present."""
-        for name, tensor in self.tensors.items():
-            binding.bind_ortvalue_input(f"{inputs}_{name}", tensor)
-            if outputs:
-                binding.bind_ortvalue_output(f"{outputs}_{name}", tensor)
-
     @property
     def nbytes(self) -> int:
         """Of the slots in use."""

@@ -93,10 +93,10 @@ def test_cached_in_pieces_equals_at_once(bundles: Callable[..., Path], tmp_path:
 
 def test_keys_and_values_are_written_in_place(bundles: Callable[..., Path], tmp_path: Path) -> None:
     ours, reference = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
-    address = ours.base.kv.keys.ctypes.data
+    address = ours.base.cache.kv.keys.ctypes.data
     for backend in (ours, reference):
         backend.macro(PROMPT, range(5), [4])
-    kv = ours.base.kv
+    kv = ours.base.cache.kv
     assert kv.keys.ctypes.data == address
     assert not kv.keys[:, :, :, 5:].any()
     close(kv.keys[:, 0, :, :5], reference.cache.keys[:, :, :5])

@@ -1,0 +1,45 @@
+"""Host memory that ONNX Runtime reads and writes where it lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+
+class Buffer:
+    """A host array and the OrtValue on the same memory, of one shape."""
+
+    def __init__(self, array: npt.NDArray[Any]):
+        self.array = array
+        self.value = ort.OrtValue.ortvalue_from_numpy(array)
+        self._parts: list[Buffer] | None = None
+
+    def parts(self) -> list[Buffer]:
+        """A buffer on the same memory for each index of the first axis, made once."""
+        if self._parts is None:
+            self._parts = [Buffer(part) for part in self.array]
+        return self._parts
+
+
+class Rows:
+    """Memory for as many rows as any call had; `[n]` is the buffer of the first n, made once."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, axis: int = 0):
+        self.shape, self.dtype, self.axis = shape, dtype, axis
+        self.memory = np.empty(0, dtype)
+        self.made: dict[int, Buffer] = {}
+
+    def __getitem__(self, count: int) -> Buffer:
+        found = self.made.get(count)
+        if found is not None:
+            return found
+        shape = (*self.shape[: self.axis], count, *self.shape[self.axis :])
+        size = int(np.prod(shape))
+        if size > self.memory.size:
+            self.memory = np.zeros(size, self.dtype)
+            self.made.clear()
+        self.made[count] = Buffer(self.memory[:size].reshape(shape))
+        return self.made[count]
