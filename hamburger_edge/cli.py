@@ -200,3 +200,7 @@ _FUNCTIONS = {
     "segment": segment,
     "train": train,
 }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -60,7 +60,7 @@ def start(
     *arguments: str | Path, stdin: bytes = b"", **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        [sys.executable, "-m", "hamburger_edge.cli", *map(str, arguments)],
         input=stdin,
         capture_output=True,
         timeout=60,
