@@ -73,8 +73,10 @@ def export(options: argparse.Namespace) -> None:
         bundle = write(
             options.source,
             options.output,
+            formats=options.format or ["onnx"],
             flavor=options.flavor,
             precision=options.precision,
+            gguf_precision=options.gguf_precision,
             block_size=options.block_size,
             keep_head=options.keep_head,
             context=options.context,

@@ -79,7 +79,7 @@ COMMANDS = (
     ),
     Command(
         "export",
-        "turn a checkpoint into a bundle of ONNX graphs",
+        "turn a checkpoint into a bundle of ONNX graphs or GGUF files",
         (
             option(
                 "source",
@@ -94,8 +94,18 @@ COMMANDS = (
                 help="fused (default): ONNX Runtime's own operators; portable: standard operators only",
             ),
             option(
-                "--precision", default="int4", choices=["fp32", "fp16", "int8", "int4"], help="default int4"
+                "--format",
+                action="append",
+                choices=["onnx", "gguf"],
+                help="onnx (default), gguf for llama.cpp, or both: give it twice",
             ),
+            option(
+                "--precision",
+                default="int4",
+                metavar="P",
+                help="fp32, fp16, int8, int4 (default); of GGUF files f32, f16, q8_0, q4_0, q4_1",
+            ),
+            option("--gguf-precision", metavar="P", help="of the GGUF files, where both are written"),
             option("--block-size", type=int, metavar="N", help="weights that share a scale (power of two)"),
             option("--keep-head", choices=["int8", "fp32"], help="precision of embeddings and heads"),
             option("--context", type=int, metavar="SLOTS", help="cache length of a portable bundle"),
@@ -106,6 +116,7 @@ COMMANDS = (
             "hamburger-edge export tiny -o tiny-bundle",
             "hamburger-edge export my-checkpoint -o bundle --precision fp32",
             "hamburger-edge export my-checkpoint -o phone --flavor portable --context 1024",
+            "hamburger-edge export my-checkpoint -o gguf --format gguf --precision q8_0",
         ),
         "The last stage compares every graph with its PyTorch module; a bundle that disagrees is not kept.",
     ),
