@@ -225,7 +225,11 @@ def write_corpus(folder: Path, talks: list[list[Turn]], tokenizer: Tokenizer, tu
 def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:
     torch.manual_seed(recipe.language_model.seed)
     base = Base(recipe.base)
-    torch.nn.init.normal_(base.embed_tokens.weight, std=0.02)  # it is the head too: start with small logits
+    # tokens large enough to be seen beside what layers add, small enough for a head that starts unsure
+    torch.nn.init.normal_(base.embed_tokens.weight, std=0.1)
+    for name, parameter in base.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            parameter.data.div_(math.sqrt(2 * recipe.base.num_layers))
     return LoadedBase(
         config=recipe.base,
         state=dict(base.state_dict()),

@@ -149,8 +149,8 @@ def please(r: Random, request: str) -> str:
 
 
 def sums(r: Random) -> Turn:
-    a, b = r.randint(1, 20), r.randint(1, 20)
-    if r.random() < 0.5:
+    a, b = r.randint(1, 10), r.randint(1, 10)
+    if r.random() < 0.6:
         return ask(r, f"what is {a} plus {b}?"), f"{a} plus {b} is {a + b}. So the answer is {a + b}."
     a, b = max(a, b), min(a, b)
     return ask(r, f"what is {a} minus {b}?"), f"{a} minus {b} is {a - b}. So the answer is {a - b}."
@@ -158,7 +158,7 @@ def sums(r: Random) -> Turn:
 
 def story_sums(r: Random) -> Turn:
     name, thing = r.choice(NAMES), r.choice(THINGS + KINDS["fruits"][:6])
-    a, b = r.randint(2, 12), r.randint(2, 12)
+    a, b = r.randint(2, 10), r.randint(1, 10)
     many = thing + ("es" if thing.endswith(("x", "h")) else "s")
     if many.endswith("rrys"):
         many = "cherries"
@@ -168,10 +168,10 @@ def story_sums(r: Random) -> Turn:
 
 
 def counting(r: Random) -> Turn:
-    step = r.choice((1, 1, 1, 2, 5, 10))
-    start, length = r.randint(0, 20) if step == 1 else step * r.randint(0, 4), r.randint(4, 10)
+    step = r.choice((1, 1, 1, 2, 10))
+    start, length = r.randint(0, 12) if step == 1 else step * r.randint(0, 3), r.randint(4, 9)
     numbers = [start + step * i for i in range(length)]
-    how = {1: "", 2: " in twos", 5: " in fives", 10: " in tens"}[step]
+    how = {1: "", 2: " in twos", 10: " in tens"}[step]
     if step == 1 and r.random() < 0.3:
         numbers.reverse()
         how = " backwards"
@@ -278,7 +278,7 @@ def json_objects(r: Random) -> Turn:
 
 
 def code(r: Random) -> Turn:
-    n, kind = r.randint(1, 20), r.randrange(3)
+    n, kind = r.randint(1, 12), r.randrange(3)
     if kind == 0:
         verb, sign, what = r.choice(
             (

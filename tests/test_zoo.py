@@ -104,9 +104,10 @@ def test_tiny_verified_says_what_it_says_plainly() -> None:
 def test_tiny_remembers_an_answer_it_has_merged() -> None:
     with hamburger_edge.load(ZOO / "tiny", backend="torch") as model:
         chat = model.chat(confidence=0.8)
-        chat.say("Count from 1 to 5.")
-        said = chat.say("What is the capital of Italy?")
-        assert "Rome" in said.text
+        first = list(chat.send("Count from 1 to 5."))
+        assert len(first) < sum(len(record.tokens) for record in first)
+        second = chat.send("What is the capital of Italy?")
+        assert "Rome" in "".join(record.text for record in second)
 
 
 # -- how tiny is made ---------------------------------------------------------------------------------
