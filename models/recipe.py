@@ -51,6 +51,7 @@ class Recipe:
     out: str  # folder for checkpoints, metrics and curves
     shape: Shape
     stages: tuple[Stage, ...]
+    start: str = ""  # checkpoint folder or built-in name to go on from, instead of a new graft
     seed: int = 0
     held_out: float = 0.02  # share of questions never trained on
     rows: int = 4  # packed rows a batch ...

@@ -12,13 +12,14 @@ import torch
 
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.calibration import Calibration
-from hamburger_edge.models.checkpoint import load_base, save_checkpoint
+from hamburger_edge.models.checkpoint import DELTA, load_base, load_checkpoint, resolve, save_checkpoint
 from hamburger_edge.models.curves import plot
+from hamburger_edge.models.delta import stacked
 from hamburger_edge.models.fetch import BASES, Progress, fetch, weights_sha256
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.lora import merge_lora
 from hamburger_edge.models.recipe import Recipe
-from hamburger_edge.models.rows import Rows
+from hamburger_edge.models.rows import Rows, load_rows
 from hamburger_edge.models.training import Report, Trainer, graft, prepare
 from hamburger_edge.models.training_data import DistilledData
 from hamburger_edge.models.weights import LoadedBase
@@ -38,7 +39,13 @@ def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
     size = recipe.shape.shortlist_size
     shortlist = data.frequent_tokens(size) if size else None
-    return graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+    model = graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+    if recipe.start:
+        begun = load_checkpoint(recipe.start).model
+        if begun.config != model.config:
+            raise ConfigError(f"{recipe.start}: its shape is not the recipe's: change [shape] or start anew")
+        model.load_state_dict(begun.state_dict())
+    return model
 
 
 def train(
@@ -87,6 +94,8 @@ def merged(
     model.load_state_dict({n: t.float() if t.is_floating_point() else t for n, t in learned.items()})
     model.load_state_dict(exact, strict=False)
     delta = merge_lora(model.base)
+    if recipe.start and delta:
+        delta = stacked(load_rows(resolve(recipe.start) / DELTA), delta)
     if not delta and any("base" in stage.learns for stage in recipe.stages):
         delta = {
             f"{n}.delta": t.float() - base.state[n]

@@ -19,6 +19,7 @@ from training_data_files import END, DataFiles, ladders
 
 from hamburger_edge.engine import Engine
 from hamburger_edge.errors import ConfigError, HamburgerError
+from hamburger_edge.models.checkpoint import load_base, load_checkpoint
 from hamburger_edge.models.curves import plot, read_metrics
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.llama import Base
@@ -324,6 +325,29 @@ def test_missing_data_and_another_base_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="was distilled from smollm2-135m, not from the recipe's base"):
         train(recipe, tmp_path / "checkpoint")
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """A second run that learns next to nothing ends where the first did, base changes included."""
+    torch.set_num_threads(1)
+    folder = write_hf(tmp_path / "base", random_model())
+    DataFiles.write(tmp_path / "data", ladders(200), {"base": str(folder)})
+    stage = replace(LORA, epochs=0.5)
+    first = replace(
+        SHORT, base=str(folder), data=str(tmp_path / "data"), out=str(tmp_path / "one"), stages=(stage,)
+    )
+    start = train(first, tmp_path / "first", rows="fp32", report=lambda line: None)
+    still = replace(stage, epochs=0.1, learning_rate=1e-12, base_learning_rate=1e-12)
+    second = replace(first, start=str(start), out=str(tmp_path / "two"), stages=(still,), calibrate=False)
+    end = train(second, tmp_path / "second", rows="fp32", report=lambda line: None)
+    before, after = load_checkpoint(start).model.state_dict(), load_checkpoint(end).model.state_dict()
+    plain = load_base(folder).state
+    assert any(not torch.equal(before[f"base.{name}"], plain[name]) for name in plain)
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=1e-5, msg=name)
+    other = replace(second, shape=replace(SHAPE, micro_layers=2), out=str(tmp_path / "three"))
+    with pytest.raises(ConfigError, match="its shape is not the recipe's"):
+        train(other, tmp_path / "third")
 
 
 def test_the_base_learns_in_one_way(tmp_path: Path) -> None:
