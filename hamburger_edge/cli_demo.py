@@ -16,7 +16,7 @@ PROMPTS = {
 }
 
 
-def demo(name: str | None, *, precision: str) -> None:
+def demo(name: str | None, *, precision: str | None) -> None:
     """Export (once), open, and answer a few prompts with the groups in view."""
     from hamburger_edge import __version__
     from hamburger_edge.export.bundle import export
@@ -28,6 +28,7 @@ def demo(name: str | None, *, precision: str) -> None:
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
     name = name or ("smollm2-135m" if "smollm2-135m" in built_in() else "tiny")
+    precision = precision or ("int8" if name == "tiny" else "int4")  # narrow layers suffer most from int4
     bundle = home() / "bundles" / f"{name}-{precision}"
     stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
     identity = f"{__version__} {weights_digest(resolve(name))}"

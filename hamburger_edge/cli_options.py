@@ -71,9 +71,7 @@ COMMANDS = (
         "export the built-in model, check it, and let it talk",
         (
             option("model", nargs="?", metavar="MODEL", help="built-in model (default: the best one here)"),
-            option(
-                "--precision", default="int4", choices=["fp32", "fp16", "int8", "int4"], help="default int4"
-            ),
+            option("--precision", choices=["fp32", "fp16", "int8", "int4"], help="default int4 (tiny: int8)"),
         ),
         ("hamburger-edge demo", "hamburger-edge demo tiny --precision fp32"),
     ),
