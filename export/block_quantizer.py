@@ -3,7 +3,7 @@
 A row of K weights is cut into blocks of `size`; a weight is  scale * (q - zero)  with q of 4 or 8 bits, and
 scale and zero of its block. What is free is how scale and zero are chosen: here, by least squares.
 
-    for a range [low, high] of the block, shrunk a little more each time:
+    for the range [low, high] of the block, shrunk more and more, and for zero points next to the natural one:
         scale = (high - low) / top,  zero = round(-low / scale),  q = round(w / scale) + zero, clipped
         scale <- <w, q - zero> / <q - zero, q - zero>      the best scale for these q
         keep the trial with the smallest squared error
@@ -11,6 +11,7 @@ scale and zero of its block. What is free is how scale and zero are chosen: here
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -32,13 +33,13 @@ class Blocks:
     zeros: Tensor  # uint8 [N, ceil(blocks * bits / 8)], low bits first
 
 
-def quantize(weight: Tensor, bits: int, size: int, *, trials: int | None = None) -> Blocks:
-    """Least squares over `trials` shrunk ranges (1: plain minimum to maximum)."""
+def quantize(weight: Tensor, bits: int, size: int, *, ranges: int | None = None) -> Blocks:
+    """Least squares over so many `ranges` (1: plain minimum to maximum)."""
     N, K = weight.shape
     blocks = -(-K // size)
     padded = F.pad(weight.detach().float(), (0, blocks * size - K)).reshape(-1, size)
-    trials = trials or (24 if bits == 4 else 1)
-    parts = [_fit(part, bits, trials) for part in padded.split(AT_ONCE // size)]
+    ranges = ranges or (8 if bits == 4 else 1)
+    parts = [_fit(part, bits, ranges) for part in padded.split(AT_ONCE // size)]
     q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     return Blocks(
         bits,
@@ -50,21 +51,22 @@ def quantize(weight: Tensor, bits: int, size: int, *, trials: int | None = None)
     )
 
 
-def _fit(w: Tensor, bits: int, trials: int) -> tuple[Tensor, Tensor, Tensor]:
+def _fit(w: Tensor, bits: int, ranges: int) -> tuple[Tensor, Tensor, Tensor]:
     """Blocks w [n, size] -> q uint8 [n, size], scales [n], zeros uint8 [n]"""
     top = 2**bits - 1
     low, high = w.amin(1, keepdim=True).clamp(max=0), w.amax(1, keepdim=True).clamp(min=0)
+    widest = ((high - low) / top).clamp(min=1e-30)
+    natural = (-low / widest).round()
     best = torch.full_like(low, torch.inf)
-    q_best, scale_best, zero_best = torch.zeros_like(w), torch.ones_like(low), torch.zeros_like(low)
-    for trial in range(trials):
-        shrink = 1 - 0.5 * trial / trials
-        scale = ((high - low) * shrink / top).clamp(min=1e-30)
-        zero = (-low * shrink / scale).round().clamp(0, top)
+    q_best, scale_best, zero_best = torch.zeros_like(w), widest, natural
+    for number, shift in itertools.product(range(ranges), (0, -1, 1) if ranges > 1 else (0,)):
+        scale = widest * (1 - 0.4 * number / ranges)
+        zero = (natural + shift).clamp_(0, top)
         q = (w / scale).round_().add_(zero).clamp_(0, top)
         centred = q - zero
         norm = (centred * centred).sum(1, keepdim=True)
         scale = torch.where(norm > 0, (w * centred).sum(1, keepdim=True) / norm, scale)
-        error = (centred.mul_(scale).sub_(w)).square_().sum(1, keepdim=True)
+        error = centred.mul_(scale).sub_(w).square_().sum(1, keepdim=True)
         better = error < best
         best = torch.where(better, error, best)
         q_best = torch.where(better, q, q_best)

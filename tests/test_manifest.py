@@ -1,0 +1,182 @@
+"""Every byte of a manifest is distrusted: what is impossible is one line of BundleError."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hamburger_edge.errors import BundleError
+from hamburger_edge.inspection import describe, show
+from hamburger_edge.manifest import check_files, load_manifest
+
+
+@pytest.fixture
+def folder(bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle, tmp_path / "copy"))
+
+
+@pytest.fixture
+def data(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def write(folder: Path, data: Any) -> None:
+    (folder / "manifest.json").write_text(json.dumps(data))
+
+
+def refused(folder: Path, data: Any, *words: str) -> None:
+    write(folder, data)
+    with pytest.raises(BundleError) as caught:
+        check_files(folder, load_manifest(folder))
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def at(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy with one value changed; numbers in the path index lists."""
+    changed = copy.deepcopy(data)
+    *parents, last = (int(step) if step.isdigit() else step for step in path.split("."))
+    target: Any = changed
+    for step in parents:
+        target = target[step]
+    target[last] = value
+    return changed
+
+
+def test_a_manifest_survives_saving(folder: Path) -> None:
+    manifest = load_manifest(folder)
+    check_files(folder, manifest, hashes=True)
+    manifest.save(folder)
+    assert load_manifest(folder) == manifest
+    assert next(iter(json.loads((folder / "manifest.json").read_text()))) == "format"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("format", 2, ["format version 2", "update"]),
+        ("format", True, ["format version"]),
+        ("kind", "something else", ["not a bundle's manifest"]),
+        ("flavor", "fast", ["flavor"]),
+        ("model.vocab_size", "97", ["vocab_size"]),
+        ("model.vocab_size", 1 << 40, ["vocab_size"]),
+        ("model.hidden_size", 0, ["hidden_size"]),
+        ("model.hidden_size", -5, ["hidden_size"]),
+        ("model.num_layers", 10**9, ["num_layers"]),
+        ("model.max_steps", 1000, ["max_steps"]),
+        ("model.context_length", 1 << 60, ["context_length"]),
+        ("model.taps", [2, 1], ["taps"]),
+        ("model.taps", [99], ["taps"]),
+        ("model.position_rule", "none", ["position_rule"]),
+        ("model.eos_ids", [10**6], ["eos_ids"]),
+        ("model.shortlist", [1, 1], ["shortlist"]),
+        ("model.shortlist", [], ["shortlist"]),
+        ("model.shortlist", [-1], ["shortlist"]),
+        ("kv.head_size", 1 << 30, ["head_size"]),
+        ("kv.dtype", "float7", ["dtype"]),
+        ("kv.layers", 99, ["kv.layers"]),
+        ("precision.base", "int3", ["precision.base"]),
+        ("precision.block_size", -1, ["block_size"]),
+        ("cache_length", 1 << 40, ["cache_length"]),
+        ("chat_template", 5, ["chat_template"]),
+        ("tokenizer", "elsewhere.json", ["elsewhere.json"]),
+        ("graphs.0.file", "nowhere.onnx", ["nowhere.onnx"]),
+        ("graphs.0.inputs.0.dtype", "object", ["dtype"]),
+        ("graphs.0.inputs.0.shape", ["9" * 30], ["absurd"]),
+        ("graphs.0.inputs.0.shape", [1], ["shape"]),
+        ("files.0.path", "../outside", ["leaves the bundle"]),
+        ("files.0.path", "/etc/passwd", ["leaves the bundle"]),
+        ("files.0.path", "a/../../b", ["leaves the bundle"]),
+        ("files.0.path", "C:\\windows", ["leaves the bundle"]),
+        ("files.0.path", "", ["leaves the bundle"]),
+        ("files.0.path", "manifest.json", ["manifest"]),
+        ("files.0.bytes", -1, ["bytes"]),
+        ("files.0.sha256", "short", ["sha256"]),
+        ("surprise", 1, ["surprise"]),
+    ],
+)
+def test_impossible_values_are_refused(
+    path: str, value: Any, words: list[str], folder: Path, data: dict[str, Any]
+) -> None:
+    refused(folder, at(data, path, value), *words)
+
+
+def test_things_that_are_no_manifest(folder: Path, tmp_path: Path) -> None:
+    path = folder / "manifest.json"
+    for text in ("", "{", "[]", "null", "3", "[" * 100_000, '{"format": 1', "\x00"):
+        path.write_text(text)
+        with pytest.raises(BundleError):
+            load_manifest(folder)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BundleError):
+        load_manifest(folder)
+    path.unlink()
+    with pytest.raises(BundleError, match="not a bundle"):
+        load_manifest(folder)
+    with pytest.raises(BundleError, match="no such bundle"):
+        load_manifest(tmp_path / "nothing")
+
+
+def test_missing_keys_are_named(folder: Path, data: dict[str, Any]) -> None:
+    for key in ("flavor", "model", "precision", "kv", "graphs", "files"):
+        less = {name: value for name, value in data.items() if name != key}
+        refused(folder, less, key)
+
+
+def test_files_that_are_missing_cut_or_changed(folder: Path) -> None:
+    manifest = load_manifest(folder)
+    weights = folder / "weights.bin"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1])
+    with pytest.raises(BundleError, match=r"weights\.bin.*truncated"):
+        check_files(folder, manifest)
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    check_files(folder, manifest)
+    with pytest.raises(BundleError, match=r"weights\.bin.*sha256"):
+        check_files(folder, manifest, hashes=True)
+    weights.unlink()
+    with pytest.raises(BundleError, match=r"weights\.bin.*missing"):
+        check_files(folder, manifest)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="making links needs rights on Windows")
+def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.bin"
+    (folder / "weights.bin").rename(outside)
+    (folder / "weights.bin").symlink_to(outside)
+    with pytest.raises(BundleError, match="leaves the bundle"):
+        check_files(folder, load_manifest(folder), hashes=True)
+
+
+def test_fingerprint_follows_weights_and_precision_only(folder: Path, data: dict[str, Any]) -> None:
+    before = load_manifest(folder).fingerprint
+    write(folder, at(data, "chat_template", None))
+    assert load_manifest(folder).fingerprint == before
+    index = next(i for i, file in enumerate(data["files"]) if file["path"] == "weights.bin")
+    write(folder, at(data, f"files.{index}.sha256", hashlib.sha256(b"other").hexdigest()))
+    assert load_manifest(folder).fingerprint != before
+    write(folder, at(data, "precision.block_size", 64))
+    assert load_manifest(folder).fingerprint != before
+
+
+def test_inspection_needs_no_runtime(folder: Path, bundles: Callable[..., Path]) -> None:
+    facts = describe(folder, context=1000)
+    assert facts["memory"]["kv"] == 1000 * facts["memory"]["kv_per_slot"]
+    assert facts["operators"]["base"]["GroupQueryAttention"] == 3
+    assert facts["operators"]["embedder"]["If"] == 1
+    text = show(facts)
+    assert "position" in text
+    assert "weights.bin" in text
+    (folder / "base.onnx").write_bytes(os.urandom((folder / "base.onnx").stat().st_size))
+    with pytest.raises(BundleError, match=r"base\.onnx"):
+        describe(folder)

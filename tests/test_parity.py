@@ -1,0 +1,112 @@
+"""The gate passes what agrees, and says where what does not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy_bundles import toy_checkpoint
+
+from hamburger_edge.errors import ParityError
+from hamburger_edge.export.bundle import export
+from hamburger_edge.export.parity import check_parity, verify
+from hamburger_edge.manifest import load_manifest
+from hamburger_edge.models.checkpoint import Checkpoint
+
+CHANGES = {"shortlist_size": 40, "context_length": 2600}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return toy_checkpoint(tmp_path_factory.mktemp("parity"), **CHANGES)
+
+
+def test_float32_agrees_word_for_word(bundles: Callable[..., Path], checkpoint: Checkpoint) -> None:
+    bundle = bundles(**CHANGES)
+    report = check_parity(bundle, load_manifest(bundle), checkpoint)
+    assert report.ok
+    assert report.prompts == report.identical >= 10
+    assert report.first_divergence is None
+    assert [graph.name for graph in report.graphs] == ["embedder", "base", "micro_decoder"]
+    assert all(graph.max_abs_error < 1e-4 for graph in report.graphs)
+    facts = json.loads(json.dumps(report.to_json()))
+    assert {"ok", "precision", "graphs", "prompts", "identical", "first_divergence"} <= set(facts)
+    assert "passed at fp32" in str(report)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8", "int4"])
+def test_lower_precisions_report_how_far_off_they_are(
+    precision: str, bundles: Callable[..., Path], checkpoint: Checkpoint
+) -> None:
+    bundle = bundles(precision=precision, **CHANGES)
+    report = check_parity(bundle, load_manifest(bundle), checkpoint)
+    assert report.ok
+    assert report.logit_error > 0
+    assert report.perplexity > 1
+    if report.identical < report.prompts:
+        assert report.first_divergence is not None
+
+
+@pytest.mark.parametrize(
+    ("weight", "place"),
+    [
+        ("embedder.query.weight", r"embedder\.embeddings of [234] tokens"),
+        ("base.layers.1.mlp.up_proj.weight", r"base\.logits"),
+        ("stop_head.4.bias", r"base\.p_stop"),
+        ("micro.layers.0.self_attn.q_proj.weight", r"micro_decoder\.logits"),
+    ],
+)
+def test_a_difference_is_named(
+    weight: str, place: str, bundles: Callable[..., Path], checkpoint: Checkpoint
+) -> None:
+    bundle = bundles(**CHANGES)
+    tensor = dict(checkpoint.model.named_parameters())[weight]
+    with torch.no_grad():
+        tensor[0] += 0.5
+    try:
+        with pytest.raises(ParityError) as caught:
+            check_parity(bundle, load_manifest(bundle), checkpoint)
+    finally:
+        with torch.no_grad():
+            tensor[0] -= 0.5
+    assert re.search(place + r": error .* worst at \[\d+.*\]: ", str(caught.value))
+
+
+def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    bundle = bundles(**CHANGES)
+    other = toy_checkpoint(tmp_path, shortlist_size=40, context_length=2600, max_steps=3)
+    with pytest.raises(ParityError, match="max_steps is 4, the checkpoint's 3"):
+        check_parity(bundle, load_manifest(bundle), other)
+
+
+def test_a_failed_gate_leaves_no_bundle(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traced from one model, compared with another."""
+    from hamburger_edge.export import bundle as module
+
+    gate = module.check_parity
+
+    def compare_with_another(folder, manifest, given, **more):  # type: ignore[no-untyped-def]
+        other = toy_checkpoint(tmp_path / "other", **CHANGES)
+        with torch.no_grad():
+            other.model.base.norm.weight[3] += 1
+        return gate(folder, manifest, replace(given, model=other.model), **more)
+
+    monkeypatch.setattr(module, "check_parity", compare_with_another)
+    with pytest.raises(ParityError, match=r"base\.logits"):
+        export(checkpoint, tmp_path / "bundle")
+    assert [path.name for path in tmp_path.iterdir() if path.name != "other"] == []
+
+
+def test_verify_reads_the_files_first(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    """A checkpoint in memory has no folder to compare with; the message says what to give."""
+    from hamburger_edge.errors import CheckpointError
+
+    with pytest.raises(CheckpointError, match="no such folder"):
+        verify(bundles(**CHANGES), against=tmp_path / "nothing")

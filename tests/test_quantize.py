@@ -1,0 +1,82 @@
+"""Block quantization: the stored bits stand for what they should, and closely."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.export.block_quantizer import dequantize, quantize, unpacked
+from hamburger_edge.export.quantize import form_of, make_plan
+from hamburger_edge.export.weight_forms import BlockForm, FloatForm
+
+
+def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(N, K, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("bits", "size", "most"), [(8, 32, 0.01), (4, 16, 0.08), (4, 32, 0.1), (4, 128, 0.13)]
+)
+@pytest.mark.parametrize("K", [128, 144, 72])
+def test_error_is_that_of_its_bits(bits: int, size: int, most: float, K: int) -> None:
+    weight = weights(24, K)
+    blocks = quantize(weight, bits, size)
+    count = -(-K // size)
+    assert blocks.packed.shape == (24, count, size * bits // 8)
+    assert blocks.scales.shape == (24, count)
+    assert blocks.zeros.shape == (24, -(-count * bits // 8))
+    back = dequantize(blocks)
+    assert back.shape == weight.shape
+    assert (back - weight).norm() / weight.norm() < most
+
+
+def test_least_squares_beats_plain_rounding() -> None:
+    weight = weights(64, 256)
+    plain, fitted = (dequantize(quantize(weight, 4, 32, ranges=n)) for n in (1, 8))
+    assert (fitted - weight).norm() < 0.95 * (plain - weight).norm()
+
+
+def test_values_on_a_grid_are_kept_exactly() -> None:
+    """Small whole numbers times a scale, with a whole zero point."""
+    q = torch.randint(0, 16, (8, 64), generator=torch.Generator().manual_seed(1)).float()
+    q[:, ::32], q[:, 1::32] = 0, 15  # every block uses the whole range
+    weight = (q - 6) * 0.125
+    assert torch.equal(dequantize(quantize(weight, 4, 32)), weight)
+
+
+def test_zero_and_constant_blocks() -> None:
+    for value in (0.0, 1.0, -3.5):
+        weight = torch.full((4, 32), value)
+        torch.testing.assert_close(dequantize(quantize(weight, 4, 32)), weight)
+
+
+def test_low_bits_come_first() -> None:
+    weight = (torch.arange(32).remainder(16).float() - 8)[None]
+    blocks = quantize(weight, 4, 32, ranges=1)
+    q, zeros = unpacked(blocks)
+    assert zeros.tolist() == [[8]]
+    assert q[0].tolist() == list(range(16)) * 2
+    assert blocks.packed[0, 0, 0] == 0 | 1 << 4
+
+
+def test_the_first_rows_of_a_form_are_a_slice_of_its_memory() -> None:
+    form = BlockForm(quantize(weights(40, 64), 8, 32))
+    part = form.first(10)
+    assert part.packed.data_ptr() == form.packed.data_ptr()
+    assert part.shape == (10, 64)
+    assert torch.equal(torch.as_tensor(part.packed), form.packed[:10])
+    assert form.packed.shape[0] == 40
+
+
+def test_plans() -> None:
+    plan = make_plan("int4")
+    assert (plan.base, plan.head) == ("int4", "int8")
+    assert make_plan("int4", keep_head="int4").head == "int4"
+    assert make_plan("fp32").block_size == 0
+    with pytest.raises(InputError, match="fp32, fp16, int8, int4"):
+        make_plan("int3")
+    for size in (8, 48, 512, -32):
+        with pytest.raises(InputError, match="block_size"):
+            make_plan("int4", block_size=size)
+    assert isinstance(form_of(weights(1, 64), "int4", 32), FloatForm)  # too small to be worth it
