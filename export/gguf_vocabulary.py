@@ -23,7 +23,7 @@ from hamburger_edge.models.gguf_tokenizer import CONTROL, USER_DEFINED, pre_toke
 NORMAL, UNKNOWN, UNUSED, BYTE = 1, 2, 5, 6
 PRE_TOKENIZERS = ("smollm", "llama-bpe", "qwen2", "gpt-2")
 # Where the known ways to cut text differ: digits, contractions, line ends, punctuation beside letters.
-PROBE = "I'LL pay 12345 dollars;it's\r\n\r\n  fine...\n\n\tОк ¿qué? 日本語 \u00a0 x=10**6  #ok"
+PROBE = "The cat sat on the mat. I'LL pay 12345 dollars;it's\r\n\r\n  \n\tОк ¿qué? 日本語 \u00a0 x=10  #ok"
 
 
 def add_vocabulary(part: Part, path: Path, size: int, eos_ids: Sequence[int]) -> None:
@@ -41,12 +41,13 @@ def add_vocabulary(part: Part, path: Path, size: int, eos_ids: Sequence[int]) ->
     vocabulary: dict[str, int] = description["model"]["vocab"]
     merges = [m if isinstance(m, str) else " ".join(m) for m in description["model"]["merges"]]
     added = {token["id"]: token for token in description["added_tokens"]}
-    tokens = [f"[PAD{number}]" for number in range(size)]
+    tokens = [f"<unused {number}>" for number in range(size)]  # llama.cpp ends the process if two are alike
     types = [UNUSED] * size
     for token, number in vocabulary.items():
         tokens[number], types[number] = token, NORMAL
     for number, token in added.items():
-        tokens[number], types[number] = token["content"], CONTROL if token["special"] else USER_DEFINED
+        if vocabulary.get(token["content"], number) == number:
+            tokens[number], types[number] = token["content"], CONTROL if token["special"] else USER_DEFINED
     if description["model"].get("byte_fallback"):
         _add_sentencepiece(part, tokens, types, merges, description)
     else:

@@ -37,6 +37,7 @@ KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # ggml's numbers
 KV_BYTES = {"f32": (1, 4), "f16": (1, 2), "q4_0": (32, 18), "q8_0": (32, 34)}  # weights, bytes of a block
 FLASH = {None: -1, False: 0, True: 1}  # None: llama.cpp decides
 
+ERROR = 4  # of ggml's log levels
 POINTER, SIZE, INT, FLAG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_bool
 
 
@@ -115,7 +116,7 @@ class Log:
         line = text.decode(errors="replace")
         if self.show:
             print(line, end="", file=sys.stderr, flush=True)
-        if level == 3 and line.strip():  # an error
+        if level == ERROR and line.strip():
             self.lines.append(line.strip())
 
     def reason(self) -> str:

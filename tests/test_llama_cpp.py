@@ -1,0 +1,465 @@
+"""llama.cpp says what PyTorch says, and what is wrong with a bundle it says before C code meets it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf_bundles import gguf_bundle
+
+from hamburger_edge import load
+from hamburger_edge.backend import Backend
+from hamburger_edge.engine import Decoding, Engine
+from hamburger_edge.errors import (
+    BundleError,
+    ContextFullError,
+    HamburgerError,
+    InputError,
+    MissingExtraError,
+    RuntimeUnavailable,
+    SessionError,
+)
+from hamburger_edge.kv_ledger import Group, Ledger
+from hamburger_edge.runtimes import llama_library
+from hamburger_edge.runtimes.llama_cpp import LlamaCppBackend, open_bundle
+from hamburger_edge.runtimes.torch_reference import TorchBackend
+from hamburger_edge.sampling import Sampler, SamplingSettings
+
+pytest.importorskip("llama_cpp")
+
+PROMPT = [(token,) for token in (5, 17, 40, 3, 99, 250, 7, 7, 61)]
+ANSWER: list[Group] = [(8,), (9, 30), (4, 4, 100), (1, 3, 5, 7), (200,), (6, 12)]
+VARIANTS: dict[str, dict[str, Any]] = {
+    "slot": {"position_rule": "slot"},
+    "token": {"position_rule": "token"},
+    "judged after": {"position_rule": "token", "stop_rule": "after"},
+    "last layer tapped": {"position_rule": "slot", "taps": (0, 3)},
+    "no taps, untied": {"position_rule": "slot", "taps": (), "tied_head": False, "shortlist_size": 0},
+    "wide heads, biases": {"position_rule": "token", "head_dim": 32, "qkv_bias": True},
+}
+
+
+@pytest.fixture(params=VARIANTS)
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[LlamaCppBackend, TorchBackend]]:
+    folder, checkpoint = gguf_bundle(**VARIANTS[request.param])
+    backend = opened(folder)
+    yield backend, TorchBackend(checkpoint.model, capacity=512)
+    backend.close()
+
+
+def opened(folder: Path, **options: Any) -> LlamaCppBackend:
+    backend, _, _ = open_bundle(folder, **{"threads": 1, "kv": "f32", "context": 512, **options})
+    return backend
+
+
+def feed(backend: Backend, groups: list[Group], rows: list[int], ledger: Ledger | None = None):  # type: ignore[no-untyped-def]
+    ledger = ledger or Ledger.of(backend.info)
+    return backend.macro(groups, [ledger.append(group) for group in groups], rows)
+
+
+def generate(backend: Backend, decoding: Decoding) -> list[Group]:
+    sampler = Sampler(
+        SamplingSettings(), backend.info.vocab_size, backend.info.shortlist, probabilities=False
+    )
+    sampler.begin(token for group in PROMPT for token in group)
+    return [step.tokens for step in Engine(backend).run(PROMPT, decoding, sampler, reuse="none")]
+
+
+def close(ours: np.ndarray, wanted: Any, tolerance: float = 1e-4) -> bool:
+    wanted = np.asarray(wanted)
+    return bool(ours.shape == wanted.shape and np.abs(ours - wanted).max() < tolerance * (1 + wanted.std()))
+
+
+# -- the same as PyTorch -----------------------------------------------------------------------------------
+
+
+def test_every_vector_is_pytorchs(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
+    """Prompt, then groups of every length: logits, stop chances, each tap, at every position."""
+    ours, theirs = pair
+    ledgers = [Ledger.of(backend.info) for backend in pair]
+    for groups, rows in (
+        (PROMPT, [0, 4, 8]),
+        *(([group], [0]) for group in ANSWER),
+        (ANSWER, list(range(6))),
+    ):
+        mine, wanted = (feed(b, groups, rows, ledger) for b, ledger in zip(pair, ledgers, strict=True))
+        assert close(mine.logits, wanted.logits)
+        assert close(mine.p_stop, wanted.p_stop)
+        assert close(mine.features, wanted.features)
+    for row in (5, 0):
+        ours.micro_begin(mine.features[row])
+        theirs.micro_begin(wanted.features[row])
+        for token in (9, 30, 4):
+            left, right = ours.micro(token), theirs.micro(token)
+            assert close(left.logits, right.logits)
+            assert left.p_stop == pytest.approx(right.p_stop, abs=1e-4)
+    assert ours.slots == theirs.slots == len(PROMPT) + 2 * len(ANSWER)
+
+
+def test_greedy_tokens_are_pytorchs_with_groups_of_every_length(
+    pair: tuple[LlamaCppBackend, TorchBackend],
+) -> None:
+    sizes = set()
+    for decoding in (
+        *(Decoding(16, force_group=size, ignore_eos=True) for size in (1, 2, 3, 4)),
+        Decoding(16, confidence=0.5, ignore_eos=True),
+    ):
+        mine, wanted = (generate(backend, decoding) for backend in pair)
+        assert mine == wanted
+        sizes |= {len(group) for group in mine}
+    assert sizes == {1, 2, 3, 4}
+
+
+def test_verify_mode_says_what_plain_decoding_says(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
+    backend, _ = pair
+    plain = generate(backend, Decoding(20, confidence=1.0, ignore_eos=True))
+    checked = generate(backend, Decoding(20, mode="verify", force_group=4, ignore_eos=True))
+    assert [t for group in checked for t in group] == [t for group in plain for t in group]
+
+
+def test_a_lower_precision_stays_close() -> None:
+    for precision, least in (("f16", 0.95), ("q8_0", 0.8), ("q4_0", 0.4)):
+        folder, checkpoint = gguf_bundle(precision, position_rule="slot")
+        ours, theirs = opened(folder, kv="f16"), TorchBackend(checkpoint.model)
+        groups = [(int(token),) for token in np.random.default_rng(0).integers(0, 300, 60)]
+        rows = list(range(60))
+        mine, wanted = (feed(backend, groups, rows).logits.argmax(1) for backend in (ours, theirs))
+        assert (mine == wanted).mean() >= least, precision
+        assert ours.info.precision == precision
+        ours.close()
+
+
+# -- rows, calls, caches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["slot", "token"])
+def test_long_inputs_are_fed_in_several_calls(rule: str) -> None:
+    """More rows than one call takes, read in any order, some of them twice."""
+    folder, checkpoint = gguf_bundle(position_rule=rule, context_length=2048)
+    groups: list[Group] = [(i % 300,) if i % 5 else (i % 300, 7) for i in range(600)]
+    rows = [599, 20, 300, 300, 255, 256]
+    ours, theirs = opened(folder, context=1024), TorchBackend(checkpoint.model)
+    mine, wanted = feed(ours, groups, rows), feed(theirs, groups, rows)
+    assert close(mine.logits, wanted.logits, 1e-3)
+    assert close(mine.features, wanted.features, 1e-3)
+    assert ours.slots == 600
+    ours.close()
+
+
+def test_in_pieces_equals_at_once(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
+    backend, _ = pair
+    groups = [*PROMPT, *ANSWER]
+    at_once = feed(backend, groups, [len(groups) - 1]).logits.copy()
+    backend.truncate(0)
+    ledger = Ledger.of(backend.info)
+    for group in groups:
+        last = feed(backend, [group], [0], ledger)
+    assert close(last.logits, at_once)
+
+
+def test_truncate_and_snapshots_come_back_exactly(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
+    backend, _ = pair
+    ledger = Ledger.of(backend.info)
+    feed(backend, [*PROMPT, *ANSWER[:3]], [0], ledger)
+    kept = backend.snapshot()
+    first = feed(backend, [(11,)], [0], ledger).logits.copy()
+    for _ in range(2):
+        ledger.truncate(12)
+        backend.truncate(12)
+        assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
+    backend.truncate(0)
+    feed(backend, [(1,)], [0])
+    backend.restore(kept)
+    assert backend.slots == 12
+    ledger.truncate(12)
+    assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
+
+
+def test_a_damaged_snapshot_is_refused_and_the_model_goes_on() -> None:
+    folder, _ = gguf_bundle(position_rule="token")
+    backend = opened(folder)
+    wanted = feed(backend, PROMPT, [8]).logits.copy()
+    good = backend.snapshot()
+    wrong: list[dict[str, Any]] = [
+        {},
+        {**good, "state": good["state"][:-9]},
+        {**good, "state": good["state"].astype(np.int8)},
+        {**good, "state": np.zeros(0, np.uint8)},
+        {**good, "positions": good["positions"][:-1]},
+        {**good, "positions": np.zeros(100_000, np.int32)},
+    ]
+    for place in range(0, 200, 7):
+        state = good["state"].copy()
+        state[place] ^= 0x55
+        wrong.append({**good, "state": state})
+    refused = 0
+    for snapshot in wrong:
+        try:
+            backend.restore(snapshot)
+        except SessionError:
+            refused += 1
+            assert backend.slots in (0, len(PROMPT))  # empty, or never touched
+    assert refused >= 6 + 10  # the rest changed a number to another possible one; a session has checksums
+    backend.truncate(0)
+    assert np.array_equal(feed(backend, PROMPT, [8]).logits, wanted)
+    backend.close()
+
+
+@pytest.mark.parametrize("rule", ["slot", "token"])
+def test_conversations_are_saved_and_resumed(rule: str, tmp_path: Path) -> None:
+    folder, _ = gguf_bundle(position_rule=rule)
+    with load(folder, threads=1, context=256) as model:
+        assert model.info.backend == "llamacpp"
+        chat = model.chat(max_tokens=12, confidence=0.4)
+        first = "".join(record.text for record in chat.send("the cat"))
+        chat.save(tmp_path / "s")
+        said = "".join(record.text for record in chat.send("on the mat"))
+        again = model.resume(tmp_path / "s")
+        assert "".join(record.text for record in again.send("on the mat")) == said
+        assert first is not None
+        assert again.stats.reused_tokens > 0
+    other = load(folder, threads=1, context=256, kv="f32")
+    with other, pytest.raises(SessionError, match="fingerprint"):
+        other.resume(tmp_path / "s")
+
+
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8_0", "q4_0"])
+def test_cache_types(kv: str) -> None:
+    folder, checkpoint = gguf_bundle(position_rule="token", head_dim=32, qkv_bias=True)
+    backend = opened(folder, kv=kv)
+    base = checkpoint.model.config.base
+    weights = 2 * base.num_layers * base.num_kv_heads * base.head_dim
+    bits = {"f32": 32, "f16": 16, "q8_0": 8.5, "q4_0": 4.5}[kv]
+    assert backend.info.kv_bytes_per_slot == weights * bits / 8
+    ledger, reference = Ledger.of(backend.info), Ledger.of(backend.info)
+    mine = feed(backend, [*PROMPT, *ANSWER], [14], ledger).logits
+    wanted = feed(TorchBackend(checkpoint.model), [*PROMPT, *ANSWER], [14], reference).logits
+    assert np.corrcoef(mine[0], wanted[0])[0, 1] > (0.9 if kv == "q4_0" else 0.99)
+    sizes = [backend.snapshot()["state"].size for _ in range(2)]
+    assert sizes[0] == sizes[1] < 15 * (backend.info.kv_bytes_per_slot + 20) + 1000
+    backend.close()
+
+
+# -- taps without the library's help -----------------------------------------------------------------------
+
+
+def test_without_layer_inputs_the_graph_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = gguf_bundle(position_rule="slot")
+    handed_out = opened(folder)
+    monkeypatch.setattr(llama_library.Library, "has_layer_inputs", property(lambda self: False))
+    watched = opened(folder)
+    assert handed_out.base.layer_inputs
+    assert not watched.base.layer_inputs
+    for groups in (PROMPT, ANSWER):
+        left, right = (
+            feed(backend, groups, list(range(len(groups))), Ledger.of(backend.info))
+            if not backend.slots
+            else backend.macro(groups, range(backend.slots, backend.slots + len(groups)), range(len(groups)))
+            for backend in (handed_out, watched)
+        )
+        assert np.array_equal(left.features, right.features)
+    capture = watched.base.context.capture
+    assert capture is not None
+    capture.places = {len(ANSWER): {3: 0, 4: 1}}  # as if the nodes had come in another order before
+    watched.truncate(len(PROMPT))
+    again = watched.macro(ANSWER, range(len(PROMPT), len(PROMPT) + len(ANSWER)), range(len(ANSWER)))
+    assert np.array_equal(again.features, right.features)
+    assert watched.slots == len(PROMPT) + len(ANSWER)
+    handed_out.close()
+    watched.close()
+
+
+def test_a_graph_without_the_tensor_is_an_error() -> None:
+    folder, _ = gguf_bundle(position_rule="token")
+    backend = opened(folder)
+    capture = backend.base.context.capture
+    assert capture is not None
+    capture.names[0] = b"l_out-99"
+    with pytest.raises(RuntimeUnavailable, match="no tensor l_out-99"):
+        feed(backend, PROMPT, [8])
+    backend.close()
+
+
+# -- limits and options ------------------------------------------------------------------------------------
+
+
+def test_a_full_cache_and_closing() -> None:
+    folder, _ = gguf_bundle(position_rule="slot")
+    backend = opened(folder, context=8)
+    assert backend.info.capacity == 8
+    feed(backend, PROMPT[:8], [7])
+    with pytest.raises(ContextFullError, match="9 slots do not fit a cache of 8"):
+        backend.macro([(1,)], [8], [0])
+    backend.truncate(4)
+    with pytest.raises(HamburgerError, match="could not compute"):  # a gap, which rule "slot" never makes
+        backend.macro([(1,)], [6], [0])
+    backend.close()
+    backend.close()
+    for call in (backend.snapshot, lambda: backend.micro(1), lambda: backend.truncate(0)):
+        with pytest.raises(HamburgerError, match="closed"):
+            call()
+
+
+def test_a_group_longer_than_the_model_knows() -> None:
+    folder, checkpoint = gguf_bundle(position_rule="slot")
+    backend = opened(folder)
+    backend.micro_begin(feed(backend, PROMPT, [8]).features[0])
+    for token in range(checkpoint.model.config.max_steps):
+        backend.micro(token)
+    with pytest.raises(ContextFullError):
+        backend.micro(1)
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kv": "q5_1"}, "kv must be one of f32, f16, q4_0, q8_0, got 'q5_1'"),
+        ({"kv": "q8_0"}, "multiple of 32, here 16: use f16"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"context": 0}, "context must be at least 1"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    folder, _ = gguf_bundle(position_rule="slot")
+    with pytest.raises(InputError, match=message):
+        opened(folder, **options)
+
+
+def test_llama_cpp_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
+    folder, _ = gguf_bundle(position_rule="slot")
+    for log in (False, True):
+        opened(folder, log=log).close()
+        printed = capfd.readouterr()
+        assert printed.out == ""
+        assert ("llama_model_loader" in printed.err) == log
+    llama_library.library()
+
+
+# -- what is not there -------------------------------------------------------------------------------------
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    with pytest.raises(MissingExtraError, match=r"llama_cpp is not installed.*hamburger-edge\[llamacpp\]"):
+        llama_library.Library(False)
+
+
+def test_another_version_says_which_ones_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["llama_cpp"], "__version__", "0.2.1")
+    with pytest.raises(RuntimeUnavailable, match=r"0\.2\.1 is not supported.*use 0\.3\.36.*pip install"):
+        llama_library.Library(False)
+
+
+def test_a_missing_function_is_an_error_and_a_missing_symbol_is_not() -> None:
+    library = llama_library.library()
+    with pytest.raises(RuntimeUnavailable, match=r"no function llama_fly.*use 0\.3\.36"):
+        library.function("llama_fly", None)
+    assert library._optional(("llama_fly", "_Z9llama_flyv"), None) is None
+    assert library.has_layer_inputs
+
+
+# -- bundles that are not right ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spoiled(tmp_path: Path) -> Path:
+    folder, _ = gguf_bundle(position_rule="slot")
+    return Path(shutil.copytree(folder, tmp_path / "bundle"))
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Change the manifest, sizes and hashes of files brought up to date."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    for entry in manifest["files"]:
+        data = (folder / entry["path"]).read_bytes()
+        entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    for part in ("base", "micro_decoder", "graft"):
+        entry = manifest["gguf"][part]
+        data = (folder / entry["file"]).read_bytes()[: entry["header_bytes"]]
+        entry["header_sha256"] = hashlib.sha256(data).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("file", ["base.gguf", "micro_decoder.gguf", "graft.gguf"])
+def test_a_corrupted_header_never_reaches_llama_cpp(file: str, spoiled: Path) -> None:
+    data = bytearray((spoiled / file).read_bytes())
+    for place in (0, 5, 9, 20, 40, 200, 600):
+        changed = bytearray(data)
+        changed[place] ^= 0xFF
+        (spoiled / file).write_bytes(changed)
+        with pytest.raises(BundleError, match=r"its header differs from the manifest's"):
+            open_bundle(spoiled)
+    (spoiled / file).write_bytes(data[: len(data) // 2])
+    with pytest.raises(BundleError, match="truncated or changed"):
+        open_bundle(spoiled)
+    (spoiled / file).unlink()
+    with pytest.raises(BundleError, match=f"{file}: missing"):
+        open_bundle(spoiled)
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, 0), (4, 9), (8, 255), (16, 255), (24, 255), (60, 250)])
+def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
+    place: int, value: int, spoiled: Path
+) -> None:
+    data = bytearray((spoiled / "micro_decoder.gguf").read_bytes())
+    data[place] = value
+    (spoiled / "micro_decoder.gguf").write_bytes(data)
+    rewrite(spoiled, lambda manifest: None)
+    with pytest.raises(BundleError, match=r"micro_decoder\.gguf: "):
+        open_bundle(spoiled, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        ("model.taps", [0, 2], "hamburger.taps is .* the manifest implies"),
+        ("model.position_rule", "token", "architecture llama cannot have positions by token"),
+        ("model.max_steps", 3, "hamburger.max_steps is 4"),
+        ("model.micro_layers", 3, "llama.block_count is 2, but the manifest implies 3"),
+        ("model.hidden_size", 96, "embedding_length is 64"),
+        ("model.stop_rule", "after", "hamburger.stop_rule is 'before'"),
+        ("model.shortlist", [1, 2, 3], r"token_embd.weight is of shape \[100, 64\], expected \[3, 64\]"),
+        ("kv.kv_heads", 4, "head_count_kv is 2"),
+        ("gguf", None, "holds no GGUF files"),
+        ("gguf.base.file", "elsewhere.gguf", "not in the list of files"),
+        ("gguf.base.header_bytes", 0, "header_bytes is out of range"),
+        ("gguf.architecture", "gpt2", "expected one of 'llama', 'paddleocr'"),
+    ],
+)
+def test_a_manifest_that_disagrees(keys: str, value: Any, message: str, spoiled: Path) -> None:
+    manifest = json.loads((spoiled / "manifest.json").read_text())
+    *path, last = keys.split(".")
+    table = manifest
+    for key in path:
+        table = table[key]
+    table[last] = value
+    (spoiled / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleError, match=message):
+        open_bundle(spoiled, threads=1)
+
+
+def test_files_of_two_exports_do_not_mix(spoiled: Path) -> None:
+    other, _ = gguf_bundle(position_rule="slot", rope_theta=20000.0)
+    shutil.copy(other / "micro_decoder.gguf", spoiled)
+    rewrite(spoiled, lambda manifest: None)
+    with pytest.raises(BundleError, match=r"micro_decoder\.gguf: hamburger\.export is .*one export"):
+        open_bundle(spoiled, threads=1)
+
+
+def test_what_llama_cpp_itself_refuses_is_a_bundle_error(spoiled: Path) -> None:
+    """A header that reads well, of a model that lacks a tensor."""
+    path = spoiled / "micro_decoder.gguf"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_uq.weight"))
+    rewrite(spoiled, lambda manifest: None)
+    with pytest.raises(BundleError, match=r"llama\.cpp cannot load it \(.*ffn_up"):
+        open_bundle(spoiled, threads=1)
