@@ -244,7 +244,7 @@ def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:
 def answer_questions(
     recipe: TinyRecipe, base: LoadedBase, turns: TurnTokens, prompts: list[list[int]], report: Report
 ) -> None:
-    """The base's own answers to the corpus's first questions: what the graft learns from."""
+    """The base's own answers to the corpus's first questions, each as often as there."""
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in base.state.values())).hexdigest()
     model = Base(recipe.base)
     model.load_state_dict(base.state)
@@ -261,7 +261,7 @@ def answer_questions(
         Path(recipe.work) / recipe.graft.data,
         recipe.distill,
         turns,
-        [list(prompt) for prompt in sorted({tuple(prompt) for prompt in prompts})],
+        prompts,
         {"base": base.name, "sha256": digest},
         tick,
         torch.float32,

@@ -81,10 +81,10 @@ def test_tiny_is_not_broken(answers: tuple[Measured, Measured]) -> None:
     plain, grouped = answers
     assert plain.tokens_per_step == 1
     assert plain.first_agreement == 1
-    assert grouped.tokens_per_step > 1.6
-    assert grouped.micro_agreement > 0.85
+    assert grouped.tokens_per_step > 2.2
+    assert grouped.micro_agreement > 0.9
     assert grouped.right >= 0.6
-    assert grouped.nll < plain.nll + 0.3
+    assert grouped.nll < plain.nll + 0.2
     assert grouped.repetition < 0.3
 
 
