@@ -125,7 +125,8 @@ def test_loading_keeps_one_copy_of_the_base(tmp_path: Path) -> None:
 def test_base_by_path_with_changes(tmp_path: Path) -> None:
     model = toy_model()
     write_hf(tmp_path / "base", model)
-    down, up = torch.randn(2, 32), torch.randn(32, 2)
+    outputs, inputs = model.base.layers[0].self_attn.q_proj.weight.shape
+    down, up = torch.randn(2, inputs), torch.randn(outputs, 2)
     delta = {
         "layers.0.self_attn.q_proj.weight.lora_a": down,
         "layers.0.self_attn.q_proj.weight.lora_b": up,

@@ -138,6 +138,8 @@ def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], nam
         ["inspect", "{broken}"],
         ["export", "{nowhere}", "-o", "{new}"],
         ["export", "{broken}", "-o", "{new}"],
+        ["export", "tiny", "-o", "{new}", "--precision", "int3"],
+        ["export", "tiny", "-o", "{new}", "--format", "gguf", "--precision", "q3_k"],
         ["fetch", "no-such-model"],
         ["demo", "no-such-model"],
         ["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"],
@@ -176,7 +178,7 @@ def test_bad_places_give_one_line_and_exit_code_1(
         ["run", "bundle", "hi", "--confidence"],
         ["chat", "bundle", "--json"],
         ["export", "tiny"],
-        ["export", "tiny", "-o", "x", "--precision", "int3"],
+        ["export", "tiny", "-o", "x", "--flavor", "sour"],
     ],
     ids=lambda words: " ".join(words) or "nothing",
 )

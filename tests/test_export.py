@@ -206,8 +206,8 @@ def rename_input(model: onnx.ModelProto) -> None:
     model.graph.input[0].name = "other"
 
 
-def widen_output(model: onnx.ModelProto) -> None:
-    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 12345
+def widen_input(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 12345
 
 
 DAMAGE = {
@@ -218,7 +218,7 @@ DAMAGE = {
     "weights elsewhere": edit("base.onnx", point_outside),
     "weights beyond the end": edit("base.onnx", point_beyond),
     "another input": edit("base.onnx", rename_input),
-    "another shape": edit("base.onnx", widen_output),
+    "another shape": edit("base.onnx", widen_input),
     "graphs swapped": lambda folder: shutil.copy(folder / "embedder.onnx", folder / "base.onnx"),
 }
 

@@ -34,7 +34,7 @@ def test_error_is_that_of_its_bits(bits: int, size: int, most: float, K: int) ->
 def test_least_squares_beats_plain_rounding() -> None:
     weight = weights(64, 256)
     plain, fitted = (dequantize(quantize(weight, 4, 32, ranges=n)) for n in (1, 8))
-    assert (fitted - weight).norm() < 0.95 * (plain - weight).norm()
+    assert (fitted - weight).norm() < 0.98 * (plain - weight).norm()
 
 
 def test_values_on_a_grid_are_kept_exactly() -> None:
