@@ -121,7 +121,7 @@ def test_onnx_names_of_precisions_mean_the_nearest_type() -> None:
         "f32",
         "f16",
         "q8_0",
-        "q4_0",
+        "q4_1",
     ]
     with pytest.raises(InputError, match=r"must be one of f32, .* got 'q3'"):
         make_gguf_plan("q3")
