@@ -18,7 +18,7 @@ from hamburger_edge.manifest import GGUFFile, Precision, PrecisionPlan
 TYPES = {"f32": Type.F32, "f16": Type.F16, "q8_0": Type.Q8_0, "q4_0": Type.Q4_0, "q4_1": Type.Q4_1}
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7}  # llama.cpp's numbers for a whole file
 BLOCK = 32  # weights that share a scale in all of the quantized types
-# What the same wish is called for ONNX graphs, so that one --precision can serve both. Of the 4-bit types, the
+# What the same wish is called for ONNX graphs, so that one --precision serves both. Of the 4-bit types, the
 # one with an offset a block: as fast, and SmolLM2, which comes in it, loses next to nothing (q4_0 doubles its
 # perplexity).
 SAME_AS = {"fp32": "f32", "fp16": "f16", "int8": "q8_0", "int4": "q4_1"}
