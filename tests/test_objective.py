@@ -32,10 +32,11 @@ def conversations(seed: int = 0) -> DistilledData:
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
 @pytest.mark.parametrize("shortlist", [0, 60])
+@pytest.mark.parametrize("stop_rule", ["before", "after"])
 @torch.no_grad()
-def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int) -> None:
+def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int, stop_rule: str) -> None:
     """Conversation by conversation, slot by slot, stepped through a cache; sums written out by hand."""
-    model = toy_model(position_rule=rule, shortlist_size=shortlist)
+    model = toy_model(position_rule=rule, shortlist_size=shortlist, stop_rule=stop_rule)
     data = conversations()
     weights = LossWeights(first=0.7, micro=1.3, stop=0.4, hard=0.2)
     batches = Batches(
@@ -56,13 +57,13 @@ def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int) -> Non
     assert {1, 2, 3} <= set(sizes), "no merged slots"
     got = Objective(model, weights)(batch)
 
-    sums = {"first": [], "micro": [], "stop": []}
+    sums = {"first": [], "micro": [], "stop": [], "attempt": []}
     lengths = []
     for row in rows:
         for slots in row:
             loop(model, data, slots, weights.hard, sums, lengths)
-    means = {name: sum(values) / len(values) for name, values in sums.items()}
-    expected = 0.7 * means["first"] + 1.3 * means["micro"] + 0.4 * means["stop"]
+    means = {name: sum(values) / max(len(values), 1) for name, values in sums.items()}
+    expected = 0.7 * means["first"] + 1.3 * means["micro"] + 0.4 * (means["stop"] + means["attempt"])
     assert got["loss"].item() == pytest.approx(expected, rel=1e-4)
     assert got["first_loss"].tolist() == pytest.approx([sum(sums["first"]), len(sums["first"])], rel=1e-4)
     assert got["micro_loss"].tolist() == pytest.approx([sum(sums["micro"]), len(sums["micro"])], rel=1e-4)
@@ -92,6 +93,10 @@ def loop(
             distribution = target(data, after + i, hard, place)
             sums["micro"].append(-(distribution * scores.log_softmax(-1)).sum().item())
             right = place.get(int(data.top_ids[after + i, 0])) == int(scores.argmax())
+            if model.config.stop_rule == "after":  # the token judges itself; the base says whether to try
+                if i == 1:
+                    sums["attempt"].append(-np.log(1 - stop if right else stop))
+                stop = step.p_stop
             sums["stop"].append(-np.log(1 - stop if right else stop))
             goes_on = goes_on and 1 - stop >= 0.8
             length += goes_on
