@@ -30,12 +30,12 @@ from hamburger_edge.cli import main
 def load(*words, open=loading.load, **options):
     model = open(*words, **options)
     macro = model.backend.macro
-    model.backend.macro = lambda *words: time.sleep(0.02) or macro(*words)
+    model.backend.macro = lambda *words: time.sleep(0.08) or macro(*words)
     return model
 
 loading.load = load
 sys.exit(main())
-"""  # the same program, with 20 ms for each macro step
+"""  # the same program, with 80 ms for each macro step
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 JSON_KEYS = {"text", "tokens", "groups", "stats"}
 STATS_KEYS = {
