@@ -408,6 +408,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(bundle: Path, terminal: typ
         chat.type(b"\x03")
         chat.wait_for(b"[stopped]")
         chat.wait_for(b"\n> ")
+    time.sleep(0.5)  # a signal between the prompt and the read behind it is only seen with the next key
     chat.type(b"\x03")  # without an answer to stop
     chat.wait_for(b"/quit")
     chat.type(b"/stats\n")
