@@ -171,9 +171,7 @@ class ShardRun:
 
     def _choose(self, rows: list[Conversation], logits: Tensor, seen: set[bytes]) -> None:
         """Pick every row's next token: forced, or by the row's own style."""
-        probabilities = logits.softmax(-1)
-        normaliser = logits.logsumexp(-1)
-        entropy = normaliser - torch.bmm(probabilities[:, None], logits[:, :, None]).flatten()
+        normaliser, entropy = uncertainty(logits)
         values, ids = logits.topk(self.top, dim=-1)
         log_probabilities = (values - normaliser[:, None]).cpu().numpy()
         entropies, top_ids = entropy.cpu().numpy(), ids.cpu().numpy().astype(np.int32)
@@ -234,6 +232,19 @@ class ShardRun:
         c.forced = list(template)
         c.role = role
         c.text_start = len(c.ids) + len(template)
+
+
+def uncertainty(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Log of the normaliser and entropy of each row of logits [B, vocab], both [B]."""
+    normalisers, entropies = [], []
+    for part in logits.split(4):  # small enough to stay in the CPU's cache between passes
+        top = part.amax(-1, keepdim=True)
+        below = part - top
+        weights = below.exp()
+        total = weights.sum(-1)
+        normalisers.append(total.log() + top[:, 0])
+        entropies.append(total.log() - (weights * below).sum(-1) / total)
+    return torch.cat(normalisers), torch.cat(entropies)
 
 
 def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np.ndarray]:
