@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = {"core": "hamburger_edge", "export": "export", "runtimes": "runtimes", "models": "models"}
+FOLDERS = {
+    "core": "hamburger_edge",
+    "export": "export",
+    "runtimes": "runtimes",
+    "models": "models",
+    "benchmarks": "benchmarks",
+}
 LEAVES = {"hamburger_edge.errors", "hamburger_edge.strict"}  # core modules that models may use
 
 
@@ -71,6 +77,14 @@ def test_export_uses_runtimes_for_parity_only() -> None:
         for module in imports(path, inside_functions=True):
             if part_of(module) == "runtimes":
                 assert path.name.startswith(("parity", "compare")), f"{path.name} imports {module}"
+
+
+def test_only_the_command_line_uses_benchmarks() -> None:
+    for part in FOLDERS:
+        for path in modules(part):
+            if part != "benchmarks" and not path.name.startswith("cli"):
+                used = {m for m in imports(path, inside_functions=True) if part_of(m) == "benchmarks"}
+                assert not used, f"{path.name} imports {used}"
 
 
 def test_every_part_has_modules_to_check() -> None:
