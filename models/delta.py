@@ -47,12 +47,3 @@ def add_delta(state: dict[str, Tensor], delta: Mapping[str, Tensor], source: obj
             state[weight] += tensor
         elif kind == "lora_b":
             state[weight] += tensor @ delta[f"{weight}.lora_a"]
-
-
-def stacked(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Low-rank pairs that do what both do, one after the other."""
-    joined = {}
-    for name, tensor in second.items():
-        axis = 0 if name.endswith(".lora_a") else 1
-        joined[name] = torch.cat([first[name], tensor], dim=axis) if name in first else tensor
-    return {**first, **joined}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hamburger_edge.models.compositional_embedder import CompositionalEmbedder
 from hamburger_edge.models.config import HamburgerConfig
-from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
+from hamburger_edge.models.llama import Base, WholeDocuments, WholeSequence, rotary_tables
 from hamburger_edge.models.micro_step_decoder import MicroStepDecoder, micro_base_config, stop_head
 
 
@@ -56,6 +56,14 @@ def log_odds(logits: Tensor) -> Tensor:
     best = logits.amax(-1) - logits.logsumexp(-1)  # log p
     best = best.clamp(max=-1e-6)
     return best - (1 - best.exp()).log()
+
+
+def lengths(documents: Tensor) -> list[int]:
+    """[B, S] document numbers, row by row -> how many slots in a row belong to the same document"""
+    rows = torch.arange(documents.shape[0], device=documents.device)[:, None].expand_as(documents)
+    pairs = torch.stack([rows, documents], dim=-1).flatten(0, 1)
+    counts: Tensor = torch.unique_consecutive(pairs, dim=0, return_counts=True)[1]
+    return counts.tolist()
 
 
 class Hamburger(nn.Module):
@@ -147,13 +155,14 @@ class Hamburger(nn.Module):
         B, S, m = batch.groups.shape
         sizes = batch.sizes.clamp(min=1).reshape(B * S)
         slots = self.embed(batch.groups.reshape(B * S, m), sizes).unflatten(0, (B, S))
-        mask = None
-        if batch.documents is not None:
-            causal = torch.ones(S, S, dtype=torch.bool, device=slots.device).tril()
-            same = batch.documents[:, :, None] == batch.documents[:, None, :]
-            mask = (causal & same)[:, None]
-        attend = WholeSequence(self.config.base, *self.base_rotary(self.positions(batch)), mask)
-        return self.base(slots, attend, self.config.taps)
+        cos, sin = self.base_rotary(self.positions(batch))  # [B, 1, S, D/2]
+        if batch.documents is None:
+            return self.base(slots, WholeSequence(self.config.base, cos, sin), self.config.taps)
+        # one long row, so that every document can be taken out of it
+        cos, sin = (table.reshape(1, 1, B * S, -1) for table in (cos, sin))
+        attend = WholeDocuments(self.config.base, cos, sin, lengths(batch.documents))
+        read = self.base(slots.flatten(0, 1)[None], attend, self.config.taps)
+        return read.unflatten(1, (B, S))[0]
 
     def score_groups(self, read: Tensor, targets: Tensor, sizes: Tensor) -> GroupOutput:
         """Features [G, F, d] and the tokens that follow [G, m] -> the scores of those tokens"""

@@ -76,6 +76,21 @@ class WholeSequence:
         return out.transpose(1, 2).flatten(2)
 
 
+class WholeDocuments(WholeSequence):
+    """Sequences laid end to end, [1, S]: each attends within itself. `lengths` cut S into sequences.
+
+    What a block-diagonal mask would give, without computing what it hides.
+    """
+
+    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, lengths: list[int]):
+        super().__init__(config, cos, sin)
+        self.lengths = lengths
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        parts = zip(*(x.split(self.lengths, dim=2) for x in (q, k, v)), strict=True)
+        return torch.cat([super(WholeDocuments, self).attend(*part) for part in parts], dim=1)
+
+
 class KVCache:
     """Preallocated keys and values, each [layers, K, capacity, D]; one entry is one slot. Batch 1."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +20,25 @@ class LoraLinear(nn.Module):
         outputs, inputs = layer.weight.shape
         self.down = nn.Parameter(torch.empty(rank, inputs))
         self.up = nn.Parameter(torch.zeros(outputs, rank))
+        self.on = True
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) + F.linear(F.linear(x, self.down), self.up)
+        plain: Tensor = self.layer(x)
+        return plain + F.linear(F.linear(x, self.down), self.up) if self.on else plain
+
+
+@contextmanager
+def without_lora(module: nn.Module) -> Iterator[None]:
+    """The layers as they were before their updates."""
+    layers = [m for m in module.modules() if isinstance(m, LoraLinear)]
+    for layer in layers:
+        layer.on = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.on = True
 
 
 def add_lora(module: nn.Module, rank: int) -> list[nn.Parameter]:
@@ -34,6 +51,19 @@ def add_lora(module: nn.Module, rank: int) -> list[nn.Parameter]:
                 setattr(parent, name, wrapped)
                 added += [wrapped.down, wrapped.up]
     return added
+
+
+@torch.no_grad()
+def restore_lora(module: nn.Module, pairs: Mapping[str, Tensor]) -> None:
+    """Wrap the layers that `merge_lora` unwrapped, with the updates it returned."""
+    for name, down in pairs.items():
+        if name.endswith(".weight.lora_a"):
+            path = name.removesuffix(".weight.lora_a")
+            wrapped = LoraLinear(module.get_submodule(path), len(down))  # type: ignore[arg-type]
+            wrapped.down.copy_(down)
+            wrapped.up.copy_(pairs[f"{path}.weight.lora_b"])
+            parent, _, own = path.rpartition(".")
+            setattr(module.get_submodule(parent), own, wrapped)
 
 
 @torch.no_grad()

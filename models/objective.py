@@ -4,6 +4,8 @@
          + micro tokens: the same for the micro decoder's
          + stop: binary cross entropy; the group should end where the micro decoder's next choice
            differs from the plain base's
+         + features: squared distance of what the base makes of merged slots to what the plain base makes
+           of the same text, one token a slot
 
 Soft targets are the plain base's top-k probabilities at the same place of the un-merged text, so matching
 them is the KL to the plain base; `hard` mixes in the token that was actually written.
@@ -19,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hamburger_edge.models.hamburger import GroupOutput, Hamburger
+from hamburger_edge.models.hamburger import GroupBatch, GroupOutput, Hamburger
+from hamburger_edge.models.lora import without_lora
 from hamburger_edge.models.training_data import TrainingBatch
 
 
@@ -28,7 +31,9 @@ class LossWeights:
     first: float = 1.0  # a group's first token; 0 skips the head over the whole vocabulary
     micro: float = 1.0  # its further tokens; 0 leaves the micro decoder and the stop head out
     stop: float = 0.5
+    features: float = 0.0  # taps and final state of every slot; needs a base that learns by LoRA
     hard: float = 0.1  # share of the written token against the base's distribution
+    first_every: int = 1  # score only every n-th group's first token: the whole vocabulary is dear
 
 
 class SoftCrossEntropy(torch.autograd.Function):
@@ -71,6 +76,14 @@ def soft_targets(
     return torch.cat([ids.clamp(min=0), written[:, None]], dim=1), weights
 
 
+def divergence(logits: Tensor, losses: Tensor, ids: Tensor, mixed: Tensor, top: Tensor) -> Tensor:
+    """[n] KL of the model from the base's top k alone, out of losses [n] that were taken on `mixed`"""
+    picked = logits.gather(1, ids).float()  # [n, k+1]
+    normaliser = losses + (mixed * picked).sum(-1)
+    log_base = top.float().log_softmax(-1)
+    return (log_base.exp() * (log_base - picked[:, :-1] + normaliser[:, None])).sum(-1)
+
+
 def chooses(logits: Tensor, ids: Tensor) -> Tensor:
     """[N] bool: ids [N] (-1: never) is among the highest logits [N, C]; an argmax without its cost."""
     picked = logits.gather(1, ids.clamp(min=0)[:, None]).squeeze(1)
@@ -90,18 +103,67 @@ class Objective(nn.Module):
 
     def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
         """Sums and counts: {"loss", and name: [sum, count] for each metric}"""
-        out = self.model(batch.groups)
-        first, metrics = self.first(out, batch) if self.weights.first else (0.0, {})
-        micro, micro_metrics = self.micro(out, batch) if self.weights.micro else (0.0, {})
-        return {"loss": first + micro, **metrics, **micro_metrics}
+        groups, weights = batch.groups, self.weights
+        features = self.model.features(groups)  # [B, S, F, d]
+        at = groups.target_sizes.nonzero(as_tuple=True)  # the G predicting slots
+        read, targets = features[at], groups.targets[at]
+        loss: Tensor | float = 0.0
+        metrics: dict[str, Tensor] = {}
+        if weights.features:
+            distances = self.distances(features, groups)
+            metrics["features"] = summary(distances)
+            loss = loss + weights.features * distances.mean()
+        if weights.first:
+            picked = slice(None, None, weights.first_every)
+            first, found = self.first(read[picked, -1], targets[picked, 0], batch, picked)
+            loss, metrics = loss + first, metrics | found
+        if weights.micro:
+            out = self.model.score_groups(read, targets, groups.target_sizes[at])
+            micro, found = self.micro(out, batch)
+            loss, metrics = loss + micro, metrics | found
+        return {"loss": loss, **metrics}
 
-    def first(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        logits = self.model.base.logits(out.final)
-        top_ids, top = batch.top_ids[:, 0], batch.top_log_probabilities[:, 0]
-        losses = SoftCrossEntropy.apply(
-            logits, *soft_targets(top_ids, top, out.targets[:, 0], self.weights.hard)
+    def distances(self, features: Tensor, groups: GroupBatch) -> Tensor:
+        """[N, F] mean squared distance of every slot's features to the plain base's, in units of the
+        latter's spread"""
+        real = groups.sizes > 0
+        plain = self.plain_features(groups)[real].float()
+        spread = plain.std(0).clamp(min=1e-3)
+        return ((features[real] - plain) / spread).square().mean(-1)
+
+    @torch.no_grad()
+    def plain_features(self, groups: GroupBatch) -> Tensor:
+        """[B, S, F, d] the untrained base's features at each slot's last token, one token a slot"""
+        B, S, m = groups.groups.shape
+        sizes = groups.sizes.flatten()  # [B * S]
+        members = torch.arange(m, device=sizes.device) < sizes[:, None]
+        ids = groups.groups.flatten(0, 1)[members]  # [T] the text, row by row
+        documents = torch.zeros_like(groups.sizes) if groups.documents is None else groups.documents
+        rows = torch.arange(B, device=sizes.device)[:, None] * (S + 1)
+        plain = GroupBatch(
+            groups=ids[None, :, None],
+            sizes=torch.ones_like(ids)[None],
+            targets=ids[None, :, None],
+            target_sizes=torch.zeros_like(ids)[None],
+            documents=(documents + rows).flatten().repeat_interleave(sizes)[None],
         )
-        metrics = {"first_loss": summary(losses), "first_agree": summary(chooses(logits, top_ids[:, 0]))}
+        with without_lora(self.model.base):
+            features = self.model.features(plain)[0]  # [T, F, d]
+        return features[(sizes.cumsum(0) - 1).clamp(min=0)].unflatten(0, (B, S))
+
+    def first(
+        self, final: Tensor, targets: Tensor, batch: TrainingBatch, picked: slice
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """final [n, d], targets [n] of the picked groups"""
+        logits = self.model.base.logits(final)
+        top_ids, top = batch.top_ids[picked, 0], batch.top_log_probabilities[picked, 0]
+        ids, mixed = soft_targets(top_ids, top, targets, self.weights.hard)
+        losses = SoftCrossEntropy.apply(logits, ids, mixed)
+        metrics = {
+            "first_loss": summary(losses),
+            "first_kl": summary(divergence(logits.detach(), losses.detach(), ids, mixed, top)),
+            "first_agree": summary(chooses(logits, top_ids[:, 0])),
+        }
         return self.weights.first * losses.mean(), metrics
 
     def micro(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:

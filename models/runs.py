@@ -14,10 +14,9 @@ from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.calibration import Calibration
 from hamburger_edge.models.checkpoint import DELTA, load_base, load_checkpoint, resolve, save_checkpoint
 from hamburger_edge.models.curves import plot
-from hamburger_edge.models.delta import stacked
 from hamburger_edge.models.fetch import BASES, Progress, fetch, weights_sha256
 from hamburger_edge.models.hamburger import Hamburger
-from hamburger_edge.models.lora import merge_lora
+from hamburger_edge.models.lora import merge_lora, restore_lora
 from hamburger_edge.models.recipe import Recipe
 from hamburger_edge.models.rows import Rows, load_rows
 from hamburger_edge.models.training import Report, Trainer, graft, prepare
@@ -44,7 +43,15 @@ def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburge
         begun = load_checkpoint(recipe.start).model
         if begun.config != model.config:
             raise ConfigError(f"{recipe.start}: its shape is not the recipe's: change [shape] or start anew")
-        model.load_state_dict(begun.state_dict())
+        changes = resolve(recipe.start) / DELTA
+        pairs = load_rows(changes) if changes.exists() else {}
+        if any(name.endswith(".delta") for name in pairs):
+            model.load_state_dict(begun.state_dict())
+            return model
+        model.load_state_dict({n: t for n, t in begun.state_dict().items() if n[:5] != "base."}, strict=False)
+        restore_lora(model.base, pairs)  # which goes on learning, beside the plain base
+        if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
+            raise ConfigError(f"{recipe.start}: its LoRA has another rank than the recipe's lora_rank")
     return model
 
 
@@ -94,8 +101,6 @@ def merged(
     model.load_state_dict({n: t.float() if t.is_floating_point() else t for n, t in learned.items()})
     model.load_state_dict(exact, strict=False)
     delta = merge_lora(model.base)
-    if recipe.start and delta:
-        delta = stacked(load_rows(resolve(recipe.start) / DELTA), delta)
     if not delta and any("base" in stage.learns for stage in recipe.stages):
         delta = {
             f"{n}.delta": t.float() - base.state[n]

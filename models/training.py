@@ -73,11 +73,12 @@ def graft(
 def prepare(model: Hamburger, stage: Stage, *, bf16: bool) -> list[dict[str, Any]]:
     """Freeze and free parameters for a stage; parameter groups for the optimizer. Harmless to repeat."""
     full = "base" in stage.learns and stage.lora_rank == 0
-    has_lora = any(isinstance(m, LoraLinear) for m in model.base.modules())
-    if bf16 and not full and not has_lora:
-        model.base.to(torch.bfloat16)  # frozen weights need no more
-    if stage.lora_rank and not has_lora:
+    if stage.lora_rank and not any(isinstance(m, LoraLinear) for m in model.base.modules()):
         add_lora(model.base.layers, stage.lora_rank)
+    if bf16 and not full:
+        for name, parameter in model.base.named_parameters():
+            if not name.endswith((".up", ".down")):
+                parameter.data = parameter.data.to(torch.bfloat16)  # frozen weights need no more
     model.requires_grad_(False)
     for part in ("micro", "stop_head", "embedder"):
         getattr(model, part).requires_grad_(part in stage.learns)

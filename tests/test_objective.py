@@ -116,6 +116,70 @@ def target(data: DistilledData, index: int, hard: float, place: dict[int, int]) 
     return probabilities / probabilities.sum()
 
 
+@pytest.mark.parametrize("rule", ["token", "slot"])
+@torch.no_grad()
+def test_feature_distance_equals_a_loop_over_slots(rule: str) -> None:
+    """Merged slots against the plain text, both stepped through a cache; the base moved by LoRA."""
+    model, data = toy_model(position_rule=rule), conversations()
+    plain = TorchBackend(toy_model(position_rule=rule))
+    add_lora(model.base.layers, 2)
+    for module in model.base.modules():
+        if isinstance(module, LoraLinear):
+            torch.nn.init.normal_(module.up, std=0.05)
+    batches = Batches(
+        data,
+        list(range(len(data))),
+        max_steps=4,
+        shortlist=None,
+        vocab_size=97,
+        rows=3,
+        row_slots=40,
+        cuts=Cuts(entropy=0.5, random=0.5),
+        seed=3,
+    )
+    [rows] = batches.plan(0)
+    got = Objective(model, LossWeights(first=0, micro=0, features=2.0))(batches.build(rows))
+
+    moved = TorchBackend(model)
+    seen, wanted = [], []
+    for slots in (slots for row in rows for slots in row):
+        position = -1
+        for first, size in zip(slots.first, slots.sizes, strict=True):
+            position += int(size) if rule == "token" else 1
+            group = data.ids[first : first + size].tolist()
+            seen.append(moved.macro([group], [position], [0]).features[0])
+            after = [int(first + i - slots.first[0]) for i in range(size)]
+            said = plain.macro([[token] for token in group], after, [int(size) - 1])
+            wanted.append(said.features[0])
+        moved.truncate(0)
+        plain.truncate(0)
+    student, teacher = (torch.tensor(np.stack(x)) for x in (seen, wanted))  # [N, F, d]
+    distances = ((student - teacher) / teacher.std(0)).square().mean(-1)
+    assert distances.mean() > 0.01
+    assert got["loss"].item() == pytest.approx(2 * distances.mean().item(), rel=1e-4)
+    assert got["features"].tolist() == pytest.approx([distances.sum().item(), distances.numel()], rel=1e-4)
+
+
+@torch.no_grad()
+def test_first_tokens_can_be_scored_now_and_then() -> None:
+    model, data = toy_model(), conversations()
+    batches = Batches(
+        data, [0, 1, 2], max_steps=4, shortlist=None, vocab_size=97, rows=1, row_slots=90, cuts=None, seed=0
+    )
+    batch = batches.build(batches.plan(0)[0])
+    out = model(batch.groups)
+    logits = model.base.logits(out.final)
+    losses = SoftCrossEntropy.apply(
+        logits, *soft_targets(batch.top_ids[:, 0], batch.top_log_probabilities[:, 0], out.targets[:, 0], 0.1)
+    )
+    found = Objective(model, LossWeights(micro=0, first_every=3))(batch)
+    assert found["loss"].item() == pytest.approx(losses[::3].mean().item(), rel=1e-5)
+    log_base = batch.top_log_probabilities[:, 0].log_softmax(-1)
+    log_model = logits.log_softmax(-1).gather(1, batch.top_ids[:, 0])
+    kl = (log_base.exp() * (log_base - log_model)).sum(-1)[::3]
+    assert found["first_kl"].tolist() == pytest.approx([kl.sum().item(), len(kl)], rel=1e-4)
+
+
 def test_parts_can_be_left_out() -> None:
     model, data = toy_model(), conversations()
     batches = Batches(
