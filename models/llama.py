@@ -70,10 +70,25 @@ class WholeSequence:
         return self.attend(q, k, v)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q [B, H, S, D], k and v [B, K, S, D] -> [B, S, H*D]"""
+        if q.requires_grad and q.device.type == "cpu" and self.mask is None:
+            return spelled_out(q, k, v).transpose(1, 2).flatten(2)
         k = k.repeat_interleave(self.shared, dim=1)
         v = v.repeat_interleave(self.shared, dim=1)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=self.mask is None)
         return out.transpose(1, 2).flatten(2)
+
+
+def spelled_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention in plain products [B, H, S, D]: on a CPU, gradients come through these twice as fast
+    as through the fused kernel. Query heads that share a key head become its rows.
+    """
+    B, H, S, D = q.shape
+    rows = q.reshape(B * k.shape[1], -1, D)  # [B*K, H/K*S, D]
+    scores = torch.bmm(rows, k.flatten(0, 1).transpose(1, 2)).float().mul_(D**-0.5)
+    hidden = torch.ones(S, S, dtype=torch.bool).triu(1).repeat(H // k.shape[1], 1)
+    shares = scores.masked_fill_(hidden, -torch.inf).softmax(-1).to(v.dtype)
+    return torch.bmm(shares, v.flatten(0, 1)).view(B, H, S, D)
 
 
 class WholeDocuments(WholeSequence):

@@ -6,9 +6,10 @@ import itertools
 
 import pytest
 import torch
-from toy_models import toy_batch, toy_model
+from toy_models import toy_batch, toy_config, toy_model
 
 from hamburger_edge.models.hamburger import GroupBatch, Hamburger
+from hamburger_edge.models.llama import WholeDocuments, WholeSequence, rotary_tables
 from hamburger_edge.runtimes.torch_reference import TorchBackend
 
 VARIANTS = [
@@ -123,3 +124,23 @@ def test_truncate_and_snapshot_restore_exactly() -> None:
 
 def assert_close(got: object, want: torch.Tensor) -> None:
     torch.testing.assert_close(torch.as_tensor(got).float(), want.float(), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("documents", [[11], [1, 6, 4]])
+def test_attention_in_plain_products_has_the_same_gradients(documents: list[int]) -> None:
+    """What training on a CPU computes, against the fused kernel under a block-diagonal mask."""
+    config = toy_config().base
+    torch.manual_seed(0)
+    S, heads = sum(documents), (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+    rows = [torch.randn(1, S, n * config.head_dim) for n in heads]
+    cos, sin = (table[None, None] for table in rotary_tables(config, S))
+    same = torch.block_diag(*(torch.ones(n, n) for n in documents)).bool()
+    fused = WholeSequence(config, cos, sin, (same & same.tril())[None, None])
+    weights = torch.randn(1, S, config.num_heads * config.head_dim)
+    results = []
+    for attend in (fused, WholeDocuments(config, cos, sin, documents)):
+        learned = [row.clone().requires_grad_() for row in rows]
+        out = attend(0, *learned)
+        results.append([out, *torch.autograd.grad((out * weights).sum(), learned)])
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected)
