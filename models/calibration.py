@@ -55,14 +55,18 @@ def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Ten
 
 
 def fit(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
-    """Scale and offset of the logits under which 1 - sigmoid best predicts being right (Newton's method)."""
+    """Scale and offset of the logits under which 1 - sigmoid best predicts being right (Newton's method).
+
+    A faint pull towards (1, 0) keeps a handful of observations from turning the head around.
+    """
     x = torch.stack([stops.double(), torch.ones_like(stops, dtype=torch.float64)], dim=1)  # [N, 2]
     ends = 1 - rights.double()
-    parameters = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    untouched = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    parameters = untouched
     for _ in range(steps):
         p = (x @ parameters).sigmoid()
-        gradient = x.T @ (p - ends)
-        curvature = x.T @ (x * (p * (1 - p))[:, None]) + 1e-3 * torch.eye(2, dtype=torch.float64)
+        gradient = x.T @ (p - ends) + (parameters - untouched)
+        curvature = x.T @ (x * (p * (1 - p))[:, None]) + torch.eye(2, dtype=torch.float64)
         update = torch.linalg.solve(curvature, gradient)
         parameters = parameters - update.clamp(-1, 1)
         if update.abs().max() < 1e-9:

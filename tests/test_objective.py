@@ -253,6 +253,12 @@ def test_calibration_repairs_a_miscalibrated_head() -> None:
     torch.testing.assert_close(model.stop_logits(states), expected)
 
 
+def test_calibration_on_next_to_no_data_changes_little() -> None:
+    scale, offset = fit(torch.tensor([1.0, -1.0]), torch.tensor([1.0, 0.0]))  # both wrong
+    assert 0 < scale <= 1
+    assert abs(offset) < 0.5
+
+
 @torch.no_grad()
 def test_reliability_error_by_hand() -> None:
     stops = -torch.tensor([0.85, 0.85, 0.15, 0.15]).logit()  # p(continue)
