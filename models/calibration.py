@@ -72,7 +72,7 @@ def fit(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
         if update.abs().max() < 1e-9:
             break
     scale, offset = parameters.tolist()
-    return scale, offset
+    return max(scale, 0.0), offset  # a head that says the opposite is not listened to
 
 
 @torch.no_grad()

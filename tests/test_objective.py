@@ -254,9 +254,11 @@ def test_calibration_repairs_a_miscalibrated_head() -> None:
 
 
 def test_calibration_on_next_to_no_data_changes_little() -> None:
-    scale, offset = fit(torch.tensor([1.0, -1.0]), torch.tensor([1.0, 0.0]))  # both wrong
-    assert 0 < scale <= 1
-    assert abs(offset) < 0.5
+    scale, offset = fit(torch.tensor([1.0, -1.0]), torch.tensor([0.0, 1.0]))  # both right
+    assert 1 < scale < 2
+    assert offset == pytest.approx(0, abs=1e-6)
+    scale, _ = fit(torch.tensor([1.0, -1.0] * 99), torch.tensor([1.0, 0.0] * 99))  # always wrong
+    assert scale == 0
 
 
 @torch.no_grad()
