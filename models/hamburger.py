@@ -58,6 +58,14 @@ def log_odds(logits: Tensor) -> Tensor:
     return best - (1 - best.exp()).log()
 
 
+def block_diagonal(documents: Tensor | None) -> Tensor | None:
+    """[B, S] document numbers -> [B, 1, S, S], True where a slot may look; None: all is one document"""
+    if documents is None:
+        return None
+    causal = torch.ones(2 * documents.shape[1:], dtype=torch.bool, device=documents.device).tril()
+    return (causal & (documents[:, :, None] == documents[:, None, :]))[:, None]
+
+
 def lengths(documents: Tensor) -> list[int]:
     """[B, S] document numbers, row by row -> how many slots in a row belong to the same document"""
     rows = torch.arange(documents.shape[0], device=documents.device)[:, None].expand_as(documents)
@@ -156,9 +164,10 @@ class Hamburger(nn.Module):
         sizes = batch.sizes.clamp(min=1).reshape(B * S)
         slots = self.embed(batch.groups.reshape(B * S, m), sizes).unflatten(0, (B, S))
         cos, sin = self.base_rotary(self.positions(batch))  # [B, 1, S, D/2]
-        if batch.documents is None:
-            return self.base(slots, WholeSequence(self.config.base, cos, sin), self.config.taps)
-        # one long row, so that every document can be taken out of it
+        if batch.documents is None or slots.device.type != "cpu":
+            attend = WholeSequence(self.config.base, cos, sin, block_diagonal(batch.documents))
+            return self.base(slots, attend, self.config.taps)
+        # a CPU computes what a mask hides at full price: one long row, and every document taken out of it
         cos, sin = (table.reshape(1, 1, B * S, -1) for table in (cos, sin))
         attend = WholeDocuments(self.config.base, cos, sin, lengths(batch.documents))
         read = self.base(slots.flatten(0, 1)[None], attend, self.config.taps)

@@ -12,7 +12,14 @@ import torch
 
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.calibration import Calibration
-from hamburger_edge.models.checkpoint import DELTA, load_base, load_checkpoint, resolve, save_checkpoint
+from hamburger_edge.models.checkpoint import (
+    DELTA,
+    MANIFEST,
+    load_base,
+    load_checkpoint,
+    resolve,
+    save_checkpoint,
+)
 from hamburger_edge.models.curves import plot
 from hamburger_edge.models.fetch import BASES, Progress, fetch, weights_sha256
 from hamburger_edge.models.hamburger import Hamburger
@@ -118,11 +125,13 @@ def _frozen(name: str, recipe: Recipe) -> bool:
 def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
     shards: list[dict[str, Any]] = data.manifest["shards"]  # type: ignore[assignment]
     hashes = "".join(shard["sha256"] for shard in shards)
+    began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
     return {
         "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
         "data_answer_tokens": sum(shard["answer_tokens"] for shard in shards),
         "data_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
+        **({"start": began} if began else {}),  # how the checkpoint it went on from was made
     }
 
 

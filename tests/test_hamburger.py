@@ -8,7 +8,7 @@ import pytest
 import torch
 from toy_models import toy_batch, toy_config, toy_model
 
-from hamburger_edge.models.hamburger import GroupBatch, Hamburger
+from hamburger_edge.models.hamburger import GroupBatch, Hamburger, block_diagonal, lengths
 from hamburger_edge.models.llama import WholeDocuments, WholeSequence, rotary_tables
 from hamburger_edge.runtimes.torch_reference import TorchBackend
 
@@ -134,8 +134,9 @@ def test_attention_in_plain_products_has_the_same_gradients(documents: list[int]
     S, heads = sum(documents), (config.num_heads, config.num_kv_heads, config.num_kv_heads)
     rows = [torch.randn(1, S, n * config.head_dim) for n in heads]
     cos, sin = (table[None, None] for table in rotary_tables(config, S))
-    same = torch.block_diag(*(torch.ones(n, n) for n in documents)).bool()
-    fused = WholeSequence(config, cos, sin, (same & same.tril())[None, None])
+    numbers = torch.arange(len(documents)).repeat_interleave(torch.tensor(documents))
+    fused = WholeSequence(config, cos, sin, block_diagonal(numbers[None]))
+    assert lengths(numbers[None]) == documents
     weights = torch.randn(1, S, config.num_heads * config.head_dim)
     results = []
     for attend in (fused, WholeDocuments(config, cos, sin, documents)):
