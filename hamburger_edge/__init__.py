@@ -24,6 +24,7 @@ from hamburger_edge.errors import (
     InputError,
     MissingExtraError,
     ParityError,
+    RuntimeFailure,
     RuntimeUnavailable,
     SessionError,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "ParityError",
     "Record",
     "Result",
+    "RuntimeFailure",
     "RuntimeUnavailable",
     "SessionError",
     "Stats",

@@ -9,6 +9,7 @@
     ├── FetchError            a download or its verification failed
     ├── MissingExtraError     an optional dependency is not installed; names the pip command
     ├── RuntimeUnavailable    a runtime or provider this machine does not have; lists what it has
+    ├── RuntimeFailure        a runtime gave up in the middle: no memory, a node that it cannot compute
     ├── ParityError           an exported graph disagrees with its PyTorch module
     ├── SessionError          a saved session that does not belong to this model
     └── BusyError             a second thread entered a model that is generating
@@ -56,6 +57,10 @@ class MissingExtraError(HamburgerError):
 
 
 class RuntimeUnavailable(HamburgerError):
+    pass
+
+
+class RuntimeFailure(HamburgerError):
     pass
 
 

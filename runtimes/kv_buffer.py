@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from hamburger_edge.backend import Snapshot
-from hamburger_edge.errors import ContextFullError, SessionError
+from hamburger_edge.errors import ContextFullError, RuntimeFailure, SessionError
 from hamburger_edge.manifest import KVLayout
 
 
@@ -92,7 +92,13 @@ class KVBuffer:
 def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     """Zeros whose pages come into being when written. numpy's own would ask for huge pages: the first slot
     of every head would then take 2 MiB."""
-    memory = mmap.mmap(-1, max(1, math.prod(shape)) * np.dtype(dtype).itemsize)
+    size = max(1, math.prod(shape)) * np.dtype(dtype).itemsize
+    try:
+        memory = mmap.mmap(-1, size)
+    except (OSError, OverflowError, MemoryError) as error:
+        raise RuntimeFailure(
+            f"no memory for a cache of {shape[3]} slots ({2 * size >> 20} MiB): load with a smaller context"
+        ) from error
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_NOHUGEPAGE)

@@ -17,6 +17,7 @@ from hamburger_edge.backend import MicroReadout, Readout
 from hamburger_edge.manifest import ModelSpec
 from hamburger_edge.runtimes.onnx_buffers import Buffer, Rows
 from hamburger_edge.runtimes.onnx_cache import Cache
+from hamburger_edge.runtimes.onnx_sessions import run
 
 
 class Embedder:
@@ -41,7 +42,7 @@ class Embedder:
             if len(members) < len(groups):
                 target = Buffer(out.array[0, start : start + len(members)])
             self._bind(tokens, target, len(members))
-            self.session.run_with_iobinding(self.binding)
+            run(self.session, self.binding, "the embedder")
             start += len(members)
 
     def _bind(self, tokens: Buffer, target: Buffer, count: int) -> None:
@@ -76,7 +77,7 @@ class Base:
             self.positions[slots].array[0] = positions
         self.rows[count].array[:] = rows
         self.cache.begin(slots)
-        self.session.run_with_iobinding(self.binding)
+        run(self.session, self.binding, "the base")
         self.cache.end(slots)
         return Readout(self.logits[count].array, self.p_stop[count].array, self.features[count].array)
 
@@ -130,7 +131,7 @@ class MicroDecoder:
         self.cache.kv.reserve(rows)
         self.token.array[0] = token
         self.cache.begin(rows)
-        self.session.run_with_iobinding(self.first if self.fresh else self.later)
+        run(self.session, self.first if self.fresh else self.later, "the micro decoder")
         self.cache.end(rows)
         self.fresh = False
         return MicroReadout(self.logits.array, float(self.p_stop.array[0]))

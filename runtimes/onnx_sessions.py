@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from hamburger_edge.errors import BundleError, HamburgerWarning, InputError, RuntimeUnavailable
+from hamburger_edge.errors import (
+    BundleError,
+    HamburgerWarning,
+    InputError,
+    RuntimeFailure,
+    RuntimeUnavailable,
+)
 from hamburger_edge.manifest import GraphSpec, TensorSpec
 
 _NAMES = {
@@ -26,6 +33,9 @@ _TYPES = {
     "tensor(int8)": "int8",
     "tensor(uint8)": "uint8",
 }
+
+
+_NO_MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|failed to allocate", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -89,10 +99,27 @@ def open_graph(
             disabled_optimizers=None if fold else ["ConstantFolding"],
         )
     except Exception as error:  # ONNX Runtime's errors share no base class of their own
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            raise RuntimeFailure(
+                f"{folder / graph.file}: not enough memory to load it: close other programs, or export it "
+                "with a lower --precision"
+            ) from error
         raise BundleError(f"{folder / graph.file}: {_first_line(error)}: export it again") from error
     _check(folder / graph.file, "input", graph.inputs, session.get_inputs())
     _check(folder / graph.file, "output", graph.outputs, session.get_outputs())
     return session
+
+
+def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
+    """One run of the graph of that name."""
+    try:
+        session.run_with_iobinding(binding)
+    except Exception as error:
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            way_out = "not enough memory: close other programs, or load it with a smaller context"
+        else:
+            way_out = f"{_first_line(error)}: check the bundle with  hamburger-edge verify"
+        raise RuntimeFailure(f"ONNX Runtime could not run {name}: {way_out}") from error
 
 
 def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], found: list[Any]) -> None:

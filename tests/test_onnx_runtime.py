@@ -16,11 +16,13 @@ from hamburger_edge.errors import (
     ContextFullError,
     HamburgerError,
     InputError,
+    RuntimeFailure,
     RuntimeUnavailable,
     SessionError,
 )
 from hamburger_edge.kv_ledger import Ledger
-from hamburger_edge.manifest import load_manifest
+from hamburger_edge.manifest import KVLayout, load_manifest
+from hamburger_edge.runtimes.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx_runtime import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch_reference import TorchBackend
 
@@ -180,6 +182,27 @@ def test_providers_by_name(bundles: Callable[..., Path]) -> None:
     )
     with pytest.raises(RuntimeUnavailable, match="which has: cpu"):
         open_bundle(bundle, provider=missing)
+
+
+def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
+    bundles: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    with pytest.raises(RuntimeFailure, match=r"could not run the embedder: .*hamburger-edge verify$") as caught:
+        ours.macro([(10**6,)], [0], [0])  # the engine would have refused that token
+    assert "\n" not in str(caught.value)
+    readout = ours.macro([(5,)], [0], [0])  # and the model goes on
+
+    class Full:
+        def run_with_iobinding(self, binding: object) -> None:
+            raise RuntimeError("Failed to allocate memory for requested buffer of size 123\nmore")
+
+    ours.micro_begin(readout.features[0])
+    monkeypatch.setattr(ours.micro_decoder, "session", Full())
+    with pytest.raises(RuntimeFailure, match="could not run the micro decoder: not enough memory"):
+        ours.micro(5)
+    with pytest.raises(RuntimeFailure, match=r"no memory for a cache of 1073741824 slots.*smaller context"):
+        KVBuffer(KVLayout(64, 64, 1024, "float32"), 1 << 30)
 
 
 def test_several_models_in_one_process(bundles: Callable[..., Path], tmp_path: Path) -> None:
