@@ -163,6 +163,12 @@ def demo(options: argparse.Namespace) -> None:
     show(options.model, precision=options.precision)
 
 
+def evaluate(options: argparse.Namespace) -> None:
+    from hamburger_edge.cli_eval import evaluate as judge
+
+    judge(options)
+
+
 def distill(options: argparse.Namespace) -> None:
     from hamburger_edge.cli_training import distill as make
 
@@ -198,6 +204,7 @@ _FUNCTIONS = {
     "run": run,
     "chat": chat,
     "demo": demo,
+    "eval": evaluate,
     "distill": distill,
     "segment": segment,
     "train": train,

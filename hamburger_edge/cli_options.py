@@ -164,6 +164,49 @@ COMMANDS = (
         ("hamburger-edge inspect bundle", "hamburger-edge inspect bundle --json"),
     ),
     Command(
+        "eval",
+        "what merging and quantization cost in quality",
+        (
+            option("bundle", nargs="+", metavar="BUNDLE", help="bundles or checkpoint folders, side by side"),
+            option(
+                "--reference",
+                metavar="CHECKPOINT",
+                help="judge by this checkpoint's base in float32 PyTorch, without what the graft changed in "
+                "it (default: by the first BUNDLE's own base, one token a slot)",
+            ),
+            option(
+                "--backend",
+                default="auto",
+                choices=["auto", "onnx", "llamacpp", "torch", "all"],
+                help="runtime to use; all: every one that a bundle has files for",
+            ),
+            *_RUNTIME[1:],
+            option(
+                "--prompts",
+                metavar="FILE.jsonl",
+                help="prompts, some with checkable answers (default: the built-in set of 64)",
+            ),
+            option("--confidence", metavar="C,C,...", help="default 0.9,0.8,0.7; 1 is always there"),
+            option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 128)"),
+            option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
+            option("--seed", type=int, metavar="N", help="default 0"),
+            option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
+            option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
+            option("--plot", metavar="DIR", help="write quality.png and reliability.png"),
+        ),
+        (
+            "hamburger-edge eval bundle --quick",
+            "hamburger-edge eval my-checkpoint fp32-bundle int8-bundle int4-bundle --reference my-checkpoint",
+            "hamburger-edge eval bundle --prompts questions.jsonl --json quality.json --plot pictures",
+        ),
+        "A plain base is the judge: it reads every answer, one token a slot, of all bundles alike. What a\n"
+        "bundle loses at confidence 1 lies in its weights, what it loses from there on lies in merging.\n"
+        "Without --reference no PyTorch is needed, but the judge is as quantized as the first bundle, and\n"
+        "what training changed in the base (a low-rank delta) counts as the base's own.\n\n"
+        'Each line of a prompt file is {"prompt": TEXT, "kind": WORD, "check": {"type": T, "value": V}}; '
+        "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).",
+    ),
+    Command(
         "fetch",
         "bring a base model into the cache folder",
         (

@@ -1,0 +1,96 @@
+"""Opening what is evaluated, and what it is measured against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.benchmarks.quality import Judge
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.errors import InputError, require
+from hamburger_edge.loading import load
+from hamburger_edge.model import Model
+from hamburger_edge.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder, and the runtime that is to open it."""
+
+    path: Path
+    backend: str
+
+    def open(self, **options: Any) -> Model:
+        return load(self.path, self.backend, **options)
+
+
+def sources(paths: list[str], backend: str) -> list[Source]:
+    """`backend` "all" opens a bundle with every runtime that it has files for."""
+    found = []
+    for path in map(Path, paths):
+        has = {"onnx": any(path.glob("*.onnx")), "llamacpp": any(path.glob("*.gguf"))}
+        several = [name for name, there in has.items() if there] if backend == "all" else []
+        found += [Source(path, name) for name in several or ["auto" if backend == "all" else backend]]
+    twice = [source for number, source in enumerate(found) if source in found[:number]]
+    if twice:
+        raise InputError(f"{twice[0].path} is given twice: name each bundle once")
+    return found
+
+
+def name_of(source: Source, model: Model) -> str:
+    info = model.info
+    return f"{source.path.absolute().name} ({info.backend} {info.precision})"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The plain base that everything is measured against: who judges, and what it is, for people."""
+
+    judge: Judge
+    name: str
+    description: str
+
+
+def own_base(model: Model, name: str) -> Base:
+    info = model.info
+    text = (
+        f"the base of {name}, run by {info.backend} at {info.precision}, one token a slot; what training the "
+        "graft changed in it, if anything, is in it"
+    )
+    return Base(Judge(model), name, text)
+
+
+def reference_base(source: str, *, context: int | None = None, threads: int | None = None) -> Base:
+    """A checkpoint's base in float32 PyTorch, as it was before the graft."""
+    torch = require("torch", "export")
+    from hamburger_edge.models.checkpoint import DELTA, load_checkpoint
+    from hamburger_edge.models.delta import add_delta
+    from hamburger_edge.models.rows import load_rows
+    from hamburger_edge.runtimes.torch_reference import DEFAULT_CONTEXT, TorchBackend
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    checkpoint = load_checkpoint(source)
+    model = checkpoint.model
+    name = f"{checkpoint.path.name} (plain base, torch fp32)"
+    text = f"the base of {checkpoint.path.name} in float32 PyTorch, one token a slot, "
+    delta = checkpoint.path / DELTA
+    if delta.is_file():  # the loader added it: take it off again
+        change = load_rows(delta)
+        negative = {name: rows if name.endswith(".lora_a") else -rows for name, rows in change.items()}
+        add_delta(model.base.state_dict(), negative, delta)
+        text += "without what training the graft changed in it"
+    elif checkpoint.manifest["base"]["kind"] == "embedded":
+        text += "as the checkpoint embeds it: what training the graft changed in it, if anything, is in it"
+    else:
+        text += "which training the graft did not change"
+    limit = model.config.base.context_length
+    backend = TorchBackend(model, capacity=min(context or DEFAULT_CONTEXT, limit))
+    template = checkpoint.chat_template
+    opened = Model(
+        backend,
+        Tokenizer(checkpoint.tokenizer),
+        ChatTemplate.from_json(template) if template else ChatTemplate(),
+    )
+    return Base(Judge(opened), name, text)

@@ -1,0 +1,192 @@
+"""`hamburger-edge eval` from outside: the tiny model end to end, and wrong command lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_checkpoint import write_hf
+from toy_bundles import toy_checkpoint
+from toy_models import toy_model
+
+import hamburger_edge.cli as cli
+from hamburger_edge.benchmarks.eval_models import reference_base, sources
+from hamburger_edge.benchmarks.quality import prompt_ids
+from hamburger_edge.errors import InputError
+from hamburger_edge.export.bundle import export
+from hamburger_edge.models.checkpoint import ZOO, load_checkpoint, save_checkpoint
+
+TINY = str(ZOO / "tiny")
+PROMPTS = [
+    {"prompt": "What is 7 plus 5?", "kind": "sum", "check": {"type": "number", "value": 12}},
+    {"prompt": "What is the capital of Norway?", "check": {"type": "contains", "value": "Oslo"}},
+    {"prompt": "Count from 3 to 9.", "check": {"type": "exact", "value": "3, 4, 5, 6, 7, 8, 9."}},
+    {"prompt": "Tell me a story about a fox and a bell."},
+    {"prompt": "one two three " * 300, "kind": "too long"},
+]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*words: str) -> tuple[int, str, str]:
+        torch.set_num_threads(1)
+        code = cli.main(["eval", *words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("eval") / "prompts.jsonl"
+    path.write_text("".join(json.dumps(prompt) + "\n" for prompt in PROMPTS))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def tiny_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Made without the gate, which has its own tests."""
+    folder, checkpoint = tmp_path_factory.mktemp("tiny"), load_checkpoint("tiny")
+    return {
+        precision: str(export(checkpoint, folder / precision, precision=precision, verify=False))
+        for precision in ("fp32", "int4")
+    }
+
+
+def test_tiny_end_to_end(run: Run, prompts: str, tiny_bundles: dict[str, str], tmp_path: Path) -> None:
+    """Float32 graphs say what PyTorch says; int4 loses in its weights; all of them lose little by merging."""
+    pytest.importorskip("matplotlib")
+    words = [TINY, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", TINY, "--threads", "1"]
+    words += ["--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
+    code, out, err = run(*words, "--json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots"))
+    assert code == 0, err
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert found["base"]["name"] == "tiny (plain base, torch fp32)"
+    assert "in float32 PyTorch" in found["base"]["description"]
+    torch_rows, fp32_rows, int4_rows = (model["rows"] for model in found["models"])
+    assert torch_rows[0]["all"] == {**found["base"]["all"]}
+    for ours, theirs in zip(fp32_rows, torch_rows, strict=True):
+        for name in ("tokens_per_step", "agreement", "prefix", "right", "group_shares"):
+            assert ours["all"][name] == theirs["all"][name], name
+        assert ours["all"]["nll"] == pytest.approx(theirs["all"]["nll"], abs=1e-3)
+    plain, merged = (row["all"] for row in fp32_rows)
+    assert plain["checked"] == 3
+    assert plain["right"] > 0.6
+    assert plain["agreement"] == 1
+    assert merged["tokens_per_step"] > 2
+    assert merged["kv_compression"] > 2
+    assert 0 < merged["kv_saved"] < 0.6
+    assert merged["micro_agreement"] > 0.8
+    assert merged["nll_difference"] < 0.3
+    assert int4_rows[0]["all"]["nll"] >= plain["nll"]
+    assert {loss["model"] for loss in found["losses"]} == {model["name"] for model in found["models"]}
+    [skipped] = found["skipped"]
+    assert (skipped["prompt"], len(skipped["models"])) == (4, 4)
+    assert "skipped, longer than the context: 1 (too long)\n" in out
+    for name in ("quality.png", "reliability.png"):
+        assert (tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG")
+        assert name in err
+
+
+def test_one_bundle_judges_itself(run: Run, prompts: str, tiny_bundles: dict[str, str]) -> None:
+    words = ["--threads", "1", "--prompts", prompts, "--confidence", "0.9", "--max-tokens", "24"]
+    code, out, err = run(tiny_bundles["fp32"], *words, "--json", "-")
+    assert code == 0, err
+    found = json.loads(out)
+    [model] = found["models"]
+    assert found["base"]["name"] == model["name"] == "fp32 (onnx fp32)"
+    assert [row["confidence"] for row in model["rows"]] == [1.0, 0.9]
+    assert model["rows"][0]["all"] == found["base"]["all"]
+    assert found["losses"][0]["weights_nll"] == 0
+    assert "at 1 ..." in err
+
+
+def test_quick_takes_the_built_in_prompts(run: Run) -> None:
+    code, out, err = run(TINY, "--quick", "--max-tokens", "8", "--threads", "1")
+    assert code == 0, err
+    assert re.search(r"prompts: 1[4-6] of the built-in set", out)  # two of a kind, the long ones if they fit
+    assert "  0.8  " in out
+
+
+def test_the_reference_is_the_base_without_the_graft_s_changes(tmp_path: Path) -> None:
+    """A checkpoint with a delta: judged by what the base was before."""
+    checkpoint = toy_checkpoint(tmp_path / "toy")
+    model = checkpoint.model
+    write_hf(tmp_path / "base", model)
+    generator = torch.Generator().manual_seed(1)
+    weight = "layers.1.self_attn.q_proj.weight"
+    rows, columns = model.base.state_dict()[weight].shape
+    delta = {
+        f"{weight}.lora_a": torch.randn(2, columns, generator=generator),
+        f"{weight}.lora_b": torch.randn(rows, 2, generator=generator),
+        "norm.weight.delta": torch.randn(columns, generator=generator),
+    }
+    folder = save_checkpoint(
+        tmp_path / "changed",
+        model,
+        base={"kind": "path", "path": "../base"},
+        tokenizer=checkpoint.tokenizer,
+        chat_template=checkpoint.chat_template,
+        provenance={},
+        license={},
+        base_delta=delta,
+        rows="fp32",
+    )
+    changed, unchanged = load_checkpoint(folder).model, toy_model(**_shape(model))
+    base = reference_base(str(folder), context=64)
+    assert "without what training the graft changed in it" in base.description
+    found = base.judge.model.backend.model.base.state_dict()  # type: ignore[attr-defined]
+    for name, expected in unchanged.base.state_dict().items():
+        torch.testing.assert_close(found[name], expected, atol=1e-5, rtol=0)
+    assert not torch.allclose(changed.base.state_dict()[weight], found[weight], atol=0.1)
+    ids = prompt_ids(base.judge.model, "the cat")
+    assert base.judge.read(ids, ids).nll.shape == (len(ids),)
+    assert base.judge.model.info.capacity == 64
+
+
+def _shape(model: Any) -> dict[str, Any]:
+    base = model.config.base
+    return {"vocab_size": base.vocab_size, "head_dim": base.head_dim, "context_length": base.context_length}
+
+
+def test_every_runtime_that_a_bundle_has_files_for(tmp_path: Path) -> None:
+    for name, files in {"both": ("a.onnx", "b.gguf"), "one": ("a.gguf",), "none": ()}.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+    paths = [str(tmp_path / name) for name in ("both", "one", "none")]
+    backends = [(source.path.name, source.backend) for source in sources(paths, "all")]
+    assert backends == [("both", "onnx"), ("both", "llamacpp"), ("one", "llamacpp"), ("none", "auto")]
+    assert [source.backend for source in sources(paths, "onnx")] == ["onnx"] * 3
+    with pytest.raises(InputError, match="given twice"):
+        sources([paths[0], paths[0]], "auto")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["no-such-folder"], "there is no such folder"),
+        ([TINY, "--reference", "nothing-of-that-name"], "no checkpoint of that name"),
+        ([TINY, TINY], "given twice"),
+        ([TINY, "--confidence", "high"], "confidence must be numbers from 0 to 1"),
+        ([TINY, "--confidence", "0.5,1.5"], "confidence must be from 0 to 1"),
+        ([TINY, "--max-tokens", "0"], "max_tokens must be"),
+        ([TINY, "--temperature", "-1"], "temperature must be"),
+        ([TINY, "--prompts", "no-such-file"], "cannot be read"),
+        ([TINY, "--json", "no-such-folder/x.json"], "no file can be written there"),
+        ([TINY, "--plot", __file__], "name a folder for the pictures"),
+        ([TINY, "--max-tokens", "5000"], "no prompt fits"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, words: list[str], told: str) -> None:
+    code, out, err = run(*words, "--threads", "1")
+    assert code == 1
+    assert not out
+    assert told in err
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]
