@@ -86,6 +86,11 @@ class Recipe:
                 )
             if stage.epochs <= 0 or stage.learning_rate <= 0:
                 raise ConfigError(f"recipe.stages {stage.name!r}: epochs and learning_rate must be positive")
+            if stage.loss.features and 0 in self.base_ranks:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: loss.features compares with the plain base, which is gone "
+                    f"once the base learns in full: set lora_rank"
+                )
         if len(self.base_ranks) > 1:
             ranks = ", ".join(map(str, sorted(self.base_ranks)))
             raise ConfigError(f"recipe.stages: the base learns at one lora_rank throughout, got {ranks}")

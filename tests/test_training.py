@@ -153,7 +153,7 @@ def short(lora_rank: int) -> Recipe:
 
 @pytest.mark.parametrize("lora_rank", [0, 2])
 def test_killed_and_run_again_it_ends_with_the_same_weights(tmp_path: Path, lora_rank: int) -> None:
-    """Killed in the middle of the second stage, between two saves as they come."""
+    """Killed in the middle of the second stage, where it waits for that."""
     whole = toy_trainer(tmp_path / "whole", short(lora_rank))
     assert whole.run()
     here = Path(__file__).parent
@@ -161,7 +161,14 @@ def test_killed_and_run_again_it_ends_with_the_same_weights(tmp_path: Path, lora
         f"import sys; sys.path.insert(0, {str(here)!r})\n"
         "from pathlib import Path\n"
         "from test_training import short, toy_trainer\n"
-        f"toy_trainer(Path({str(tmp_path / 'killed')!r}), short({lora_rank})).run()\n"
+        f"trainer = toy_trainer(Path({str(tmp_path / 'killed')!r}), short({lora_rank}))\n"
+        "save = trainer._save\n"
+        "def save_and_wait(*words):\n"
+        "    save(*words)\n"
+        "    if (trainer.progress.stage, trainer.progress.step) == (1, 4):\n"
+        "        import time; time.sleep(600)\n"
+        "trainer._save = save_and_wait\n"
+        "trainer.run()\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program])
     last = tmp_path / "killed" / "last.pt"
@@ -172,7 +179,7 @@ def test_killed_and_run_again_it_ends_with_the_same_weights(tmp_path: Path, lora
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert _where(last) < (2, 0)
+    assert _where(last) == (1, 4)
     resumed = toy_trainer(tmp_path / "killed", short(lora_rank))
     assert resumed.run()
     for name, tensor in whole.model.state_dict().items():
@@ -343,6 +350,9 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     before, after = load_checkpoint(start).model.state_dict(), load_checkpoint(end).model.state_dict()
     plain = load_base(folder).state
     assert any(not torch.equal(before[f"base.{name}"], plain[name]) for name in plain)
+    assert (
+        load_checkpoint(end).manifest["provenance"]["start"] == load_checkpoint(start).manifest["provenance"]
+    )
     for name, tensor in before.items():
         torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=1e-5, msg=name)
     other = replace(second, shape=replace(SHAPE, micro_layers=2), out=str(tmp_path / "three"))
@@ -353,6 +363,13 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 def test_the_base_learns_in_one_way(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the base learns at one lora_rank throughout, got 0, 2"):
         replace(SHORT, stages=(JOINT, LORA))
+
+
+def test_features_need_a_base_that_is_still_there(tmp_path: Path) -> None:
+    matching = replace(JOINT, loss=LossWeights(features=1.0))
+    with pytest.raises(ConfigError, match=r"loss\.features compares with the plain base.*set lora_rank"):
+        replace(SHORT, stages=(matching,))
+    assert replace(SHORT, stages=(replace(matching, lora_rank=2),)).base_ranks == {2}
 
 
 def test_too_little_data_to_hold_any_out(tmp_path: Path) -> None:
