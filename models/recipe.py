@@ -88,8 +88,8 @@ class Recipe:
                 raise ConfigError(f"recipe.stages {stage.name!r}: epochs and learning_rate must be positive")
             if stage.loss.features and 0 in self.base_ranks:
                 raise ConfigError(
-                    f"recipe.stages {stage.name!r}: loss.features compares with the plain base, which is gone "
-                    f"once the base learns in full: set lora_rank"
+                    f"recipe.stages {stage.name!r}: loss.features compares with the plain base, "
+                    f"which is gone once the base learns in full: set lora_rank"
                 )
         if len(self.base_ranks) > 1:
             ranks = ", ".join(map(str, sorted(self.base_ranks)))
