@@ -46,6 +46,7 @@ def _quality(plots: Any, report: Report) -> Any:
             _line(axes, model, field)
         axes.set_xlabel("KV compression: tokens of the answers for each entry they take")
         axes.set_title(title, fontsize=10)
+        axes.set_ylim(bottom=0, top=max(axes.get_ylim()[1], 0.1))
         axes.grid(alpha=0.2)
         axes.legend(fontsize=8)
     return figure
@@ -59,9 +60,16 @@ def _line(axes: Any, model: ModelReport, field: str) -> None:
     ]
     if points:
         xs, ys, confidences = zip(*points, strict=True)
-        axes.plot(xs, ys, marker="o", markersize=4, linewidth=1.2, label=model.name)
+        (line,) = axes.plot(xs, ys, marker="o", markersize=4, linewidth=1.2, alpha=0.8, label=model.name)
         for x, y, confidence in zip(xs, ys, confidences, strict=True):
-            axes.annotate(f"{confidence:g}", (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7)
+            axes.annotate(
+                f"{confidence:g}",
+                (x, y),
+                textcoords="offset points",
+                xytext=(4, 4),
+                fontsize=7,
+                color=line.get_color(),
+            )
 
 
 def _reliability(plots: Any, report: Report) -> Any:

@@ -116,8 +116,6 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]
                 )
             prompt = self.tok_encode(text)[-room:]  # as lm-eval does it, the beginning of a long prompt goes
             answer = self.model.generate(prompt, **options).text
-            for stop in options["stop"]:
-                answer = answer.split(stop)[0]
             self.cache_hook.add_partial("generate_until", request.args, answer)
             found.append(answer)
         return found

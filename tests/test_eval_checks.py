@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hamburger_edge.benchmarks.checks import Check, last_number, parse_check, parse_prompt, read_prompts
+from hamburger_edge.benchmarks.checks import (
+    BUILT_IN,
+    Check,
+    last_number,
+    parse_check,
+    parse_prompt,
+    read_prompts,
+)
 from hamburger_edge.errors import InputError
 
 
@@ -98,3 +105,10 @@ def test_the_built_in_set() -> None:
     checked = [prompt for prompt in prompts if prompt.check]
     assert len(checked) >= 30
     assert not any(prompt.check.passes("") for prompt in checked if prompt.check)
+
+
+def test_tiny_s_own_questions() -> None:
+    """Held out when tiny was trained."""
+    prompts = read_prompts(BUILT_IN.with_name("tiny_questions.jsonl"))
+    assert len({prompt.text for prompt in prompts}) == 64
+    assert sum(prompt.check is not None for prompt in prompts) >= 40

@@ -107,6 +107,20 @@ def test_one_bundle_judges_itself(run: Run, prompts: str, tiny_bundles: dict[str
     assert "at 1 ..." in err
 
 
+def test_llama_cpp_is_evaluated_like_the_others(run: Run, prompts: str) -> None:
+    pytest.importorskip("llama_cpp")
+    from gguf_bundles import gguf_bundle
+
+    words = ["--prompts", prompts, "--max-tokens", "12", "--confidence", "0", "--backend", "all"]
+    code, out, err = run(str(gguf_bundle("f32")[0]), *words, "--threads", "1", "--json", "-")
+    assert code == 0, err
+    [model] = json.loads(out)["models"]
+    assert (model["backend"], model["precision"]) == ("llamacpp", "f32")
+    plain, merged = (row["all"] for row in model["rows"])
+    assert plain["agreement"] > 0.95  # reading in one go rounds otherwise than step by step
+    assert merged["tokens_per_step"] > 1
+
+
 def test_quick_takes_the_built_in_prompts(run: Run) -> None:
     code, out, err = run(TINY, "--quick", "--max-tokens", "8", "--threads", "1")
     assert code == 0, err
