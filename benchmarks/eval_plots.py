@@ -46,7 +46,7 @@ def _quality(plots: Any, report: Report) -> Any:
             _line(axes, model, field)
         axes.set_xlabel("KV compression: tokens of the answers for each entry they take")
         axes.set_title(title, fontsize=10)
-        axes.set_ylim(bottom=0, top=max(axes.get_ylim()[1], 0.1))
+        axes.set_ylim(0, 1.08 * max(axes.get_ylim()[1], 0.1))
         axes.grid(alpha=0.2)
         axes.legend(fontsize=8)
     return figure

@@ -34,8 +34,7 @@ def evaluate(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as opened, Progress() as progress:
         progress("loading", 0, 0)
         if options.reference:
-            shared = {name: value for name, value in settings.items() if name != "provider"}
-            base = reference_base(options.reference, **shared)
+            base = reference_base(options.reference, context=options.context, threads=options.threads)
             opened.enter_context(base.judge.model)
         else:
             first = opened.enter_context(found[0].open(**settings))
