@@ -10,18 +10,19 @@ from hamburger_edge.benchmarks.figures import Figures
 from hamburger_edge.benchmarks.quality import LOOP
 
 _COLUMNS = (
-    "model", "confidence", "tok/step", "tok/KV", "KV saved", "nats/tok", "+plain", "agree", "micro", "prefix",
+    "model", "conf.", "tok/step", "KV saved", "nats/tok", "+plain", "agree", "micro", "prefix",
     "same", "repeat", "loops", "right",
 )  # fmt: skip
 _LEGEND = f"""\
-tok/KV: tokens of the answers for each KV entry they take; KV saved: of the whole cache, prompts included.
+tok/step: tokens of the answers a step, and so a KV entry; KV saved: of the whole cache, prompt included.
 nats/tok: of the answers under the plain base; +plain: more than the base's own greedy answers have.
 agree: tokens that are the plain base's choice after the same text; micro: of those not first in a group.
 prefix: tokens in common with the model's own plain decoding, from the beginning; same: answers equal to it.
-repeat: repeated 4-grams; loops: answers with {LOOP:g} of them and more; right: of the checkable answers."""
+repeat: repeated 4-grams; loops: answers with {LOOP:g} of them and more; right: of the checkable answers.
+By kind of prompt, @C: tokens a step at confidence C, then +plain and right there."""
 _LOSS_COLUMNS = (
     "loss against the plain base",
-    "confidence",
+    "conf.",
     "weights",
     "+ merging",
     "right: weights",
@@ -66,7 +67,6 @@ def _main_rows(report: Report) -> list[list[str]]:
 def _cells(found: Figures) -> list[str]:
     return [
         _number(found.tokens_per_step, 2),
-        _number(found.kv_compression, 2),
         _percent(found.kv_saved),
         _number(found.nll, 3),
         _signed(found.nll_difference, 3),
@@ -87,11 +87,11 @@ def _loss_cells(loss: Loss) -> list[str]:
 
 
 def _by_kind(model: ModelReport) -> str:
-    """Tokens a step, nats over plain, right answers of every kind of prompt at every confidence below 1."""
+    """Of every kind of prompt at every confidence below 1."""
     rows = [row for row in model.rows if row.confidence < 1]
     if not rows or len(rows[0].kinds) < 2:
         return ""
-    names = [f"{row.confidence:g} {what}" for row in rows for what in ("tok/step", "+plain", "right")]
+    names = [head for row in rows for head in (f"@{row.confidence:g}", "+plain", "right")]
     cells = []
     for kind in rows[0].kinds:
         found = [row.kinds[kind] for row in rows]
