@@ -20,6 +20,7 @@ import hamburger_edge
 
 pytest.importorskip("tkinter", reason="this Python was built without tkinter")
 
+PATIENCE = 120  # seconds until a test gives up: never part of what is tested
 SCRIPT = Path(__file__).parents[1] / "examples" / "desktop_chat.py"
 
 
@@ -34,16 +35,31 @@ def desktop() -> Any:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Macro steps take 20 ms, so that there is an answer to interrupt."""
+def steps(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Each macro step takes one of these, so that an answer stands still where a test wants it.
+
+    Cancelling gives one: the step that is waited for ends.
+    """
+    allowed = threading.Semaphore(0)
 
     def load(*words: Any, open: Any = hamburger_edge.load, **options: Any) -> Any:
         model = open(*words, **options)
-        macro = model.backend.macro
-        monkeypatch.setattr(model.backend, "macro", lambda *words: time.sleep(0.02) or macro(*words))
+        macro, cancel = model.backend.macro, model.cancel
+
+        def step(*words: Any) -> Any:
+            assert allowed.acquire(timeout=PATIENCE)
+            return macro(*words)
+
+        def stop() -> None:
+            cancel()
+            allowed.release()
+
+        monkeypatch.setattr(model.backend, "macro", step)
+        monkeypatch.setattr(model, "cancel", stop)
         return model
 
     monkeypatch.setattr(hamburger_edge, "load", load)
+    return allowed
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +75,7 @@ def display() -> Iterator[str]:
     assert number, "Xvfb did not start"
     yield f":{number}"
     server.terminate()
-    server.wait(30)
+    server.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -78,9 +94,9 @@ def window(desktop: Any, display: str, monkeypatch: pytest.MonkeyPatch) -> Itera
             each.close()
 
 
-def until(window: Any, condition: Callable[[], Any], seconds: float = 30) -> None:
+def until(window: Any, condition: Callable[[], Any]) -> None:
     """Let the window live until this holds, and what happened is shown."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while not (condition() and window.conversation.events.empty()):
         window.root.update()
         time.sleep(0.005)
@@ -103,7 +119,6 @@ def say(window: Any, text: str) -> None:
 
 def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> None:
     it = window(bundle, confidence=0.4, max_tokens=40)
-    assert usable(it) <= {"Stop"}
     until(it, lambda: it.conversation.ready)
     assert "fp32 on cpu" in it.status.get()
     assert usable(it) == {"Send", "Save", "Open"}
@@ -126,7 +141,12 @@ def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> 
 
 
 def test_stop_continue_save_open_close(
-    window: Callable[..., Any], desktop: Any, bundle: Path, slow: None, tmp_path: Path, monkeypatch: Any
+    window: Callable[..., Any],
+    desktop: Any,
+    bundle: Path,
+    steps: threading.Semaphore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = tmp_path / "talk.session"
     monkeypatch.setattr(desktop.filedialog, "asksaveasfilename", lambda **_: str(session))
@@ -134,8 +154,8 @@ def test_stop_continue_save_open_close(
     it = window(bundle, confidence=0.4, max_tokens=200)
     until(it, lambda: it.conversation.ready)
     say(it, "hello")
+    steps.release(8)
     until(it, lambda: len(shown(it)) > 20)
-    it.show_news()
     assert usable(it) == {"Stop"}
     it.buttons["Stop"].invoke()
     until(it, lambda: it.conversation.ready)
@@ -146,8 +166,10 @@ def test_stop_continue_save_open_close(
     until(it, lambda: it.conversation.ready)
     assert session.exists()
     assert it.status.get() == f"saved to {session}"
+    text = shown(it)
     it.buttons["Continue"].invoke()
-    until(it, lambda: sum(map(len, it.conversation.chat.groups)) > tokens or not it.conversation.busy)
+    steps.release(4)
+    until(it, lambda: len(shown(it)) > len(text))
     it.buttons["Stop"].invoke()
     until(it, lambda: it.conversation.ready)
     assert sum(map(len, it.conversation.chat.groups)) > tokens
@@ -156,7 +178,7 @@ def test_stop_continue_save_open_close(
     assert sum(map(len, it.conversation.chat.groups)) == tokens
     assert shown(it).count("hello") == 2
     it.buttons["Continue"].invoke()
-    until(it, lambda: it.conversation.busy)
+    assert it.conversation.busy
     it.close()  # in the middle of an answer
     assert not it.conversation.busy
     with pytest.raises(hamburger_edge.InputError, match="closed"):
@@ -187,15 +209,16 @@ def test_the_program_starts_and_ends(
     assert shown == ["hamburger-edge"]
 
 
-def test_the_conversation_without_a_window(desktop: Any, bundle: Path, slow: None) -> None:
+def test_the_conversation_without_a_window(desktop: Any, bundle: Path, steps: threading.Semaphore) -> None:
     talk = desktop.Conversation(str(bundle), threads=1, confidence=0.4, max_tokens=200)
     assert talk.busy
-    assert talk.events.get(timeout=30).kind == "opened"
-    talk.worker.join()
+    assert talk.events.get(timeout=PATIENCE).kind == "opened"
+    talk.worker.join(PATIENCE)
     talk.ask("hello")
-    assert talk.events.get(timeout=30).kind == "text"
+    steps.release(4)
+    assert talk.events.get(timeout=PATIENCE).kind == "text"
     talk.stop()
-    talk.worker.join(30)
+    talk.worker.join(PATIENCE)
     assert talk.ready
     *texts, end = talk.events.queue
     assert {event.kind for event in texts} == {"text"}

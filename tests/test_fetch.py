@@ -154,7 +154,7 @@ module.BASES["tiny"] = module.WheelBase(**json.loads(sys.argv[1]))
 def progress(what, done, total):
     print(what, flush=True)
     if what == sys.argv[2]:
-        time.sleep(60)
+        time.sleep(600)
 
 print(module.fetch("tiny", progress=progress), flush=True)
 """
@@ -198,7 +198,7 @@ def test_half_a_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> No
 
 def test_processes_at_the_same_time(tiny: WheelBase) -> None:
     children = [start(tiny) for _ in range(2)]
-    outputs = [child.communicate(timeout=120)[0].split("\n") for child in children]
+    outputs = [child.communicate(timeout=600)[0].split("\n") for child in children]
     assert [child.returncode for child in children] == [0, 0]
     assert [lines[-2] for lines in outputs] == [str(base_folder("tiny"))] * 2
     # the second waited for the first instead of downloading too
