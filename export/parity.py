@@ -23,7 +23,7 @@ import torch
 from hamburger_edge.backend import Backend, ModelInfo
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.engine import Decoding, Engine
-from hamburger_edge.errors import InputError, ParityError
+from hamburger_edge.errors import BundleError, InputError, ParityError
 from hamburger_edge.kv_ledger import Group, Ledger
 from hamburger_edge.manifest import Manifest, check_files, load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
@@ -120,9 +120,12 @@ def verify(
     manifest = load_manifest(folder)
     check_files(folder, manifest, hashes=True)
     progress("loading", 0, 0)
-    checkpoint = load_checkpoint(against or manifest.graft.name)
     if backend == "auto":
         backend = "onnx" if manifest.graphs else "llamacpp"
+    if not (manifest.graphs if backend == "onnx" else manifest.gguf):
+        wanted, form = ("graphs", "onnx") if backend == "onnx" else ("GGUF files", "gguf")
+        raise BundleError(f"{folder}: holds no {wanted}: export it again with  --format {form}")
+    checkpoint = load_checkpoint(against or manifest.graft.name)
     return check_parity(folder, manifest, checkpoint, backend=backend, progress=progress)
 
 

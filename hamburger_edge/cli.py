@@ -92,7 +92,9 @@ def verify(options: argparse.Namespace) -> int:
     from hamburger_edge.terminal import Progress
 
     with Progress() as progress:
-        report = check(Path(options.bundle), against=options.against, progress=progress)
+        report = check(
+            Path(options.bundle), against=options.against, backend=options.backend, progress=progress
+        )
     if options.json:
         _print_json(report.to_json())
     else:

@@ -40,6 +40,12 @@ _RUNTIME = (
     option("--provider", metavar="NAME", help="what computes: cpu, cuda, coreml or auto (default cpu)"),
     option("--threads", type=int, metavar="N", help="processor threads (default: one for each core)"),
     option("--context", type=int, metavar="SLOTS", help="slots the KV buffer holds (default 4096)"),
+    option(
+        "--kv",
+        metavar="TYPE",
+        help="of the KV cache: llamacpp has f16 (default), q8_0, q4_0 and f32; onnx has what was exported",
+    ),
+    option("--gpu-layers", type=int, metavar="N", help="llamacpp: layers on the GPU (default -1: all)"),
 )
 _ANSWER = (
     option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 256)"),
@@ -149,6 +155,12 @@ COMMANDS = (
         (
             option("bundle", metavar="BUNDLE", help="folder made by `export`"),
             option("--against", metavar="CHECKPOINT", help="checkpoint (default: the one it was made from)"),
+            option(
+                "--backend",
+                default="auto",
+                choices=["auto", "onnx", "llamacpp"],
+                help="which of its files (default: the graphs, where it has any)",
+            ),
             _JSON,
         ),
         ("hamburger-edge verify bundle", "hamburger-edge verify bundle --against my-checkpoint --json"),
@@ -300,7 +312,7 @@ def build_parser(functions: Mapping[str, Callable[[argparse.Namespace], Any]]) -
 
 def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
     """What was given of the runtime's own options."""
-    names = ("provider", "threads", "context")
+    names = ("provider", "threads", "context", "kv", "gpu_layers")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 

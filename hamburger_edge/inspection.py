@@ -22,7 +22,7 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
     return {
         **facts,
         "bytes": sum(file.bytes for file in manifest.files),
-        "fingerprint": manifest.fingerprint,
+        "fingerprint": manifest.fingerprint if manifest.graphs else manifest.gguf_fingerprint,
         "operators": {
             graph.name: dict(count_operators(folder / graph.file).most_common())
             for graph in manifest.graphs

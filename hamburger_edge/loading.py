@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 from os import PathLike
 from pathlib import Path
@@ -21,10 +22,12 @@ _OPENERS = {
 
 
 def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Model:
-    """Open a bundle or a checkpoint folder; options are the runtime's own (threads, provider, ...)."""
+    """Open a bundle, a checkpoint folder or a built-in checkpoint ("tiny"); options are the runtime's own
+    (threads, provider, ...)."""
     if backend != "auto" and backend not in _OPENERS:
         raise InputError(f"unknown backend {backend!r} (known: auto, {', '.join(_OPENERS)})")
-    chosen = _choose(Path(path), backend)
+    folder = _find(path)
+    chosen = _choose(folder, backend)
     module, function = _OPENERS[chosen]
     opener = getattr(importlib.import_module(module), function)
     _, *parameters = inspect.signature(opener).parameters.values()
@@ -32,12 +35,23 @@ def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Mo
     unknown = sorted(set(options) - set(known))
     if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         raise InputError(f"unknown option {unknown[0]!r} for backend {chosen} (known: {', '.join(known)})")
-    runtime, tokenizer_path, template = opener(Path(path), **options)
+    runtime, tokenizer_path, template = opener(folder, **options)
     try:
         return Model(runtime, Tokenizer(tokenizer_path), template)
     except BaseException:
         runtime.close()
         raise
+
+
+def _find(path: str | PathLike[str]) -> Path:
+    """A folder, or the one of a checkpoint that comes with the package."""
+    folder = Path(path)
+    if not folder.exists() and len(folder.parts) == 1:
+        models = importlib.util.find_spec("hamburger_edge.models")
+        for place in (models.submodule_search_locations or ()) if models else ():
+            if (Path(place) / "zoo" / folder / "hamburger.json").is_file():
+                return Path(place) / "zoo" / folder
+    return folder
 
 
 def _choose(path: Path, backend: str) -> str:

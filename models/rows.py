@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -43,6 +44,14 @@ def save_rows(path: Path, tensors: Mapping[str, Tensor], rows: Rows) -> None:
             stored[name] = (tensor.float() / scale[:, None]).round().to(torch.int8)
             stored[f"{name}.scale"] = scale
     save_file(stored, path, metadata={"format": "pt"})
+    path.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
+
+
+def _umask() -> int:
+    """Can only be read by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def load_rows(path: Path) -> dict[str, Tensor]:

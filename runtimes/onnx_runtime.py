@@ -34,6 +34,7 @@ def open_bundle(
     provider_options: dict[str, Any] | None = None,
     threads: int | None = None,
     context: int | None = None,
+    kv: str | None = None,
     verify: bool = False,
 ) -> tuple[OnnxBackend, Path, ChatTemplate]:
     """The backend of a bundle, its tokenizer and its chat template.
@@ -45,6 +46,11 @@ def open_bundle(
         raise InputError(f"context must be at least 1 slot, got {context}")
     manifest = load_manifest(path)
     check_files(path, manifest, hashes=verify)
+    if kv not in (None, manifest.kv.dtype):
+        raise InputError(
+            f"kv={kv!r}: the cache of these graphs is {manifest.kv.dtype}, as exported: leave kv out, or run "
+            "GGUF files with backend llamacpp"
+        )
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
     chosen = choose_provider(provider, provider_options)

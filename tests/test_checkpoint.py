@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,17 @@ def save(folder: Path, model: Hamburger, **changes: Any) -> Path:
         "rows": "fp32",
     }
     return save_checkpoint(folder, model, **{**options, **changes})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+def test_files_have_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        folder = save(tmp_path / "c", toy_model())
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.safetensors")} == {0o640}
 
 
 def write_hf(folder: Path, model: Hamburger, **changes: Any) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf_bundles import gguf_bundle
 
 from hamburger_edge.errors import BundleError
 from hamburger_edge.inspection import describe, show
@@ -180,3 +181,12 @@ def test_inspection_needs_no_runtime(folder: Path, bundles: Callable[..., Path])
     (folder / "base.onnx").write_bytes(os.urandom((folder / "base.onnx").stat().st_size))
     with pytest.raises(BundleError, match=r"base\.onnx"):
         describe(folder)
+
+
+@pytest.mark.parametrize("shortlist_size", [0, 100])
+def test_inspection_of_gguf_files_alone(shortlist_size: int) -> None:
+    folder, _ = gguf_bundle("q8_0", shortlist_size=shortlist_size)
+    facts = json.loads(json.dumps(describe(folder)))
+    assert facts["operators"] == {}
+    assert facts["fingerprint"] == load_manifest(folder).gguf_fingerprint
+    assert "micro_decoder.gguf" in show(facts)

@@ -21,6 +21,8 @@ from hamburger_edge.errors import BundleError, BusyError, ContextFullError, Inpu
 from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
 
+PATIENCE = 120  # seconds until a test gives up: never part of what is tested
+
 
 @pytest.fixture(scope="module")
 def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -265,47 +267,47 @@ def test_the_model_is_free_after_close_break_error_and_collection(model: Model) 
     assert model.generate("g", max_tokens=1).tokens
 
 
-def test_two_threads_are_kept_apart(model: Model) -> None:
+def test_threads_are_kept_apart(model: Model) -> None:
     model.backend.eos_rate = 0.0
-    expected = {text: model.generate(text, max_tokens=60).tokens for text in ("one", "two", "three")}
-    refused, wrong = [], []
-    start = threading.Barrier(3)
-    model.backend.before_macro = lambda it: time.sleep(0.0001)  # lets the others try
+    expected = {text: model.generate(text, max_tokens=30).tokens for text in ("one", "two", "three")}
+    refused, wrong = threading.Event(), []
+    start = threading.Barrier(len(expected))
+    model.backend.before_macro = lambda it: refused.wait(PATIENCE)  # the first waits until another tried
 
     def work(text: str) -> None:
         start.wait()
-        done = 0
-        while done < 5:
-            try:
-                result = model.generate(text, max_tokens=60, reuse_prefix=False)
-            except BusyError:
-                refused.append(text)
-                continue
-            done += 1
+        for _ in range(3):
+            while True:
+                try:
+                    result = model.generate(text, max_tokens=30, reuse_prefix=False)
+                    break
+                except BusyError:
+                    refused.set()
+                    time.sleep(0.005)  # let the one that is in go on
             if result.tokens != expected[text]:
                 wrong.append(text)
 
-    threads = [threading.Thread(target=work, args=(text,)) for text in expected]
+    threads = [threading.Thread(target=work, args=(text,), daemon=True) for text in expected]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in threads)
-    assert refused
+    assert refused.is_set()
     assert not wrong
 
 
 def test_one_stream_is_read_by_one_thread(model: Model) -> None:
     stream = model.stream("hello")
     inside, go = threading.Event(), threading.Event()
-    model.backend.before_macro = lambda it: (inside.set(), go.wait(30))
+    model.backend.before_macro = lambda it: (inside.set(), go.wait(PATIENCE))
     reader = threading.Thread(target=lambda: next(stream))
     reader.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE)
     with pytest.raises(BusyError):
         next(stream)
     go.set()
-    reader.join(30)
+    reader.join(PATIENCE)
     stream.close()
 
 
@@ -317,7 +319,7 @@ def test_cancel_from_another_thread(model: Model) -> None:
         if len(records) == 3:
             thread = threading.Thread(target=model.cancel)
             thread.start()
-            thread.join()
+            thread.join(PATIENCE)
     assert [record.finish_reason for record in records] == [None, None, None, "cancelled"]
     assert records[-1].tokens == ()
     model.cancel()  # nothing to cancel: harmless
@@ -334,16 +336,16 @@ def test_cancel_before_the_first_record(model: Model) -> None:
 def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
     stream = model.stream("hello")
     inside, go, records = threading.Event(), threading.Event(), []
-    model.backend.before_macro = lambda it: (inside.set(), go.wait(30))
+    model.backend.before_macro = lambda it: (inside.set(), go.wait(PATIENCE))
     reader = threading.Thread(target=lambda: records.extend([*stream, "ended"]))
     reader.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE)
     closer = threading.Thread(target=model.close)
     closer.start()
     assert not model.backend.closed
     go.set()
-    closer.join(30)
-    reader.join(30)
+    closer.join(PATIENCE)
+    reader.join(PATIENCE)
     assert model.backend.closed
     assert records[-1] == "ended"  # the reader sees an end, not an error
     model.close()
@@ -395,6 +397,17 @@ def test_load_reads_the_runtime_off_the_folder(
     with hamburger_edge.load(str(tmp_path), backend=backend, threads=2) as model:
         assert model.generate("hi", max_tokens=2).tokens
     assert (runtimes["name"], runtimes["path"], runtimes["threads"]) == (opened, tmp_path, 2)
+
+
+def test_load_knows_the_built_in_checkpoints(
+    tmp_path: Path, runtimes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hamburger_edge.load("tiny").close()
+    assert (runtimes["name"], runtimes["path"].name) == ("torch_reference", "tiny")
+    (tmp_path / "tiny").mkdir()  # a folder of that name comes first
+    with pytest.raises(BundleError, match=r"neither .* nor"):
+        hamburger_edge.load("tiny")
 
 
 def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge.errors import ParityError
+from hamburger_edge.errors import BundleError, ParityError
 from hamburger_edge.export.bundle import export
 from hamburger_edge.export.parity import check_parity, verify
 from hamburger_edge.manifest import load_manifest
@@ -110,3 +110,5 @@ def test_verify_reads_the_files_first(bundles: Callable[..., Path], tmp_path: Pa
 
     with pytest.raises(CheckpointError, match="no such folder"):
         verify(bundles(**CHANGES), against=tmp_path / "nothing")
+    with pytest.raises(BundleError, match=r"no GGUF files.*--format gguf"):
+        verify(bundles(**CHANGES), backend="llamacpp")
