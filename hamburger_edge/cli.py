@@ -171,6 +171,12 @@ def evaluate(options: argparse.Namespace) -> None:
     judge(options)
 
 
+def bench(options: argparse.Namespace) -> None:
+    from hamburger_edge.cli_bench import bench as measure
+
+    measure(options)
+
+
 def distill(options: argparse.Namespace) -> None:
     from hamburger_edge.cli_training import distill as make
 
@@ -206,6 +212,7 @@ _FUNCTIONS = {
     "run": run,
     "chat": chat,
     "demo": demo,
+    "bench": bench,
     "eval": evaluate,
     "distill": distill,
     "segment": segment,

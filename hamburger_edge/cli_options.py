@@ -219,6 +219,48 @@ COMMANDS = (
         "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).",
     ),
     Command(
+        "bench",
+        "speed and memory beside other programs, on the same weights",
+        (
+            option("bundle", nargs="?", metavar="BUNDLE", help="folder made by `export`"),
+            option("--shape", metavar="NAME", help="random weights instead: llama-3.2-1b or tiny"),
+            option(
+                "--force-group",
+                type=int,
+                metavar="N",
+                help="also with every group of N tokens (with --shape default 2)",
+            ),
+            option(
+                "--against",
+                metavar="CHECKPOINT",
+                help="what the bundle was made from, for the other programs (default: as the bundle says)",
+            ),
+            option("--only", action="append", metavar="NAME", help="measure this alone (repeatable)"),
+            option("--threads", type=int, metavar="N", help="processor threads of each (default: all)"),
+            option("--tokens", type=int, metavar="N", help="new tokens of an answer (default 64)"),
+            option("--rounds", type=int, metavar="N", help="answers of each, in turn (default 7)"),
+            option(
+                "--longest",
+                type=int,
+                metavar="N",
+                help="cost against length up to here (default 4096; 0: no)",
+            ),
+            option("--quick", action="store_true", help="fewer and shorter answers, under 2 minutes"),
+            option("--json", metavar="FILE", help="write all figures"),
+            option("--plot", metavar="DIR", help="write speed.png, length.png and compression.png"),
+        ),
+        (
+            "hamburger-edge bench bundle --quick",
+            "hamburger-edge bench bundle --against my-checkpoint --json bench.json --plot pictures",
+            "hamburger-edge bench bundle --only onnx --only llama.cpp --threads 4",
+            "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
+        ),
+        "All take turns, A B C A B C, so that what disturbs the machine disturbs all alike; the first round\n"
+        "warms up. Names: onnx and llamacpp (ours, at @CONFIDENCE), onnxruntime-genai, llama.cpp,\n"
+        "llama.cpp-lookup, optimum, transformers. Each runs in a process of its own. What they read is\n"
+        "built once and kept in the cache folder; programs that are not installed are named and left out.",
+    ),
+    Command(
         "fetch",
         "bring a base model into the cache folder",
         (

@@ -1,0 +1,348 @@
+"""`bench`: our runtimes and what people would otherwise use, on the same weights, prompts and threads.
+
+choose --> prepare (build what peers read, once) --> load, each in its own process
+       --> interleave: A B C A B C ..., the first round warms up
+       --> curve: two answers side by side, plain and in groups, to thousands of tokens
+       --> score: what the groups cost, under the plain base --> Report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+from hamburger_edge.benchmarks import machine
+from hamburger_edge.benchmarks.bench_ours import FORCED
+from hamburger_edge.benchmarks.bench_process import Process
+from hamburger_edge.benchmarks.bench_report import Report, result
+from hamburger_edge.benchmarks.interleave import all_ratios, interleave
+from hamburger_edge.benchmarks.peers import PEERS, Contender, Facts, Program, Source, Turn
+from hamburger_edge.benchmarks.peers_files import folder_of
+from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.manifest import Manifest
+
+CONFIDENCES = ("1.0", "0.9", "0.8", "0.7")
+RUNTIMES = ("onnx", "llamacpp")
+FORMATS = "--format onnx --format gguf"
+CHUNK = 64  # tokens between two points of the curve
+
+Note = Callable[[str, int, int, str], None]  # what is done, how far, of how much, remark
+
+
+@dataclass(frozen=True)
+class Plan:
+    tokens: int = 64  # new tokens of every answer
+    rounds: int = 7
+    longest: int = 4096  # tokens of the curve; 0: none
+    seconds: float | None = None  # stop measuring when they are over; files that are not built yet are left
+    force_group: int | None = None
+    only: tuple[str, ...] = ()  # names, or runtimes; none: all
+    random: bool = False  # weights are random: confidences mean nothing, and no peer is asked for by itself
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        forced = () if self.force_group is None else (f"{FORCED}{self.force_group}",)
+        return (CONFIDENCES[:1] if self.random else CONFIDENCES) + forced
+
+    @property
+    def compressed(self) -> str:
+        """The variant whose cost against length is shown beside plain decoding."""
+        return f"{FORCED}{self.force_group}" if self.force_group else "0.8"
+
+
+QUICK = Plan(tokens=32, rounds=3, longest=512, seconds=90)
+
+
+class Measured(Contender, Protocol):
+    """A contender that knows what it took: a `Process`, or a test's own."""
+
+    def usage(self) -> tuple[float, float | None]: ...
+
+    def ask(self, method: str, *arguments: Any) -> Any: ...
+
+
+Start = Callable[[str, Program, Source], Measured]
+
+
+def start(name: str, program: Program, source: Source) -> Measured:
+    return Process(program.adapter, source, program.options)
+
+
+class Bench:
+    """One run: who takes part, who is out and why, and what was measured."""
+
+    def __init__(
+        self,
+        source: Source,
+        plan: Plan,
+        prompts: Sequence[Sequence[int]],
+        *,
+        note: Note = lambda *_: None,
+        start: Start = start,
+        clock: Callable[[], float] = perf_counter,
+    ):
+        self.source, self.plan, self.prompts = source, plan, prompts
+        self.note, self.start, self.clock = note, start, clock
+        self.began = clock()
+        self.skipped: list[dict[str, str]] = []
+        self.running: dict[str, Measured] = {}  # by program
+        self.facts: dict[str, Facts] = {}
+
+    def run(self, programs: Mapping[str, Program]) -> Report:
+        try:
+            chosen = self._choose(programs)
+            self._open(chosen)
+            members = {full(name, v): (name, v) for name in self.running for v in chosen[name].variants}
+            if not members:
+                reasons = "; ".join(f"{each['name']}: {each['why']}" for each in self.skipped)
+                raise InputError(f"nothing to measure: {reasons}")
+            turns = self._interleave(members)
+            usage = {name: process.usage() for name, process in self.running.items()}  # scoring takes more
+            weights = {name: process.weight_bytes() for name, process in self.running.items()}
+            scores = self._score(turns, members)
+            curve = self._curve(chosen)
+        finally:
+            for process in self.running.values():
+                process.close()
+        self.note("measuring memory bandwidth", 0, 0, "")
+        speed = machine.bandwidth(self.source.threads, min(each.macro for each in weights.values()))
+        return Report(
+            machine={**machine.describe(), **{name: round(value) for name, value in speed.items()}},
+            versions=machine.versions(),
+            base="",
+            precision=self.source.precision,
+            threads=self.source.threads,
+            results=[
+                result(
+                    name,
+                    turns[name],
+                    self.facts[program],
+                    weights[program],
+                    usage[program],
+                    speed,
+                    scores.get(name),
+                )
+                for name, (program, _) in members.items()
+                if name in turns
+            ],
+            ratios=all_ratios(
+                {name: [turn.decode_tps for turn in each] for name, each in turns.items()},
+                pairs(list(members)),
+            ),
+            skipped=self.skipped,
+            curve=curve,
+        )
+
+    def skip(self, name: str, why: object) -> None:
+        self.skipped.append({"name": name, "why": str(why)})
+
+    def _choose(self, programs: Mapping[str, Program]) -> dict[str, Program]:
+        """Those that were asked for and can run here."""
+        only, chosen = self.plan.only, {}
+        known = {*programs, *(full(n, v) for n, p in programs.items() for v in p.variants)}
+        for name in only:
+            if name not in known:
+                raise InputError(f"--only {name}: unknown (known: {', '.join(sorted(known))})")
+        for name, program in programs.items():
+            wanted = tuple(v for v in program.variants if not only or {name, full(name, v)} & {*only})
+            if not wanted or (self.plan.random and program.needs_checkpoint and name not in only):
+                continue
+            why = program.missing
+            if why is None and program.needs_checkpoint and self.source.checkpoint is None:
+                why = "the checkpoint of this bundle is not here: name it with  --against CHECKPOINT"
+            if why is not None:
+                self._skip_all(name, wanted, why)
+                continue
+            chosen[name] = replace(program, variants=wanted)
+        return chosen
+
+    def _skip_all(self, name: str, variants: Sequence[str], why: object) -> None:
+        for variant in variants:
+            self.skip(full(name, variant), why)
+
+    def _open(self, chosen: Mapping[str, Program]) -> None:
+        """Each builds its files in one process and is loaded in another, whose memory is then its own."""
+        for done, (name, program) in enumerate(chosen.items()):
+            try:
+                if self._out_of_time(0):
+                    raise InputError("no time was left for it: run without  --quick")
+                if program.needs_checkpoint:
+                    self.note(f"preparing {name}", done, len(chosen), "built once, then kept")
+                    builder = self.start(name, program, self.source)
+                    try:
+                        options = {**program.options, "made": builder.prepare()}
+                    finally:
+                        builder.close()
+                    program = replace(program, options=options)
+                self.note(f"loading {name}", done, len(chosen), "")
+                process = self.running[name] = self.start(name, program, self.source)
+                self.facts[name] = process.load()
+            except HamburgerError as error:
+                if name in self.running:
+                    self.running.pop(name).close()
+                self._skip_all(name, program.variants, error)
+
+    def _interleave(self, members: Mapping[str, tuple[str, str]]) -> dict[str, list[Turn]]:
+        plan, total = self.plan, (self.plan.rounds + 1) * len(members)
+        done, began = 0, self.clock()
+        turns_began: list[float] = []  # of each round
+
+        def measure(name: str, number: int) -> Turn:
+            nonlocal done
+            if len(turns_began) == number:
+                turns_began.append(self.clock())
+            program, variant = members[name]
+            left = (self.clock() - began) / done * (total - done) if number else None
+            remark = "warming up" if left is None else f"{name}, {duration(left)} left"
+            self.note("measuring", done, total, remark)
+            done += 1
+            prompt = self.prompts[number % len(self.prompts)]
+            return self.running[program].turn(prompt, plan.tokens, variant)
+
+        def go_on(rounds: int) -> bool:
+            if plan.seconds is None:
+                return True
+            now = self.clock()
+            return now - self.began + (now - began) / (rounds + 1) < plan.seconds
+
+        def failed(name: str, error: Exception) -> None:
+            if not isinstance(error, HamburgerError):
+                raise error
+            self.skip(name, error)
+            dead.add(members[name][0])
+
+        dead: set[str] = set()
+        turns = interleave(list(members), measure, rounds=plan.rounds, go_on=go_on, failed=failed)
+        for program in dead:
+            self.running.pop(program).close()
+        return {name: each for name, each in turns.items() if members[name][0] not in dead}
+
+    def _score(
+        self, turns: Mapping[str, list[Turn]], members: Mapping[str, tuple[str, str]]
+    ) -> dict[str, tuple[float, float]]:
+        """Nats a token, and agreement, of our answers under the plain base."""
+        scores = {}
+        for done, (name, (program, _)) in enumerate(members.items()):
+            if program not in RUNTIMES or name not in turns or self.plan.random:
+                continue
+            self.note("scoring", done, len(members), "")
+            found = [
+                self.running[program].ask("score", self.prompts[number % len(self.prompts)], turn.tokens)
+                for number, turn in enumerate(turns[name], 1)
+            ]
+            scores[name] = (sum(f[0] for f in found) / len(found), sum(f[1] for f in found) / len(found))
+        return scores
+
+    def _curve(self, chosen: Mapping[str, Program]) -> list[dict[str, Any]]:
+        """Plain and in groups, each in a process of its own, one stretch of tokens each in turn."""
+        runtime = next((name for name in RUNTIMES if name in self.running), None)
+        longest = min(self.plan.longest, self.source.slots - len(self.prompts[0]))
+        if runtime is None or longest < CHUNK:
+            return []
+        first = self.running[runtime]
+        second = self.start(runtime, chosen[runtime], self.source)
+        points = []
+        try:
+            second.load()
+            variants = {"1.0": first, self.plan.compressed: second}
+            pair = {full(runtime, variant): (process, variant) for variant, process in variants.items()}
+            before = dict.fromkeys(pair, (0, 0.0))
+            for process, variant in pair.values():
+                process.ask("begin", self.prompts[0], longest, variant)
+            began = self.clock()
+            for until in range(CHUNK, longest + 1, CHUNK):
+                spent = self.clock() - began
+                left = spent / max(1, until - CHUNK) * (longest - until + CHUNK)
+                if self._out_of_time(spent / max(1, until // CHUNK - 1)):
+                    break
+                self.note(
+                    "cost against length",
+                    until - CHUNK,
+                    longest,
+                    f"{duration(left)} left" if spent > 1 else "",
+                )
+                for name, (process, _) in pair.items():
+                    tokens, seconds, kv = process.ask("advance", until)
+                    was = before[name]
+                    if tokens > was[0]:
+                        points.append(
+                            {
+                                "name": name,
+                                "tokens": tokens,
+                                "ms_per_token": 1000 * (seconds - was[1]) / (tokens - was[0]),
+                                "kv_bytes": kv,
+                            }
+                        )
+                    before[name] = tokens, seconds
+        finally:
+            second.close()
+        return points
+
+    def _out_of_time(self, next_s: float) -> bool:
+        limit = self.plan.seconds
+        return limit is not None and self.clock() - self.began + next_s > limit
+
+
+def ours(plan: Plan, manifest: Manifest) -> dict[str, Program]:
+    adapter = "hamburger_edge.benchmarks.bench_ours:Ours"
+    packages = {"onnx": ((), ""), "llamacpp": (("llama_cpp",), "llama-cpp-python")}
+    there = {"onnx": bool(manifest.graphs), "llamacpp": manifest.gguf is not None}
+    return {
+        name: Program(
+            adapter,
+            *packages[name],
+            variants=plan.variants,
+            options={"backend": name},
+            needs_checkpoint=False,
+            unusable=None if there[name] else f"the bundle has no files for it: export it with  {FORMATS}",
+        )
+        for name in RUNTIMES
+    }
+
+
+def all_programs(plan: Plan, manifest: Manifest) -> dict[str, Program]:
+    return {**ours(plan, manifest), **PEERS}
+
+
+def full(name: str, variant: str) -> str:
+    return f"{name}@{variant}" if variant else name
+
+
+def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Ours against our own plain decoding, and against every peer."""
+    mine = [name for name in names if "@" in name]
+    plain = [(name, f"{name.split('@')[0]}@1.0") for name in mine if not name.endswith("@1.0")]
+    return plain + [(name, peer) for name in mine for peer in names if "@" not in peer]
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def source_of(
+    bundle: Path, manifest: Manifest, checkpoint: Path | None, plan: Plan, threads: int, longest_prompt: int
+) -> Source:
+    """Room for the longest answer, within what the model and its cache hold."""
+    slots = min(
+        manifest.cache_length or manifest.model.context_length,
+        manifest.model.context_length,
+        longest_prompt + max(plan.tokens, plan.longest) + 8,
+    )
+    if slots < longest_prompt + plan.tokens:
+        raise InputError(
+            f"this model's context of {slots} is too short for prompts of {longest_prompt} tokens and "
+            f"{plan.tokens} new ones: give a smaller  --tokens"
+        )
+    return Source(
+        bundle,
+        checkpoint,
+        manifest.precision.base,
+        threads,
+        slots,
+        gguf_precision=None if manifest.gguf is None else manifest.gguf.precision.base,
+        forms=None if checkpoint is None else folder_of(checkpoint),
+        build=plan.seconds is None,
+    )

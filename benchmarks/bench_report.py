@@ -1,0 +1,195 @@
+"""From turns to figures: the JSON report, and the tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from hamburger_edge.benchmarks.interleave import Spread
+from hamburger_edge.benchmarks.peers import Facts, Turn, WeightBytes
+
+LENGTHS = (128, 512, 2048, 4096)  # tokens at which cost against length is told
+
+
+@dataclass(frozen=True)
+class Report:
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    base: str
+    precision: str
+    threads: int
+    results: list[dict[str, Any]]
+    ratios: list[dict[str, Any]]
+    skipped: list[dict[str, str]]
+    # points of {"name", "tokens", "ms_per_token", "kv_bytes"}: the mean since the point before
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def result(
+    name: str,
+    turns: Sequence[Turn],
+    facts: Facts,
+    weights: WeightBytes,
+    usage: tuple[float, float | None],
+    speed: Mapping[str, float],
+    score: tuple[float, float] | None = None,
+) -> dict[str, Any]:
+    """One row. `usage`: seconds of loading, MB at most; `speed`: what `machine.bandwidth` measured."""
+    decode = Spread.of(turn.decode_tps for turn in turns)
+    tokens = sum(len(turn.tokens) for turn in turns)
+    later = sum(len(turn.tokens) - turn.first_tokens for turn in turns)  # what decoding produced
+    bases, micros = sum(turn.base_steps for turn in turns), sum(turn.micro_steps for turn in turns)
+    read = bases * weights.macro + micros * weights.micro
+    read += sum(turn.merged for turn in turns) * weights.embed
+    bytes_per_token = read / max(1, later)
+    hosts = [t.host_s / (t.ttft_s + t.decode_s) for t in turns if t.host_s is not None]
+    return {
+        "name": name,
+        "precision": facts.precision,
+        "decode_tps": decode.to_json(),
+        "prefill_tps": median(turn.prompt_tokens / max(turn.prefill_s, 1e-9) for turn in turns),
+        "ttft_s": median(turn.ttft_s for turn in turns),
+        "tokens_per_step": tokens / max(1, sum(turn.steps for turn in turns)),
+        "macro_ms": 1000 * sum(turn.macro_s for turn in turns) / bases,
+        "micro_ms": 1000 * sum(turn.micro_s for turn in turns) / micros if micros else None,
+        "host_share": median(hosts) if hosts else None,
+        "peak_rss_mb": usage[1],
+        "load_s": usage[0],
+        "kv_bytes_per_token": facts.kv_bytes_per_slot * sum(turn.slots for turn in turns) / max(1, tokens),
+        "weight_bytes_per_token": bytes_per_token,
+        "bandwidth_share": bytes_per_token * decode.median / speed["memory_bytes_per_s"],
+        "nll": None if score is None else score[0],
+        "agreement": None if score is None else score[1],
+    }
+
+
+def tables(report: Report) -> str:
+    """For people."""
+    machine, parts = report.machine, []
+    memory = machine["memory_bytes_per_s"] / 1e9
+    parts.append(
+        f"{report.base} at {report.precision}, {machine['cpu']}, threads: {report.threads}\n"
+        f"memory is read at {memory:.1f} GB/s, a buffer of the weights' size at "
+        f"{machine['weights_bytes_per_s'] / 1e9:.1f} GB/s"
+    )
+    speed = [
+        (
+            "",
+            "decode tok/s",
+            "(quartiles)",
+            "tok/step",
+            "macro ms",
+            "micro ms",
+            "host",
+            "prefill tok/s",
+            "first s",
+        )
+    ]
+    cost = [
+        (
+            "",
+            "stored",
+            "peak MB",
+            "load s",
+            "KV B/token",
+            "weights MB/token",
+            "bandwidth",
+            "nats/token",
+            "as base",
+        )
+    ]
+    for each in report.results:
+        decode = each["decode_tps"]
+        speed.append(
+            (
+                each["name"],
+                f"{decode['median']:.1f}",
+                f"{decode['q1']:.1f}-{decode['q3']:.1f}",
+                f"{each['tokens_per_step']:.2f}",
+                f"{each['macro_ms']:.2f}",
+                _number(each["micro_ms"], ".2f"),
+                _number(each["host_share"], ".1%"),
+                f"{each['prefill_tps']:.0f}",
+                f"{each['ttft_s']:.3f}",
+            )
+        )
+        cost.append(
+            (
+                each["name"],
+                each["precision"],
+                _number(each["peak_rss_mb"], ".0f"),
+                f"{each['load_s']:.2f}",
+                f"{each['kv_bytes_per_token']:.0f}",
+                f"{each['weight_bytes_per_token'] / 1e6:.1f}",
+                f"{each['bandwidth_share']:.0%}",
+                _number(each["nll"], ".3f"),
+                _number(each["agreement"], ".1%"),
+            )
+        )
+    parts += [_table(speed), _table(cost)]
+    if report.ratios:
+        parts.append("decode speed, ours over theirs, round by round (quartiles)\n" + _ratios(report.ratios))
+    if report.curve:
+        parts.append("cost against length\n" + _lengths(report.curve))
+    if report.skipped:
+        parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
+    return "\n\n".join(parts)
+
+
+def _ratios(ratios: Sequence[Mapping[str, Any]]) -> str:
+    ours = list(dict.fromkeys(each["a"] for each in ratios))
+    theirs = list(dict.fromkeys(each["b"] for each in ratios))
+    found = {(each["a"], each["b"]): each["decode"] for each in ratios}
+
+    def cell(a: str, b: str) -> str:
+        if (a, b) not in found:
+            return ""
+        spread = found[a, b]
+        return f"{spread['median']:.2f} ({spread['q1']:.2f}-{spread['q3']:.2f})"
+
+    return _table([("", *theirs), *((a, *(cell(a, b) for b in theirs)) for a in ours)])
+
+
+def at_lengths(curve: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The points at the lengths that are told: the first to reach each."""
+    found = []
+    for name in dict.fromkeys(point["name"] for point in curve):
+        for length in LENGTHS:
+            reached = [point for point in curve if point["name"] == name and point["tokens"] >= length]
+            if reached:
+                found.append({**reached[0], "length": length})
+    return found
+
+
+def _lengths(curve: Sequence[Mapping[str, Any]]) -> str:
+    rows = [("", "tokens", "ms/token", "KV MB")]
+    for point in at_lengths(curve):
+        rows.append(
+            (
+                point["name"],
+                str(point["length"]),
+                f"{point['ms_per_token']:.2f}",
+                f"{point['kv_bytes'] / 1e6:.2f}",
+            )
+        )
+    return _table(rows)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    """Names to the left, figures to the right."""
+    rows = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""`hamburger-edge bench`: speed and memory beside the programs people would otherwise use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.errors import BundleError, CheckpointError, InputError
+from hamburger_edge.manifest import Manifest, check_files, load_manifest
+from hamburger_edge.terminal import Progress
+from hamburger_edge.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from hamburger_edge.benchmarks.bench import Plan
+
+THREADS = 1024  # more than any machine this is for
+TOKENS = 1 << 20
+
+
+def bench(options: argparse.Namespace) -> None:
+    from hamburger_edge.benchmarks.bench import Bench, all_programs, source_of
+    from hamburger_edge.benchmarks.bench_plots import plot
+    from hamburger_edge.benchmarks.bench_prompts import prompts
+    from hamburger_edge.benchmarks.bench_report import tables
+    from hamburger_edge.benchmarks.bench_shapes import shape_bundle
+
+    plan = plan_of(options)
+    if (options.bundle is None) == (options.shape is None):
+        raise InputError("give either a BUNDLE or  --shape NAME")
+    threads = _whole("--threads", options.threads, 1, THREADS) or usable_processors()
+    with Progress() as progress:
+        if options.shape:
+            bundle = shape_bundle(options.shape, progress=progress)
+        else:
+            bundle = Path(options.bundle)
+        manifest = load_manifest(bundle)
+        check_files(bundle, manifest)
+        checkpoint = None if options.shape else find_checkpoint(options.against, manifest)
+        if plan.force_group is not None and plan.force_group > manifest.model.max_steps:
+            raise InputError(f"--force-group must be 1 to {manifest.model.max_steps} for this model")
+        texts = prompts(_tokenizer(bundle, manifest), ChatTemplate.from_json(manifest.chat_template))
+        source = source_of(bundle, manifest, checkpoint, plan, threads, max(map(len, texts)))
+        runner = Bench(source, plan, texts, note=progress)
+        report = runner.run(all_programs(plan, manifest))
+    report = replace(report, base=manifest.base.name)
+    print(tables(report))
+    if options.json:
+        _write(Path(options.json), json.dumps(report.to_json(), indent=1) + "\n")
+    if options.plot:
+        for path in plot(report, Path(options.plot)):
+            print(path)
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """The defaults, quick or full, and what was given instead."""
+    from hamburger_edge.benchmarks.bench import QUICK, Plan
+
+    given = {
+        "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
+        "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
+        "longest": _whole("--longest", options.longest, 0, TOKENS),
+        "force_group": _whole("--force-group", options.force_group, 2, TOKENS),
+    }
+    if options.shape and given["force_group"] is None:
+        given["force_group"] = 2
+    plan = QUICK if options.quick else Plan()
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(plan, only=tuple(options.only or ()), random=bool(options.shape), **changes)
+
+
+def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
+    """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
+    from hamburger_edge.models.checkpoint import resolve
+
+    if given is not None:
+        return resolve(given)
+    try:
+        return resolve(manifest.graft.name)
+    except CheckpointError:
+        return None
+
+
+def usable_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _tokenizer(bundle: Path, manifest: Manifest) -> Tokenizer:
+    if manifest.tokenizer is None:
+        raise BundleError(f"{bundle}: holds no tokenizer: export it from a checkpoint that has one")
+    return Tokenizer(bundle / manifest.tokenizer)
+
+
+def _whole(name: str, value: int | None, least: int, most: int) -> int | None:
+    if value is not None and not least <= value <= most:
+        raise InputError(f"{name} must be {least} to {most}, got {value}")
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}: choose another file") from error
