@@ -90,7 +90,7 @@ class Evaluation:
 
     def run(self, name: str, model: Model) -> ModelReport:
         """A model at every confidence."""
-        self._check_tokens(name, model)
+        check_tokens(self.base, self.prompts, name, model)
         rows: list[Row] = []
         plain: Answers = {}
         everything: list[Answer] = []
@@ -161,16 +161,15 @@ class Evaluation:
             )
         return numbers
 
-    def _check_tokens(self, name: str, model: Model) -> None:
-        """A judge can only read its own language."""
-        judged = self.base.judge.model
-        same = model.info.vocab_size == judged.info.vocab_size and all(
-            prompt_ids(model, prompt.text) == prompt_ids(judged, prompt.text) for prompt in self.prompts
-        )
-        if not same:
-            raise InputError(
-                f"{name} and {self.base.name} do not turn text into the same tokens: evaluate them apart"
-            )
+
+def check_tokens(base: Base, prompts: Sequence[Prompt], name: str, model: Model) -> None:
+    """A judge can only read its own language."""
+    judged = base.judge.model
+    same = model.info.vocab_size == judged.info.vocab_size and all(
+        prompt_ids(model, prompt.text) == prompt_ids(judged, prompt.text) for prompt in prompts
+    )
+    if not same:
+        raise InputError(f"{name} and {base.name} do not turn text into the same tokens: evaluate them apart")
 
 
 class _Estimate:

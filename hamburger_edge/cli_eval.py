@@ -8,16 +8,21 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hamburger_edge.cli_options import runtime_options
 from hamburger_edge.errors import InputError
 from hamburger_edge.terminal import Progress
 
+if TYPE_CHECKING:
+    from hamburger_edge.benchmarks.checks import Prompt
+    from hamburger_edge.benchmarks.eval import Plan
+    from hamburger_edge.benchmarks.eval_report import Report
+
 
 def evaluate(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.checks import BUILT_IN, read_prompts
-    from hamburger_edge.benchmarks.eval import QUICK, Evaluation, Plan, quick
-    from hamburger_edge.benchmarks.eval_models import name_of, own_base, reference_base, sources
+    from hamburger_edge.benchmarks.eval import QUICK, Plan, quick
     from hamburger_edge.benchmarks.eval_tables import tables
 
     # whatever can be wrong is found out before the long part begins
@@ -28,26 +33,7 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.confidence is not None:
         plan = replace(plan, confidences=_grid(options.confidence))
     _check_outputs(options.json, options.plot)
-    found = sources(options.bundle, options.backend)
-    settings = runtime_options(options)
-
-    with contextlib.ExitStack() as opened, Progress() as progress:
-        progress("loading", 0, 0)
-        if options.reference:
-            base = reference_base(options.reference, context=options.context, threads=options.threads)
-            opened.enter_context(base.judge.model)
-        else:
-            first = opened.enter_context(found[0].open(**settings))
-            base = own_base(first, name_of(found[0], first))
-        evaluation = Evaluation(base, prompts, plan, models=len(found), progress=progress)
-        models = []
-        for number, source in enumerate(found):
-            if number == 0 and not options.reference:
-                models.append(evaluation.run(base.name, base.judge.model))
-                continue
-            with source.open(**settings) as model:
-                models.append(evaluation.run(name_of(source, model), model))
-    report = evaluation.report(models, options.prompts or "the built-in set")
+    report = _measure(options, prompts, plan)
     if options.plot:
         from hamburger_edge.benchmarks.eval_plots import plot
 
@@ -60,6 +46,33 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.json:
         Path(options.json).write_text(text + "\n", encoding="utf-8")
     print(tables(report))
+
+
+def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> Report:
+    """Every bundle is opened once to see that it can be, then again for its turn: one at a time in memory."""
+    from hamburger_edge.benchmarks.eval import Evaluation, check_tokens
+    from hamburger_edge.benchmarks.eval_models import name_of, own_base, reference_base, sources
+
+    found = sources(options.bundle, options.backend)
+    settings = runtime_options(options)
+    with contextlib.ExitStack() as opened, Progress() as progress:
+        progress("loading", 0, 0)
+        if options.reference:
+            base = reference_base(options.reference, context=options.context, threads=options.threads)
+            opened.enter_context(base.judge.model)
+        else:
+            first = opened.enter_context(found[0].open(**settings))
+            base = own_base(first, name_of(found[0], first))
+        others = found if options.reference else found[1:]
+        for source in others:
+            with source.open(**settings) as model:
+                check_tokens(base, prompts, name_of(source, model), model)
+        evaluation = Evaluation(base, prompts, plan, models=len(found), progress=progress)
+        models = [] if options.reference else [evaluation.run(base.name, base.judge.model)]
+        for source in others:
+            with source.open(**settings) as model:
+                models.append(evaluation.run(name_of(source, model), model))
+        return evaluation.report(models, options.prompts or "the built-in set")
 
 
 def _grid(text: str) -> tuple[float, ...]:
