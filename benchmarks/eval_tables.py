@@ -43,6 +43,7 @@ def tables(report: Report) -> str:
         *(_by_kind(model) for model in report.models),
         *(_calibration(model) for model in report.models),
         _table(_LOSS_COLUMNS, [_loss_cells(loss) for loss in report.losses]),
+        "" if not report.settings["temperature"] else "weights: with what sampling costs, at confidence 1",
     ]
     return "\n\n".join(part for part in parts if part)
 

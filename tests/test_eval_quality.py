@@ -242,6 +242,7 @@ def test_sampling_is_compared_with_plain_decoding_of_the_same_seed(tokenizer: To
     assert plain.all.nll_difference is not None
     assert plain.all.nll_difference > 0
     assert report.base.all.agreement == 1
+    assert "with what sampling costs" in tables(report)
 
 
 def test_prompts_that_do_not_fit_are_left_out_and_said(tokenizer: Tokenizer) -> None:
