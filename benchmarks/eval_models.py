@@ -20,6 +20,7 @@ class Source:
 
     path: Path
     backend: str
+    label: str
 
     def open(self, **options: Any) -> Model:
         return load(self.path, self.backend, **options)
@@ -27,20 +28,23 @@ class Source:
 
 def sources(paths: list[str], backend: str) -> list[Source]:
     """`backend` "all" opens a bundle with every runtime that it has files for."""
-    found = []
-    for path in map(Path, paths):
+    found: list[Source] = []
+    names = [Path(path).absolute().name for path in paths]
+    for path, name in zip(map(Path, paths), names, strict=True):
         has = {"onnx": any(path.glob("*.onnx")), "llamacpp": any(path.glob("*.gguf"))}
-        several = [name for name, there in has.items() if there] if backend == "all" else []
-        found += [Source(path, name) for name in several or ["auto" if backend == "all" else backend]]
-    twice = [source for number, source in enumerate(found) if source in found[:number]]
-    if twice:
-        raise InputError(f"{twice[0].path} is given twice: name each bundle once")
+        several = [runtime for runtime, there in has.items() if there] if backend == "all" else []
+        label = name if names.count(name) == 1 else str(path)
+        for runtime in several or ["auto" if backend == "all" else backend]:
+            found.append(Source(path, runtime, label))
+    if len(set(found)) < len(found):
+        twice = next(source for number, source in enumerate(found) if source in found[:number])
+        raise InputError(f"{twice.path} is given twice: name each bundle once")
     return found
 
 
 def name_of(source: Source, model: Model) -> str:
     info = model.info
-    return f"{source.path.absolute().name} ({info.backend} {info.precision})"
+    return f"{source.label} ({info.backend} {info.precision})"
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,11 @@ def test_every_runtime_that_a_bundle_has_files_for(tmp_path: Path) -> None:
     backends = [(source.path.name, source.backend) for source in sources(paths, "all")]
     assert backends == [("both", "onnx"), ("both", "llamacpp"), ("one", "llamacpp"), ("none", "auto")]
     assert [source.backend for source in sources(paths, "onnx")] == ["onnx"] * 3
+    (tmp_path / "other" / "one").mkdir(parents=True)
+    labels = [
+        source.label for source in sources([paths[0], paths[1], str(tmp_path / "other" / "one")], "auto")
+    ]
+    assert labels == ["both", paths[1], str(tmp_path / "other" / "one")]
     with pytest.raises(InputError, match="given twice"):
         sources([paths[0], paths[0]], "auto")
 
