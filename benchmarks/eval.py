@@ -79,12 +79,15 @@ class Evaluation:
         plan: Plan,
         *,
         models: int = 1,
+        judge_is_one: bool = False,
         progress: Progress = lambda *_: None,
     ) -> None:
+        """`models` will run, the judge's among them or not: that is for the estimate."""
         self.base, self.prompts, self.plan = base, prompts, plan
         self.progress = progress
         self._skipped: dict[int, dict[str, Any]] = {}  # by number of the prompt
-        self._estimate = _Estimate(1 + models * len(plan.confidences))
+        shared = judge_is_one and plan.greedy  # its plain answers are the judge's
+        self._estimate = _Estimate(models * len(plan.confidences) + (not shared))
         self.answers = self._pass(base.name, base.judge.model, 1.0, greedy=True)
         self.row = Row.of(1.0, self.answers, self.answers, self.answers)
 
@@ -96,12 +99,9 @@ class Evaluation:
         everything: list[Answer] = []
         same = model is self.base.judge.model and self.plan.greedy
         for confidence in self.plan.confidences:
-            if confidence == 1 and same:  # the judge's own answers are these
-                plain = self.answers
-                self._estimate.passes -= 1
-            elif confidence == 1:
-                plain = self._pass(name, model, confidence)
-            answers = plain if confidence == 1 else self._pass(name, model, confidence)
+            known = confidence == 1 and same
+            answers = self.answers if known else self._pass(name, model, confidence)
+            plain = plain or answers  # confidence 1 comes first
             rows.append(Row.of(confidence, answers, plain, self.answers))
             everything += answers.values()
         return ModelReport.of(name, model, rows, reliability(everything))

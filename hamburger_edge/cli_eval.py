@@ -67,7 +67,8 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> 
         for source in others:
             with source.open(**settings) as model:
                 check_tokens(base, prompts, name_of(source, model), model)
-        evaluation = Evaluation(base, prompts, plan, models=len(found), progress=progress)
+        own = not options.reference
+        evaluation = Evaluation(base, prompts, plan, models=len(found), judge_is_one=own, progress=progress)
         models = [] if options.reference else [evaluation.run(base.name, base.judge.model)]
         for source in others:
             with source.open(**settings) as model:

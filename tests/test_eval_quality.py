@@ -287,6 +287,24 @@ def test_the_estimate_follows_what_prompts_took() -> None:
     assert estimate.left([2], [0, 1, 2]) == "about 90 s left".replace("90 s", "2 min")
 
 
+@pytest.mark.parametrize(("own", "temperature", "passes"), [(True, 0.0, 2), (False, 0.0, 3), (True, 1.0, 3)])
+def test_passes_are_counted_for_the_estimate(
+    tokenizer: Tokenizer, own: bool, temperature: float, passes: int
+) -> None:
+    judge = scripted(tokenizer)
+    told: list[str] = []
+    evaluation = Evaluation(
+        own_base(judge, "judge"),
+        PROMPTS,
+        Plan((0.5,), max_tokens=4, temperature=temperature),
+        judge_is_one=own,
+        progress=lambda stage, *_: told.append(stage),
+    )
+    evaluation.run("toy", judge if own else scripted(tokenizer))
+    assert evaluation._estimate.passes == 0
+    assert len({*told}) == passes
+
+
 def test_report_as_json_and_as_text(tokenizer: Tokenizer) -> None:
     judge, model = scripted(tokenizer), scripted(tokenizer, agreement=0.5, p_stop=0.0)
     report = evaluate(judge, {"judge": judge, "toy": model}, Plan((0.5,), max_tokens=12), PROMPTS)
