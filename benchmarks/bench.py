@@ -37,7 +37,8 @@ class Plan:
     tokens: int = 64  # new tokens of every answer
     rounds: int = 7
     longest: int = 4096  # tokens of the curve; 0: none
-    seconds: float | None = None  # stop measuring when they are over; files that are not built yet are left
+    seconds: float | None = None  # stop measuring when they are over
+    build: bool = True  # whether to build what peers read, which takes minutes, once
     force_group: int | None = None
     only: tuple[str, ...] = ()  # names, or runtimes; none: all
     random: bool = False  # weights are random: confidences mean nothing, and no peer is asked for by itself
@@ -53,7 +54,7 @@ class Plan:
         return f"{FORCED}{self.force_group}" if self.force_group else "0.8"
 
 
-QUICK = Plan(tokens=32, rounds=3, longest=512, seconds=90)
+QUICK = Plan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
 
 
 class Measured(Contender, Protocol):
@@ -168,7 +169,7 @@ class Bench:
         for done, (name, program) in enumerate(chosen.items()):
             try:
                 if self._out_of_time(0):
-                    raise InputError("no time was left for it: run without  --quick")
+                    raise InputError("no time was left for it: give it more")
                 if program.needs_checkpoint:
                     self.note(f"preparing {name}", done, len(chosen), "built once, then kept")
                     builder = self.start(name, program, self.source)
@@ -231,7 +232,7 @@ class Bench:
             self.note("scoring", done, len(members), "")
             found = [
                 self.running[program].ask("score", self.prompts[number % len(self.prompts)], turn.tokens)
-                for number, turn in enumerate(turns[name], 1)
+                for number, turn in enumerate(turns[name][: len(self.prompts)], 1)  # each prompt once
             ]
             scores[name] = (sum(f[0] for f in found) / len(found), sum(f[1] for f in found) / len(found))
         return scores
@@ -344,5 +345,5 @@ def source_of(
         slots,
         gguf_precision=None if manifest.gguf is None else manifest.gguf.precision.base,
         forms=None if checkpoint is None else folder_of(checkpoint),
-        build=plan.seconds is None,
+        build=plan.build,
     )

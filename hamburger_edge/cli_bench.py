@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, CheckpointError, InputError
 from hamburger_edge.manifest import Manifest, check_files, load_manifest
+from hamburger_edge.sampling import number_in
 from hamburger_edge.terminal import Progress
 from hamburger_edge.tokenizer import Tokenizer
 
@@ -60,12 +61,14 @@ def plan_of(options: argparse.Namespace) -> Plan:
     """The defaults, quick or full, and what was given instead."""
     from hamburger_edge.benchmarks.bench import QUICK, Plan
 
-    given = {
+    given: dict[str, float | None] = {
         "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
         "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
         "longest": _whole("--longest", options.longest, 0, TOKENS),
         "force_group": _whole("--force-group", options.force_group, 2, TOKENS),
     }
+    if options.minutes is not None:
+        given["seconds"] = 60 * number_in("--minutes", options.minutes, 0, TOKENS)
     if options.shape and given["force_group"] is None:
         given["force_group"] = 2
     plan = QUICK if options.quick else Plan()
@@ -77,12 +80,13 @@ def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
     """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
     from hamburger_edge.models.checkpoint import resolve
 
-    if given is not None:
-        return resolve(given)
     try:
-        return resolve(manifest.graft.name)
+        folder: Path = resolve(manifest.graft.name if given is None else given)
     except CheckpointError:
+        if given is not None:
+            raise
         return None
+    return folder
 
 
 def usable_processors() -> int:

@@ -245,6 +245,7 @@ COMMANDS = (
                 metavar="N",
                 help="cost against length up to here (default 4096; 0: no)",
             ),
+            option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
             option("--quick", action="store_true", help="fewer and shorter answers, under 2 minutes"),
             option("--json", metavar="FILE", help="write all figures"),
             option("--plot", metavar="DIR", help="write speed.png, length.png and compression.png"),

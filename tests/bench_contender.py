@@ -1,0 +1,35 @@
+"""A contender for tests of the process around it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from hamburger_edge.benchmarks.peers import Facts, Source, Turn, WeightBytes
+
+
+class Contender:
+    def __init__(self, source: Source) -> None:
+        self.held: Any = None
+
+    def load(self) -> Facts:
+        return Facts("fp32", 1)
+
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
+        return Turn(tuple(range(tokens)), 1.0, 1.0, 1, len(prompt), 1.0, tokens)
+
+    def weight_bytes(self) -> WeightBytes:
+        return WeightBytes(1)
+
+    def hold(self, size: int) -> None:
+        self.held = b"x" * size
+
+    def fail(self) -> None:
+        raise ValueError("first line\nsecond line")
+
+    def die(self, number: int) -> None:
+        os.kill(os.getpid(), number)
+
+    def close(self) -> None:
+        pass
