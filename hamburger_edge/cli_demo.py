@@ -7,13 +7,24 @@ import sys
 import time
 from pathlib import Path
 
+from hamburger_edge.errors import BundleError
 from hamburger_edge.loading import load
+from hamburger_edge.manifest import check_files, load_manifest
 from hamburger_edge.terminal import GroupPainter, Progress, is_terminal, stats_line
 
 PROMPTS = {
     "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
     "smollm2-135m": ("Why is the sky blue?", "Write a Python function that reverses a string."),
 }
+
+
+def _readable(bundle: Path) -> bool:
+    """Whole, and of a format that this program reads."""
+    try:
+        check_files(bundle, load_manifest(bundle))
+    except BundleError:
+        return False
+    return True
 
 
 def demo(name: str | None, *, precision: str | None) -> None:
@@ -32,7 +43,7 @@ def demo(name: str | None, *, precision: str | None) -> None:
     bundle = home() / "bundles" / f"{name}-{precision}"
     stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
     identity = f"{__version__} {weights_digest(resolve(name))}"
-    if not bundle.exists() or not stamp.exists() or stamp.read_text() != identity:
+    if not stamp.exists() or stamp.read_text() != identity or not _readable(bundle):
         print(f"exporting {name} at {precision} to {bundle}")
         with Progress() as progress:
             checkpoint = load_checkpoint(name, progress=progress)

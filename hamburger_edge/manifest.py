@@ -84,13 +84,14 @@ class KVLayout:
 
 @dataclass(frozen=True)
 class PrecisionPlan:
-    """How each part's weights are stored. `exceptions` are linear layers of the base kept at int8."""
+    """How each part's weights are stored. `int8_layers` and `narrow_layers` are endings of layer names."""
 
     base: Precision
     head: Precision  # the token embeddings and both heads
     graft: Precision
     block_size: int = 0  # weights that share a scale; 0 where nothing is quantized
-    exceptions: tuple[str, ...] = ()
+    int8_layers: tuple[str, ...] = ()  # kept at int8 where others have fewer bits
+    narrow_layers: tuple[str, ...] = ()  # with blocks half as long: the more sensitive
 
 
 @dataclass(frozen=True)
