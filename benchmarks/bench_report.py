@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -44,6 +47,7 @@ def result(
     tokens = sum(len(turn.tokens) for turn in turns)
     later = sum(len(turn.tokens) - turn.first_tokens for turn in turns)  # what decoding produced
     bases, micros = sum(turn.base_steps for turn in turns), sum(turn.micro_steps for turn in turns)
+    stepped = [turn.micro_s / turn.micro_steps for turn in turns if turn.micro_steps]
     read = bases * weights.macro + micros * weights.micro
     read += sum(turn.merged for turn in turns) * weights.embed
     bytes_per_token = read / max(1, later)
@@ -51,12 +55,13 @@ def result(
     return {
         "name": name,
         "precision": facts.precision,
+        "answers": len(turns),
         "decode_tps": decode.to_json(),
         "prefill_tps": median(turn.prompt_tokens / max(turn.prefill_s, 1e-9) for turn in turns),
         "ttft_s": median(turn.ttft_s for turn in turns),
         "tokens_per_step": tokens / max(1, sum(turn.steps for turn in turns)),
-        "macro_ms": 1000 * sum(turn.macro_s for turn in turns) / bases,
-        "micro_ms": 1000 * sum(turn.micro_s for turn in turns) / micros if micros else None,
+        "macro_ms": 1000 * median(turn.macro_s / turn.base_steps for turn in turns),
+        "micro_ms": 1000 * median(stepped) if stepped else None,
         "host_share": median(hosts) if hosts else None,
         "peak_rss_mb": usage[1],
         "load_s": usage[0],
@@ -180,8 +185,36 @@ def _lengths(curve: Sequence[Mapping[str, Any]]) -> str:
     return _table(rows)
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def markdown(report: Mapping[str, Any]) -> str:
+    """The report as JSON -> the table of docs/benchmarks.md."""
+    head = "| | stored | tokens/s (quartiles) | tokens a step | macro ms | micro ms | host "
+    head += "| prefill tokens/s | first token, s | peak MB | load s | KV bytes a token "
+    head += "| weights MB a token | of bandwidth |"
+    lines = [head, "|---" * (head.count("|") - 1) + "|"]
+    for row in report["results"]:
+        decode = row["decode_tps"]
+        cells = (
+            f"`{row['name']}`",
+            row["precision"],
+            f"{decode['median']:.1f} ({decode['q1']:.1f}-{decode['q3']:.1f})",
+            f"{row['tokens_per_step']:.2f}",
+            f"{row['macro_ms']:.2f}",
+            _number(row["micro_ms"], ".2f", ""),
+            _number(row["host_share"], ".1%", ""),
+            f"{row['prefill_tps']:.0f}",
+            f"{row['ttft_s']:.3f}",
+            _number(row["peak_rss_mb"], ".0f", ""),
+            f"{row['load_s']:.2f}",
+            f"{row['kv_bytes_per_token']:.0f}",
+            f"{row['weight_bytes_per_token'] / 1e6:.1f}",
+            f"{row['bandwidth_share']:.0%}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _number(value: float | None, form: str, none: str = "-") -> str:
+    return none if value is None else format(value, form)
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
@@ -193,3 +226,7 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
     return "\n".join(lines)
+
+
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.bench_report bench.json
+    print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

@@ -157,19 +157,25 @@ def _save_json(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
+_SAME_BYTES = ("Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten")
+
+
 def onnx_weight_bytes(path: Path) -> int:
     """Bytes of weights that one forward reads: all but tables that rows are merely gathered from."""
     from hamburger_edge.errors import require
 
     onnx = require("onnx", "bench")
-    read: set[str] = set()
     tensors: dict[str, Any] = {}
+    views: dict[str, str] = {}  # reshaped weight -> weight
+    read: set[str] = set()
 
     def visit(graph: Any) -> None:
         tensors.update((tensor.name, tensor) for tensor in graph.initializer)
         for node in graph.node:
-            if not node.op_type.startswith("Gather"):
-                read.update(node.input)
+            if node.op_type in _SAME_BYTES:
+                views[node.output[0]] = views.get(node.input[0], node.input[0])
+            elif not node.op_type.startswith("Gather"):
+                read.update(views.get(name, name) for name in node.input)
             for attribute in node.attribute:
                 if attribute.HasField("g"):  # a branch
                     visit(attribute.g)
