@@ -21,6 +21,7 @@ from hamburger_edge.export.graph_io import GraphIO
 from hamburger_edge.export.weight_forms import FloatForm, Form
 from hamburger_edge.models.config import BaseConfig
 from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.micro_step_decoder import MicroStepDecoder
 
 
 def own_structure(model: Hamburger) -> Hamburger:
@@ -154,9 +155,19 @@ class MicroDecoderGraph(Graph):
         embedding = self.vocabulary.embed(given["token"])  # [1, d]
         rows = torch.cat([given["features"], embedding])[None]  # [1, F + 1 or 1, d]
         attend = self.attention(model.micro_config, given, model.micro_cos, model.micro_sin, rows.shape[1])
-        hidden = model.micro(rows, attend)[:, -1]  # [1, d]
+        hidden = _newest(model.micro, rows, attend)  # [1, d]
         logits = self.vocabulary.short.linear(hidden)[0]
         return logits, model.stop_logits(hidden, logits[None]).sigmoid(), *attend.present
+
+
+def _newest(micro: MicroStepDecoder, rows: Tensor, attend: Any) -> Tensor:
+    """`micro(rows)[:, -1]`: the others, [1, S - 1, d], are of no use behind the last attention."""
+    *layers, last = micro.layers
+    for layer in layers:
+        rows = layer(rows, attend)
+    row = rows[:, -1:] + last.self_attn(last.input_layernorm(rows), attend)[:, -1:]
+    row = row + last.mlp(last.post_attention_layernorm(row))
+    return (row if micro.norm is None else micro.norm(row))[:, 0]
 
 
 GRAPHS: dict[str, type[Graph]] = {
