@@ -164,6 +164,30 @@ def test_weights_of_a_bundle_are_counted_as_they_are_read(source: Source) -> Non
     assert 0.95 * merger <= read.embed <= 1.05 * merger
 
 
+def test_tables_that_rows_are_gathered_from_are_not_read_whole(tmp_path: Path) -> None:
+    """A table that is reshaped first is still only gathered from; one that is also multiplied is read."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    sizes = {"table": (10, 4), "head": (10, 4), "linear": (4, 4)}
+    weights = [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in sizes.items()]
+    shape = numpy_helper.from_array(np.array([10, 4], np.int64), "shape")
+    nodes = [
+        helper.make_node("Reshape", ["table", "shape"], ["rows"]),
+        helper.make_node("Gather", ["rows", "token"], ["a"]),
+        helper.make_node("MatMul", ["a", "linear"], ["b"]),
+        helper.make_node("Gather", ["head", "token"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["e"]),
+        helper.make_node("Transpose", ["head"], ["turned"]),
+        helper.make_node("MatMul", ["e", "turned"], ["logits"]),
+    ]
+    token = helper.make_tensor_value_info("token", TensorProto.INT64, [1])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 10])
+    graph = helper.make_graph(nodes, "toy", [token], [logits], [*weights, shape])
+    save(helper.make_model(graph), tmp_path / "toy.onnx")
+    assert peers_files.onnx_weight_bytes(tmp_path / "toy.onnx") == 4 * (10 * 4 + 4 * 4)
+
+
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch, source: Source) -> Iterator[Process]:
     monkeypatch.setenv(
