@@ -30,9 +30,10 @@ FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
 Reuse = Literal["none", "groups", "tokens"]
 
 
-# By stop rule "after" a group's first micro step is only a try, and its price about a fifth of a macro step:
-# it is not worth paying for a smaller chance.
-TRY = 0.2
+# By stop rule "after" a group's first micro step is only a try, at about a fifth of a macro step, and it must
+# then convince at the confidence asked for: below even odds that is hardly ever worth its price
+# (docs/decisions.md has the curve).
+TRY = 0.5
 
 
 class Step(NamedTuple):
