@@ -1,6 +1,7 @@
 # make demo   install what exporting needs, export the built-in model, let it talk
 # make test   install everything, run the checks and the test suite
 # make check  lint, format and types only
+# make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/benchmarks.md anew
 # All of them make .venv on first use and are quick from then on.
 
 PYTHON ?= python3.11
@@ -11,7 +12,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo test check clean
+.PHONY: demo test check bench clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
@@ -22,6 +23,10 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	@$(BIN)/hamburger-edge bench $(BUNDLE) --against $(CHECKPOINT) --json bench.json --plot docs/images
+	@$(BIN)/python -m hamburger_edge.benchmarks.bench_report bench.json
 
 $(VENV)/.torch:
 	@echo "creating $(VENV) and installing torch (CPU) ..."
@@ -39,6 +44,11 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@echo "installing hamburger-edge[dev]; the first time, llama-cpp-python is compiled (4 to 10 minutes) ..."
 	@$(PIP) install --editable ".[dev]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "installing hamburger-edge[bench] ..."
+	@$(PIP) install --editable ".[bench]"
 	@touch $@
 
 clean:

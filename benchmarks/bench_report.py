@@ -138,26 +138,22 @@ def tables(report: Report) -> str:
         )
     parts += [_table(speed), _table(cost)]
     if report.ratios:
-        parts.append("decode speed, ours over theirs, round by round (quartiles)\n" + _ratios(report.ratios))
+        parts.append(
+            "decode speed, ours over theirs, round by round (quartiles)\n"
+            + _table(_ratio_rows(report.ratios))
+        )
     if report.curve:
-        parts.append("cost against length\n" + _lengths(report.curve))
+        parts.append("cost against length\n" + _table(_length_rows(report.curve)))
     if report.skipped:
         parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
     return "\n\n".join(parts)
 
 
-def _ratios(ratios: Sequence[Mapping[str, Any]]) -> str:
+def _ratio_rows(ratios: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     ours = list(dict.fromkeys(each["a"] for each in ratios))
     theirs = list(dict.fromkeys(each["b"] for each in ratios))
-    found = {(each["a"], each["b"]): each["decode"] for each in ratios}
-
-    def cell(a: str, b: str) -> str:
-        if (a, b) not in found:
-            return ""
-        spread = found[a, b]
-        return f"{spread['median']:.2f} ({spread['q1']:.2f}-{spread['q3']:.2f})"
-
-    return _table([("", *theirs), *((a, *(cell(a, b) for b in theirs)) for a in ours)])
+    found = {(each["a"], each["b"]): _spread(each["decode"], ".2f") for each in ratios}
+    return [("", *theirs), *((a, *(found.get((a, b), "") for b in theirs)) for a in ours)]
 
 
 def at_lengths(curve: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -171,32 +167,37 @@ def at_lengths(curve: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _lengths(curve: Sequence[Mapping[str, Any]]) -> str:
+def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     rows = [("", "tokens", "ms/token", "KV MB")]
     for point in at_lengths(curve):
-        rows.append(
-            (
-                point["name"],
-                str(point["length"]),
-                f"{point['ms_per_token']:.2f}",
-                f"{point['kv_bytes'] / 1e6:.2f}",
-            )
-        )
-    return _table(rows)
+        figures = f"{point['ms_per_token']:.2f}", f"{point['kv_bytes'] / 1e6:.2f}"
+        rows.append((point["name"], str(point["length"]), *figures))
+    return rows
+
+
+HEAD = (
+    *(
+        "",
+        "stored",
+        "tokens/s (quartiles)",
+        "tokens a step",
+        "macro ms",
+        "micro ms",
+        "host",
+        "prefill tokens/s",
+    ),
+    *("first token, s", "peak MB", "load s", "KV bytes a token", "weights MB a token", "of bandwidth"),
+)
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The report as JSON -> the table of docs/benchmarks.md."""
-    head = "| | stored | tokens/s (quartiles) | tokens a step | macro ms | micro ms | host "
-    head += "| prefill tokens/s | first token, s | peak MB | load s | KV bytes a token "
-    head += "| weights MB a token | of bandwidth |"
-    lines = [head, "|---" * (head.count("|") - 1) + "|"]
+    """The report as JSON -> the tables of docs/benchmarks.md."""
+    rows = [HEAD]
     for row in report["results"]:
-        decode = row["decode_tps"]
         cells = (
             f"`{row['name']}`",
             row["precision"],
-            f"{decode['median']:.1f} ({decode['q1']:.1f}-{decode['q3']:.1f})",
+            _spread(row["decode_tps"], ".1f"),
             f"{row['tokens_per_step']:.2f}",
             f"{row['macro_ms']:.2f}",
             _number(row["micro_ms"], ".2f", ""),
@@ -209,8 +210,18 @@ def markdown(report: Mapping[str, Any]) -> str:
             f"{row['weight_bytes_per_token'] / 1e6:.1f}",
             f"{row['bandwidth_share']:.0%}",
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    parts = [rows, _ratio_rows(report["ratios"]), _length_rows(report["curve"])]
+    return "\n\n".join(_pipes(part) for part in parts if len(part) > 1)
+
+
+def _pipes(rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def _spread(spread: Mapping[str, float], form: str) -> str:
+    return f"{spread['median']:{form}} ({spread['q1']:{form}}-{spread['q3']:{form}})"
 
 
 def _number(value: float | None, form: str, none: str = "-") -> str:

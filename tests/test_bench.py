@@ -243,6 +243,9 @@ def test_the_report_has_its_shape_and_its_figures() -> None:
         {("onnx@0.8", "onnx@1.0"): 1, ("onnx@1.0", "llama.cpp"): 2, ("onnx@0.8", "llama.cpp"): 2}
     )
     assert all(contender.closed for contender in contenders.values())
+    table = bench_report.markdown(report)
+    assert "| `llama.cpp` | fp32 | 25.0 (25.0-25.0) | 1.00 |" in table
+    assert "| onnx@0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
 
 
 def test_who_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
