@@ -93,7 +93,7 @@ def test_help_has_examples_and_each_of_them_parses(command, capsys) -> None:  # 
         words = shlex.split(example.rpartition("| ")[2])
         assert words[0] == "hamburger-edge"
         options = build_parser(cli._FUNCTIONS).parse_args(words[1:])
-        assert options.function is getattr(cli, command.name)
+        assert options.function is cli._FUNCTIONS[command.name]
 
 
 def test_every_command_has_a_function_and_the_documentation_is_current() -> None:
