@@ -24,7 +24,7 @@ from torch import Tensor
 
 import hamburger_edge
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerWarning, InputError, MissingExtraError
-from hamburger_edge.export.calibration import measure_inputs
+from hamburger_edge.export.calibration import measure
 from hamburger_edge.export.gguf_tensors import make_gguf_plan
 from hamburger_edge.export.gguf_writer import check_supported, write_gguf
 from hamburger_edge.export.graph_io import GraphIO, graph_ios
@@ -39,6 +39,7 @@ from hamburger_edge.export.weight_file import WeightFile
 from hamburger_edge.manifest import (
     FORMAT,
     KIND,
+    KV_TYPES,
     Flavor,
     KVLayout,
     Manifest,
@@ -69,6 +70,7 @@ def export(
     gguf_precision: str | None = None,
     block_size: int | None = None,
     keep_head: str | None = None,
+    kv: str = "fp32",
     context: int | None = None,
     verify: bool = True,
     force: bool = False,
@@ -76,7 +78,8 @@ def export(
 ) -> Path:
     """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`.
 
-    `context` is the length of a portable bundle's cache; fused ones choose theirs when loaded. `formats` are
+    `context` is the length of a portable bundle's cache; fused ones choose theirs when loaded, and may hold
+    it in 8 bits (`kv` "int8"). `formats` are
     "onnx", "gguf" or both; GGUF files have `gguf_precision`, by default what comes nearest to `precision`.
     """
     out = Path(out).absolute()
@@ -89,6 +92,12 @@ def export(
         plan = make_plan(precision, block_size=block_size, keep_head=keep_head)
     if flavor not in ("fused", "portable"):
         raise InputError(f"flavor must be 'fused' or 'portable', got {flavor!r}")
+    if kv not in KV_TYPES:
+        raise InputError(f"kv must be {' or '.join(map(repr, KV_TYPES))}, got {kv!r}")
+    if kv != "fp32" and (flavor == "portable" or plan is None):
+        raise InputError(
+            f"kv {kv!r} is for fused graphs: leave it out (llama.cpp's --kv is an option of run)"
+        )
     lock = home() / "locks" / hashlib.sha256(str(out).encode()).hexdigest()[:16]
     try:
         with locked(lock):
@@ -105,7 +114,13 @@ def export(
                 manifest = None
                 if plan is not None:
                     manifest = write_graphs(
-                        checkpoint, partial, flavor=flavor, plan=plan, context=context, progress=progress
+                        checkpoint,
+                        partial,
+                        flavor=flavor,
+                        plan=plan,
+                        kv=KV_TYPES[kv],
+                        context=context,
+                        progress=progress,
                     )
                     if verify:
                         check_parity(partial, manifest, checkpoint, progress=progress)
@@ -141,6 +156,7 @@ def write_graphs(
     *,
     flavor: Flavor,
     plan: PrecisionPlan,
+    kv: str,
     context: int | None,
     progress: Progress,
 ) -> Manifest:
@@ -153,7 +169,7 @@ def write_graphs(
             "export with --flavor portable"
         )
     cache_length = 0 if flavor == "fused" else min(context or 2048, config.base.context_length)
-    ios = graph_ios(config, context=cache_length)
+    ios = graph_ios(config, context=cache_length, kv=kv)
     layers = sum(1 for module in model.modules() if type(module).__name__ == "Linear")
     done = 0
 
@@ -163,9 +179,16 @@ def write_graphs(
         done += 1
 
     moments: dict[str, Tensor] = {}
-    calibrated = needs_moments(model, plan)
-    if calibrated and checkpoint.tokenizer is not None:
-        moments = measure_inputs(checkpoint, calibrated, lambda done, of: progress("calibrating", done, of))
+    scales: dict[str, Tensor] = {}
+    calibrated, small = needs_moments(model, plan), kv == "int8"
+    if checkpoint.tokenizer is not None:
+        moments, scales = measure(
+            checkpoint, calibrated, cache=small, progress=lambda done, of: progress("calibrating", done, of)
+        )
+    elif small:
+        raise ConfigError(
+            "an int8 cache is calibrated on text: give the checkpoint a tokenizer, or --kv fp32"
+        )
     portable = flavor == "portable"
     own, vocabulary = apply_plan(model, plan, moments, count, portable=portable)
     moments.clear()
@@ -173,9 +196,8 @@ def write_graphs(
     for name in GRAPHS:
         progress(f"tracing {name}", 0, 0)
         attention = PortableAttention if portable else FusedAttention
-        traced = trace(
-            GRAPHS[name](own, vocabulary, ios[name], attention), PORTABLE_OPSET if portable else OPSET
-        )
+        graph = GRAPHS[name](own, vocabulary, ios[name], attention, scales if name == "base" else None)
+        traced = trace(graph, PORTABLE_OPSET if portable else OPSET)
         pack_nibbles(traced)
         weights.take(traced)
         ir.save(traced, folder / ios[name].spec.file)
@@ -183,7 +205,7 @@ def write_graphs(
     if checkpoint.tokenizer is not None:
         copy_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     progress("hashing", 0, 0)
-    return describe(checkpoint, folder, ios, flavor=flavor, plan=plan, cache_length=cache_length)
+    return describe(checkpoint, folder, ios, flavor=flavor, plan=plan, kv=kv, cache_length=cache_length)
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -227,9 +249,10 @@ def describe(
     flavor: Flavor,
     plan: PrecisionPlan,
     cache_length: int,
+    kv: str = "float32",
 ) -> Manifest:
     base = checkpoint.model.config.base
-    kv = KVLayout(base.num_layers, base.num_kv_heads, base.head_dim, "float32")
+    layout = KVLayout(base.num_layers, base.num_kv_heads, base.head_dim, kv)
     origins = origins_of(checkpoint)
     return Manifest(
         format=FORMAT,
@@ -238,7 +261,7 @@ def describe(
         flavor=flavor,
         model=model_spec(checkpoint.model),
         precision=plan,
-        kv=kv,
+        kv=layout,
         cache_length=cache_length,
         graphs=tuple(io.spec for io in ios.values()),
         files=tuple(file_entries(folder)),

@@ -1,8 +1,9 @@
-"""What a model's layers are fed: the statistics that let 4-bit weights make up for each other's errors.
+"""What a model's layers are fed and what its cache holds, for rounding them well.
 
-A layer's output error for weight errors e is  e^T M e,  with M the mean of x x^T over its inputs x. The
-moments M come from reading `calibration.jsonl`, questions and SmolLM2's own answers, through the model as it
-will be used: prompts token by token, answers in groups of every length.
+A layer's output error for weight errors e is  e^T M e,  with M the mean of x x^T over its inputs x: moments,
+which let 4-bit weights make up for each other's errors. An 8-bit cache needs the range of each channel. Both
+come from reading `calibration.jsonl`, questions and SmolLM2's own answers, through the model as it will be
+used: prompts token by token, answers in groups of every length.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,20 +25,23 @@ TEXT = Path(__file__).with_name("calibration.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read at once; tokens of each
 
 
-def measure_inputs(
-    checkpoint: Checkpoint, layers: Collection[str], progress: Callable[[int, int], None]
-) -> dict[str, Tensor]:
-    """Layer -> moments [K, K] of its inputs; nothing for layers that reading does not reach."""
-    batches = list(calibration_batches(checkpoint))
-    moments = _Moments(checkpoint.model, layers)
+def measure(
+    checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Callable[[int, int], None]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(layer -> moments [K, K] of its inputs, nothing for layers that reading does not reach;
+    with `cache`, "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache)"""
+    moments, ranges = _Moments(checkpoint.model, layers), _CacheRanges(checkpoint.model, cache)
     try:
-        for number, batch in enumerate(batches):
-            progress(number, len(batches))
-            with torch.no_grad():
-                checkpoint.model(batch)
+        if layers or cache:
+            batches = list(calibration_batches(checkpoint))
+            for number, batch in enumerate(batches):
+                progress(number, len(batches))
+                with torch.no_grad():
+                    checkpoint.model(batch)
     finally:
         moments.close()
-    return moments.means()
+        ranges.close()
+    return moments.means(), ranges.scales()
 
 
 class _Moments:
@@ -74,6 +79,44 @@ class _Moments:
 
     def close(self) -> None:
         self.latest = None
+        for hook in self.hooks:
+            hook.remove()
+
+
+class _CacheRanges:
+    """The largest magnitude of each channel of the base's keys and values.
+
+    A rotation turns a pair of key channels (i, i + D/2) by an angle that depends on the position; what it
+    cannot change is their length, so that is both channels' magnitude, at every position.
+    """
+
+    def __init__(self, model: Hamburger, wanted: bool):
+        self.largest: dict[str, Tensor] = {}
+        self.head_dim = model.config.base.head_dim
+        self.hooks = []
+        for number, layer in enumerate(model.base.layers if wanted else ()):
+            attention = layer.self_attn
+            keys = attention.k_proj if attention.k_norm is None else attention.k_norm
+            self.hooks.append(keys.register_forward_hook(self._hook(f"key_scale.{number}", pairs=True)))
+            values = self._hook(f"value_scale.{number}", pairs=False)
+            self.hooks.append(attention.v_proj.register_forward_hook(values))
+
+    def _hook(self, name: str, *, pairs: bool) -> Callable[[nn.Module, Any, Tensor], None]:
+        def widen(module: nn.Module, inputs: Any, rows: Tensor) -> None:
+            heads = rows.float().flatten(2).unflatten(-1, (-1, self.head_dim))  # [B, S, K, D]
+            if pairs:
+                lengths = heads.unflatten(-1, (2, -1)).square().sum(-2).sqrt()
+                heads = torch.cat([lengths, lengths], dim=-1)
+            found = heads.abs().amax((0, 1)).flatten()
+            before = self.largest.get(name)
+            self.largest[name] = found if before is None else torch.maximum(before, found)
+
+        return widen
+
+    def scales(self) -> dict[str, Tensor]:
+        return {name: largest.clamp(min=1e-6) / 127 for name, largest in self.largest.items()}
+
+    def close(self) -> None:
         for hook in self.hooks:
             hook.remove()
 

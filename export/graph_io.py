@@ -72,10 +72,10 @@ def embedder_io(config: HamburgerConfig) -> GraphIO:
     )
 
 
-def base_io(config: HamburgerConfig, *, context: int = 0) -> GraphIO:
+def base_io(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -> GraphIO:
     """Slots -> scores, stop probability and features of the chosen rows.
 
-    Fused (context 0): the cache has any capacity and present.N may be the same memory as past.N.
+    Fused (context 0): the cache has any capacity, type `kv`, and present.N may be the same memory as past.N.
     Portable: the cache has `context` entries, and new_key.N, new_value.N hold this call's entries alone.
     """
     base, F = config.base, config.num_features
@@ -89,13 +89,13 @@ def base_io(config: HamburgerConfig, *, context: int = 0) -> GraphIO:
             *positions,
             _spec("rows", "int64", "rows"),
             *_lengths(context),
-            *_cache("past", base, context or "capacity"),
+            *_cache("past", base, context or "capacity", kv),
         ),
         outputs=(
             _spec("logits", "float32", "rows", base.vocab_size),
             _spec("p_stop", "float32", "rows"),
             _spec("features", "float32", "rows", F, base.hidden_size),
-            *(_cache("new", base, "slots") if context else _cache("present", base, "capacity")),
+            *(_cache("new", base, "slots") if context else _cache("present", base, "capacity", kv)),
         ),
     )
 
@@ -120,8 +120,9 @@ def micro_decoder_io(config: HamburgerConfig, *, context: int = 0) -> GraphIO:
     )
 
 
-def graph_ios(config: HamburgerConfig, *, context: int = 0) -> dict[str, GraphIO]:
-    ios = (embedder_io(config), base_io(config, context=context), micro_decoder_io(config, context=context))
+def graph_ios(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -> dict[str, GraphIO]:
+    base = base_io(config, context=context, kv=kv)
+    ios = (embedder_io(config), base, micro_decoder_io(config, context=context))
     return {io.name: io for io in ios}
 
 
@@ -132,11 +133,13 @@ def _lengths(context: int) -> tuple[TensorSpec, ...]:
     return (_spec("last_slot", "int32", 1), _spec("total_slots", "int32", 1))
 
 
-def _cache(prefix: str, config: BaseConfig, entries: int | str) -> Iterable[TensorSpec]:
+def _cache(
+    prefix: str, config: BaseConfig, entries: int | str, dtype: str = "float32"
+) -> Iterable[TensorSpec]:
     shape = (1, config.num_kv_heads, entries, config.head_dim)
     for layer in range(config.num_layers):
-        yield _spec(f"{prefix}_key.{layer}", "float32", *shape)
-        yield _spec(f"{prefix}_value.{layer}", "float32", *shape)
+        yield _spec(f"{prefix}_key.{layer}", dtype, *shape)
+        yield _spec(f"{prefix}_value.{layer}", dtype, *shape)
 
 
 def _spec(name: str, dtype: str, *shape: int | str) -> TensorSpec:

@@ -67,12 +67,17 @@ class Vocabulary(nn.Module):
         return scores.gather(-1, self.places.expand(scores.shape))  # on CPU a fifth of index_select's time
 
 
+_KEY_SCALE = 12  # place of that operand of GroupQueryAttention; the values' is the next
+
+
 class FusedAttention:
     """GroupQueryAttention: appends to the cache in place and attends, in one operator.
 
     past and present are the same memory, [1, K, capacity, D]; `last_slot` [1] is the newest entry's index.
     Where a slot's position is its index, the operator rotates as well. Where positions have gaps, operators
     of their own rotate first: inside, positions given with a first prompt would be ignored.
+
+    An int8 cache holds keys, rotated, and values in units of `key_scale.N` and `value_scale.N` [K * D].
     """
 
     def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
@@ -82,7 +87,8 @@ class FusedAttention:
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         given, config = self.inputs, self.config
         past_key, past_value = given[f"past_key.{layer}"], given[f"past_value.{layer}"]
-        operands = [query, key, value, past_key, past_value, given["last_slot"], given["total_slots"]]
+        operands: list[Tensor | None] = [query, key, value, past_key, past_value]
+        operands += [given["last_slot"], given["total_slots"]]
         attributes: dict[str, Any] = {
             "num_heads": config.num_heads,
             "kv_num_heads": config.num_kv_heads,
@@ -94,6 +100,11 @@ class FusedAttention:
         else:
             operands += [self.cos, self.sin]
             attributes["do_rotary"] = 1
+        if past_key.dtype == torch.int8:
+            operands += [None] * (_KEY_SCALE - len(operands))
+            operands += [given[f"key_scale.{layer}"], given[f"value_scale.{layer}"]]
+            attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+            attributes["kv_cache_bit_width"] = 8
         out, *present = symbolic_multi_out(
             "com.microsoft::GroupQueryAttention",
             operands,
@@ -119,12 +130,24 @@ class FusedAttention:
 class Graph(nn.Module):
     """Takes the declared inputs in order, returns the declared outputs in order."""
 
-    def __init__(self, model: Hamburger, vocabulary: Vocabulary, io: GraphIO, attention: Any):
+    def __init__(
+        self,
+        model: Hamburger,
+        vocabulary: Vocabulary,
+        io: GraphIO,
+        attention: Any,
+        constants: Mapping[str, Tensor] | None = None,
+    ):
         super().__init__()
         self.model, self.vocabulary, self.io, self.attention = model, vocabulary, io, attention
+        self.constants = {name: name.replace(".", "_") for name in constants or {}}
+        for name, tensor in (constants or {}).items():
+            self.register_buffer(self.constants[name], tensor)
 
     def named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        return {spec.name: tensor for spec, tensor in zip(self.io.inputs, inputs, strict=True)}
+        """And what attention finds beside them."""
+        given = {spec.name: tensor for spec, tensor in zip(self.io.inputs, inputs, strict=True)}
+        return given | {name: getattr(self, buffer) for name, buffer in self.constants.items()}
 
 
 class EmbedderGraph(Graph):

@@ -64,6 +64,11 @@ LIMITS |= {"f32": LIMITS["fp32"], "f16": LIMITS["fp16"], "q8_0": LIMITS["int8"]}
 LIMITS |= {"q4_0": LIMITS["int4"], "q4_1": LIMITS["int4"]}
 
 
+def limits_of(precision: str, kv: str) -> Limits:
+    """An 8-bit cache rounds as 8-bit weights do."""
+    return max(LIMITS[precision], LIMITS["int8"]) if kv == "int8" else LIMITS[precision]
+
+
 @dataclass(frozen=True)
 class GraphParity:
     name: str
@@ -142,7 +147,8 @@ def check_parity(
         raise InputError(f"a bundle is compared as run by {' or '.join(_OPENERS)}, not {backend}")
     exported, embed = _OPENERS[backend](folder, manifest)
     try:
-        return _check(checkpoint, exported, embed, progress)
+        kv = manifest.kv.dtype if backend == "onnx" else "float32"
+        return _check(checkpoint, exported, embed, limits_of(exported.info.precision, kv), progress)
     finally:
         exported.close()
 
@@ -171,9 +177,10 @@ def _open_llama_cpp(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
 _OPENERS = {"onnx": _open_onnx, "llamacpp": _open_llama_cpp}
 
 
-def _check(checkpoint: Checkpoint, exported: Backend, embed: Embed, progress: Progress) -> ParityReport:
+def _check(
+    checkpoint: Checkpoint, exported: Backend, embed: Embed, limits: Limits, progress: Progress
+) -> ParityReport:
     model, precision = checkpoint.model, exported.info.precision
-    limits = LIMITS[precision]
     reference = TorchBackend(model, capacity=CAPACITY)
     _same_model(reference.info, exported.info)
     progress("verifying graphs", 0, 0)

@@ -79,6 +79,7 @@ def export(options: argparse.Namespace) -> None:
             gguf_precision=options.gguf_precision,
             block_size=options.block_size,
             keep_head=options.keep_head,
+            kv=options.kv,
             context=options.context,
             verify=not options.no_verify,
             force=options.force,

@@ -112,6 +112,12 @@ COMMANDS = (
             option("--gguf-precision", metavar="P", help="of the GGUF files, where both are written"),
             option("--block-size", type=int, metavar="N", help="weights that share a scale (power of two)"),
             option("--keep-head", choices=["int8", "fp32"], help="precision of embeddings and heads"),
+            option(
+                "--kv",
+                default="fp32",
+                choices=["fp32", "int8"],
+                help="KV cache of fused graphs: fp32 (default), or int8, a quarter of the memory",
+            ),
             option("--context", type=int, metavar="SLOTS", help="cache length of a portable bundle"),
             option("--no-verify", action="store_true", help="skip the parity gate"),
             option("--force", action="store_true", help="replace an existing bundle"),
@@ -119,6 +125,7 @@ COMMANDS = (
         (
             "hamburger-edge export tiny -o tiny-bundle",
             "hamburger-edge export my-checkpoint -o bundle --precision fp32",
+            "hamburger-edge export my-checkpoint -o long-talks --kv int8",
             "hamburger-edge export my-checkpoint -o phone --flavor portable --context 1024",
             "hamburger-edge export my-checkpoint -o gguf --format gguf --precision q8_0",
         ),

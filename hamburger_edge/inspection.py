@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import BundleError
-from hamburger_edge.manifest import KVLayout, Manifest, check_files, load_manifest
+from hamburger_edge.manifest import Manifest, check_files, load_manifest
 
 
 def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
 def expected_memory(manifest: Manifest, slots: int) -> dict[str, int]:
     """Bytes: weights as stored, and caches; activations and the runtime itself come on top."""
     model, kv = manifest.model, manifest.kv
-    micro = KVLayout(model.micro_layers, kv.kv_heads, kv.head_size, kv.dtype)
+    micro = kv.micro(model.micro_layers)
     return {
         "slots": slots,
         "weights": sum(file.bytes for file in manifest.files if file.path != manifest.tokenizer),
@@ -59,7 +59,7 @@ def show(facts: dict[str, Any]) -> str:
         f"micro       {model['micro_layers']} layers, choosing from {head}",
         f"precision   base {plan['base']}, embeddings and heads {plan['head']}, graft {plan['graft']}{block}",
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
-        f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot)",
+        f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {facts['kv']['dtype']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),
         f"fingerprint {facts['fingerprint'][:16]}",
         "",

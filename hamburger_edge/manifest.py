@@ -32,6 +32,7 @@ Flavor = Literal["fused", "portable", "gguf"]
 Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16", "f32"]
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "int8", "int4")  # of ONNX graphs
 DTYPES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
+KV_TYPES = {"fp32": "float32", "int8": "int8"}  # of the graphs' cache: name of the option -> dtype
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,10 @@ class KVLayout:
     kv_heads: int
     head_size: int
     dtype: str
+
+    def micro(self, layers: int) -> KVLayout:
+        """Of the micro decoder's cache: a few entries, nothing to save there."""
+        return KVLayout(layers, self.kv_heads, self.head_size, "float32")
 
     @property
     def bytes_per_slot(self) -> int:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hamburger_edge.backend import MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
-from hamburger_edge.manifest import KVLayout, Manifest, check_files, load_manifest
+from hamburger_edge.manifest import KV_TYPES, KVLayout, Manifest, check_files, load_manifest
 from hamburger_edge.runtimes.onnx_cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx_parts import Base, Embedder, MicroDecoder
 from hamburger_edge.runtimes.onnx_sessions import Provider, choose_provider, open_graph
@@ -46,10 +46,10 @@ def open_bundle(
         raise InputError(f"context must be at least 1 slot, got {context}")
     manifest = load_manifest(path)
     check_files(path, manifest, hashes=verify)
-    if kv not in (None, manifest.kv.dtype):
+    if kv is not None and KV_TYPES.get(kv) != manifest.kv.dtype:
         raise InputError(
-            f"kv={kv!r}: the cache of these graphs is {manifest.kv.dtype}, as exported: leave kv out, or run "
-            "GGUF files with backend llamacpp"
+            f"kv={kv!r}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again with "
+            f"--kv {' or '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
         )
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
@@ -92,7 +92,7 @@ class OnnxBackend:
             graph.name: open_graph(folder, graph, provider, threads, fold=fold) for graph in manifest.graphs
         }
         self.embedder = Embedder(sessions["embedder"], model.hidden_size)
-        micro = KVLayout(model.micro_layers, manifest.kv.kv_heads, manifest.kv.head_size, manifest.kv.dtype)
+        micro = manifest.kv.micro(model.micro_layers)
         self.base = Base(sessions["base"], model, self._cache(manifest.kv, capacity))
         self.micro_decoder = MicroDecoder(
             sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)

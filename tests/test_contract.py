@@ -208,12 +208,13 @@ def test_the_documents_tables_are_the_graphs_declarations(graph: str, rule: str,
     graft = {"taps": (0, 1, 2, 3), "max_steps": 6, "shortlist_size": 507}
     config = toy_config(**base, head_dim=16, **graft, position_rule=rule)
     names = {str(size): name for name, size in sizes.items()} | {"77": "context"}
-    io = graph_ios(config, context=77 if flavor == "portable" else 0)[graph]
+    kv = "float32" if flavor == "portable" else "int8"
+    io = graph_ios(config, context=77 if flavor == "portable" else 0, kv=kv)[graph]
     declared = [
         [
             way,
             re.sub(r"\.0$", ".N", spec.name),
-            spec.dtype,
+            spec.dtype.replace("int8", "dtype"),
             f"[{', '.join(names.get(n, n) for n in spec.shape)}]",
         ]
         for way, specs in (("in", io.inputs), ("out", io.outputs))

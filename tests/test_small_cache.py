@@ -1,0 +1,156 @@
+"""The KV cache in 8 bits: a quarter of the memory, the same rules, nearly the same answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy_bundles import toy_checkpoint
+
+import hamburger_edge
+from hamburger_edge.errors import ConfigError, InputError, SessionError
+from hamburger_edge.export.bundle import export
+from hamburger_edge.export.calibration import calibration_batches, measure
+from hamburger_edge.export.parity import LIMITS, limits_of, verify
+from hamburger_edge.manifest import load_manifest
+from hamburger_edge.models.checkpoint import load_checkpoint
+from hamburger_edge.models.llama import rotate
+from hamburger_edge.runtimes.onnx_runtime import OnnxBackend
+
+QUESTIONS = (
+    "Count from 3 to 9.",
+    "What is the capital of Norway?",
+    "How do I make tea?",
+    "Name four fruits.",
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """tiny in float32 but for its cache; the parity gate of the export has passed it."""
+    return export("tiny", tmp_path_factory.mktemp("small") / "bundle", kv="int8")
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export("tiny", tmp_path_factory.mktemp("full") / "bundle", verify=False)
+
+
+def test_a_slot_takes_a_quarter(small: Path, full: Path) -> None:
+    kv = load_manifest(small).kv
+    assert kv.dtype == "int8"
+    assert 4 * kv.bytes_per_slot == load_manifest(full).kv.bytes_per_slot
+    with hamburger_edge.load(small) as model:
+        stats = model.generate(QUESTIONS[0], max_tokens=20).stats
+        assert stats.kv_bytes == stats.slots * kv.bytes_per_slot
+
+
+def test_answers_hardly_change(small: Path, full: Path) -> None:
+    """Rounding may turn a close choice, and from there on answers go apart."""
+    same = tokens = 0
+    with hamburger_edge.load(small) as ours, hamburger_edge.load(full) as theirs:
+        for question in QUESTIONS:
+            got, want = (m.generate(question, confidence=0.8, max_tokens=40).tokens for m in (ours, theirs))
+            same += next(
+                (i for i, pair in enumerate(zip(got, want, strict=False)) if pair[0] != pair[1]), len(want)
+            )
+            tokens += len(want)
+    assert same / tokens > 0.5
+    report = verify(small, "tiny")
+    assert report.agreement > 0.95
+    assert report.perplexity < 1.05 * report.reference_perplexity
+
+
+def test_the_gate_passes_where_the_operator_rotates(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint("tiny")
+    checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
+    bundle = export(checkpoint, tmp_path / "bundle", precision="int8", kv="int8")
+    assert load_manifest(bundle).kv.dtype == "int8"
+
+
+def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:
+    def scores(backend: OnnxBackend) -> np.ndarray:
+        return backend.macro([(9,)], [backend.slots], [0]).logits.copy()
+
+    backend = OnnxBackend(small, load_manifest(small), capacity=40)
+    backend.macro([(5,), (6, 7), (8,)], [0, 2, 3], [2])
+    assert backend.base.cache.kv.keys.dtype == np.int8
+    assert np.abs(backend.base.cache.kv.keys[:, 0, :, :3]).max() > 20
+    assert not backend.base.cache.kv.keys[:, 0, :, 3:].any()
+    saved = backend.snapshot()
+    first = scores(backend)
+    backend.truncate(3)
+    assert (scores(backend) == first).all()
+    backend.truncate(0)
+    backend.restore(saved)
+    assert (scores(backend) == first).all()
+    backend.close()
+
+
+def test_a_saved_talk_goes_on_bit_for_bit_and_not_with_another_cache(
+    small: Path, full: Path, tmp_path: Path
+) -> None:
+    with hamburger_edge.load(small) as model:
+        chat = model.chat(confidence=0.8, max_tokens=30)
+        list(chat.send(QUESTIONS[3]))
+        chat.save(tmp_path / "talk")
+        went_on = [record.tokens for record in chat.send(QUESTIONS[1])]
+    with hamburger_edge.load(small) as model:
+        resumed = model.resume(tmp_path / "talk")
+        assert [record.tokens for record in resumed.send(QUESTIONS[1])] == went_on
+    with hamburger_edge.load(full) as model, pytest.raises(SessionError):
+        model.resume(tmp_path / "talk")
+
+
+def test_no_channel_leaves_its_range_at_any_position() -> None:
+    checkpoint = load_checkpoint("tiny")
+    model, layer = checkpoint.model, 2
+    moments, scales = measure(checkpoint, (), cache=True, progress=lambda done, of: None)
+    assert not moments
+    assert len(scales) == 2 * model.config.base.num_layers
+    seen: list[torch.Tensor] = []
+    hook = model.base.layers[layer].self_attn.k_proj.register_forward_hook(
+        lambda *given: seen.append(given[2])
+    )
+    with torch.no_grad():
+        for batch in calibration_batches(checkpoint):
+            model(batch)
+    hook.remove()
+    D, heads = model.config.base.head_dim, model.config.base.num_kv_heads
+    largest = torch.zeros(heads, D)
+    for keys in seen:
+        split = keys.unflatten(-1, (heads, D)).transpose(1, 2)  # [B, K, S, D]
+        for angle in torch.linspace(0, 3.1, 12):
+            turned = rotate(split, angle.cos(), angle.sin())
+            largest = torch.maximum(largest, turned.abs().amax((0, 2)))
+    limit = 127 * scales[f"key_scale.{layer}"].view(heads, D)
+    assert (largest <= 1.0001 * limit).all()
+    assert (largest > 0.9 * limit).float().mean() > 0.9  # and none is much wider than it must be
+
+
+def test_limits_are_those_of_the_coarser_part() -> None:
+    assert limits_of("fp32", "int8") == LIMITS["int8"]
+    assert limits_of("int4", "int8") == LIMITS["int4"]
+    assert limits_of("fp32", "float32") == LIMITS["fp32"]
+
+
+def test_what_does_not_go_is_refused(small: Path, full: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="kv must be 'fp32' or 'int8', got 'q4'"):
+        export("tiny", tmp_path / "a", kv="q4")
+    with pytest.raises(InputError, match="for fused graphs"):
+        export("tiny", tmp_path / "a", kv="int8", flavor="portable")
+    with pytest.raises(InputError, match="for fused graphs"):
+        export("tiny", tmp_path / "a", kv="int8", formats=("gguf",))
+    untold = dataclasses.replace(toy_checkpoint(tmp_path / "toy"), tokenizer=None)
+    with pytest.raises(ConfigError, match="give the checkpoint a tokenizer"):
+        export(untold, tmp_path / "a", kv="int8")
+    assert not (tmp_path / "a").exists()
+    hamburger_edge.load(small, kv="int8").close()
+    hamburger_edge.load(full, kv="fp32").close()
+    with pytest.raises(InputError, match="--kv fp32 or int8"):
+        hamburger_edge.load(small, kv="fp32")
+    with pytest.raises(InputError, match="--kv fp32 or int8"):
+        hamburger_edge.load(full, kv="q8_0")
