@@ -114,9 +114,8 @@ COMMANDS = (
             option("--keep-head", choices=["int8", "fp32"], help="precision of embeddings and heads"),
             option(
                 "--kv",
-                default="fp32",
                 choices=["fp32", "int8"],
-                help="KV cache of fused graphs: fp32 (default), or int8, a quarter of the memory",
+                help="KV cache of fused graphs: int8 (default where weights are int8 or int4), or fp32",
             ),
             option("--context", type=int, metavar="SLOTS", help="cache length of a portable bundle"),
             option("--no-verify", action="store_true", help="skip the parity gate"),
@@ -125,7 +124,6 @@ COMMANDS = (
         (
             "hamburger-edge export tiny -o tiny-bundle",
             "hamburger-edge export my-checkpoint -o bundle --precision fp32",
-            "hamburger-edge export my-checkpoint -o long-talks --kv int8",
             "hamburger-edge export my-checkpoint -o phone --flavor portable --context 1024",
             "hamburger-edge export my-checkpoint -o gguf --format gguf --precision q8_0",
         ),

@@ -67,8 +67,8 @@ def test_answers_hardly_change(small: Path, full: Path) -> None:
 def test_the_gate_passes_where_the_operator_rotates(tmp_path: Path) -> None:
     checkpoint = load_checkpoint("tiny")
     checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
-    bundle = export(checkpoint, tmp_path / "bundle", precision="int8", kv="int8")
-    assert load_manifest(bundle).kv.dtype == "int8"
+    bundle = export(checkpoint, tmp_path / "bundle", precision="int8")
+    assert load_manifest(bundle).kv.dtype == "int8"  # the default at that precision
 
 
 def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:

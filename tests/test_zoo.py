@@ -38,8 +38,8 @@ QUESTIONS = [
 ]
 
 
-def test_tiny_is_there() -> None:
-    assert "tiny" in NAMES
+def test_both_are_there() -> None:
+    assert NAMES == ["smollm2-135m", "tiny"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,25 +62,33 @@ def test_card_and_provenance(name: str) -> None:
     assert set(manifest["license"]) == {"base", "graft"}
 
 
-def test_tiny_fits_its_size() -> None:
-    assert sum(path.stat().st_size for path in (ZOO / "tiny").iterdir()) <= 6e6
+@pytest.mark.parametrize(("name", "most"), [("tiny", 6e6), ("smollm2-135m", 32e6)])
+def test_files_fit_their_size(name: str, most: float) -> None:
+    assert sum(path.stat().st_size for path in (ZOO / name).iterdir()) <= most
+
+
+def test_tiny_is_small_and_complete() -> None:
     config = load_checkpoint("tiny").model.config
     assert 0 < config.shortlist_size < config.base.vocab_size
     assert (config.max_steps, config.micro_layers, config.base.context_length) == (4, 2, 512)
 
 
-@pytest.fixture(scope="module")
-def answers() -> tuple[Figures, Figures]:
+def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figures]:
     """Plain, and at confidence 0.8."""
-    torch.set_num_threads(1)
-    judge = reference_base("tiny").judge
-    prompts = [Prompt(text, check=Check("exact", answer) if answer else None) for text, answer in QUESTIONS]
-    with hamburger_edge.load(ZOO / "tiny", backend="torch") as model:
+    judge = reference_base(name).judge
+    with hamburger_edge.load(ZOO / name, backend="torch") as model:
         plain, grouped = (
-            {i: ask(model, judge, each, i, confidence=c, max_tokens=96) for i, each in enumerate(prompts)}
+            {i: ask(model, judge, each, i, confidence=c, max_tokens=most) for i, each in enumerate(prompts)}
             for c in (1.0, 0.8)
         )
     return tuple(figures([*found.values()], plain, plain) for found in (plain, grouped))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def answers() -> tuple[Figures, Figures]:
+    torch.set_num_threads(1)
+    prompts = [Prompt(text, check=Check("exact", answer) if answer else None) for text, answer in QUESTIONS]
+    return ask_all("tiny", prompts, 96)
 
 
 def test_tiny_is_not_broken(answers: tuple[Figures, Figures]) -> None:
@@ -93,6 +101,21 @@ def test_tiny_is_not_broken(answers: tuple[Figures, Figures]) -> None:
     assert grouped.right >= 0.6
     assert grouped.nll_difference < 0.2
     assert grouped.repetition < 0.3
+
+
+def test_smollm2_is_not_broken() -> None:
+    texts = (
+        "What is the capital of France?",
+        "List the days of the week.",
+        "Write a Python loop over 3 lists.",
+    )
+    plain, grouped = ask_all("smollm2-135m", [Prompt(text) for text in texts], 40)
+    assert plain.tokens_per_step == 1
+    assert plain.first_agreement > 0.85
+    assert grouped.tokens_per_step > 1.04
+    assert grouped.micro_agreement > 0.75
+    assert grouped.first_agreement > 0.75
+    assert grouped.nll_difference < 0.5
 
 
 def test_tiny_makes_groups_of_every_size(answers: tuple[Figures, Figures]) -> None:
