@@ -60,7 +60,7 @@ def tiny_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_tiny_end_to_end(run: Run, prompts: str, tiny_bundles: dict[str, str], tmp_path: Path) -> None:
-    """Float32 graphs say what PyTorch says; int4 loses in its weights; all of them lose little by merging."""
+    """Float32 graphs say what PyTorch says; int4 strays a little from its choices; all lose little by merging."""
     pytest.importorskip("matplotlib")
     words = [TINY, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", TINY, "--threads", "1"]
     words += ["--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
@@ -84,7 +84,8 @@ def test_tiny_end_to_end(run: Run, prompts: str, tiny_bundles: dict[str, str], t
     assert 0 < merged["kv_saved"] < 0.6
     assert merged["micro_agreement"] > 0.8
     assert merged["nll_difference"] < 0.3
-    assert int4_rows[0]["all"]["nll"] >= plain["nll"]
+    # int4's text is another text: not always a less likely one, but less often the base's own choice
+    assert 0.8 < int4_rows[0]["all"]["agreement"] < 1
     assert {loss["model"] for loss in found["losses"]} == {model["name"] for model in found["models"]}
     [skipped] = found["skipped"]
     assert (skipped["prompt"], len(skipped["models"])) == (4, 4)
