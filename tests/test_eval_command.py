@@ -60,7 +60,7 @@ def tiny_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_tiny_end_to_end(run: Run, prompts: str, tiny_bundles: dict[str, str], tmp_path: Path) -> None:
-    """Float32 graphs say what PyTorch says; int4 strays a little from its choices; all lose little by merging."""
+    """Float32 graphs say what PyTorch says; int4 strays a little; all of them lose little by merging."""
     pytest.importorskip("matplotlib")
     words = [TINY, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", TINY, "--threads", "1"]
     words += ["--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
