@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
+# start and interrupt; a shell on a terminal takes it back as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
