@@ -17,7 +17,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
 test: check
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check .
