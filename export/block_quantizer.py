@@ -1,16 +1,16 @@
-"""Block quantization to the layout of MatMulNBits and GatherBlockQuantized.
+"""Block quantization: weights as a few bits each, and a scale and an offset for every `size` of them.
 
-A row of K weights is cut into blocks of `size`; a weight is  scale * (q - zero)  with q of 4 or 8 bits, and
-scale and zero of its block. What is free is how scale and zero are chosen: here, by least squares.
+Two grids. MatMulNBits and GatherBlockQuantized have whole zero points,  scale * (q - zero);  llama.cpp's Q4_1
+has a minimum of any value,  scale * q + minimum.  What is free is how a block's two numbers are chosen: by
+least squares, weighed by how large the inputs are that meet each column.
 
-    for the range [low, high] of the block, shrunk more and more, and for zero points next to the natural one:
-        scale = (high - low) / top,  zero = round(-low / scale),  q = round(w / scale) + zero, clipped
-        scale <- <w, q - zero> / <q - zero, q - zero>      the best scale for these q
-        keep the trial with the smallest squared error
+    whole zero   the block's range, shrunk more and more, and zero points next to the natural one: for each
+                 the best scale for the q that follow from it; the trial with the smallest error is kept
+    minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
 
-With the moments M of the layer's inputs (see calibration.py) errors are weighed by the diagonal of M, and
-columns are rounded one after the other, each passing its error on to those that follow, in the proportion
-that leaves the layer's output nearest to what it was (GPTQ, arXiv 2210.17323).
+With the moments M of the layer's inputs (see calibration.py), columns are then rounded one after the other,
+the largest inputs first, each passing its error on to those that are still to come, in the proportion that
+leaves the layer's output nearest to what it was (GPTQ, arXiv 2210.17323).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
+SMALLEST = 1e-7  # scale: what float16 can still hold
 DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
 
 
@@ -41,31 +42,109 @@ class Blocks:
 def quantize(
     weight: Tensor, bits: int, size: int, *, moments: Tensor | None = None, ranges: int | None = None
 ) -> Blocks:
-    """Least squares over so many `ranges` (1: plain minimum to maximum); with `moments` [K, K], GPTQ."""
+    """Whole zero points. Least squares over so many `ranges` (1: plain minimum to maximum); with `moments`
+    [K, K], GPTQ."""
     N, K = weight.shape
     blocks = -(-K // size)
     padded = F.pad(weight.detach().float(), (0, blocks * size - K))
-    ranges = ranges or (8 if bits == 4 else 1)
-    if moments is None:
-        parts = [_fit(part, bits, ranges) for part in padded.reshape(-1, size).split(AT_ONCE // size)]
-        q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    else:
-        q, scales, zeros = _compensate(padded, moments, bits, size, ranges)
+    importance = _importance(moments, blocks * size).reshape(1, blocks, size)
+    at_once = max(1, AT_ONCE // (blocks * size))
+    parts = [
+        _fit(rows.reshape(-1, blocks, size), bits, ranges or (8 if bits == 4 else 1), importance)
+        for rows in padded.split(at_once)
+    ]
+    q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    if moments is not None:
+        q = _compensate(padded, scales, -scales * zeros, bits, moments)
+    return Blocks(bits, size, (N, K), _pack(q.reshape(N, blocks, size), bits), scales, _pack(zeros, bits))
+
+
+def quantize_with_minimum(
+    weight: Tensor, size: int, *, moments: Tensor | None = None, rounds: int = 3
+) -> tuple[Tensor, Tensor, Tensor]:
+    """4 bits: q uint8 [N, K]; scales, minima [N, K / size], numbers that float16 can hold"""
+    weight = weight.detach().float()
+    w = weight.unflatten(1, (-1, size))
+    weigh = _importance(moments, weight.shape[1]).unflatten(0, (-1, size))
+    weigh = weigh / weigh.sum(-1, keepdim=True)
+    minima = w.amin(-1, keepdim=True)
+    scales = ((w.amax(-1, keepdim=True) - minima) / 15).clamp(min=SMALLEST)
+    for _ in range(rounds):
+        q = ((w - minima) / scales).round_().clamp_(0, 15)
+        mean_q, mean_w = ((weigh * x).sum(-1, keepdim=True) for x in (q, w))
+        q -= mean_q
+        spread = (weigh * q.square()).sum(-1, keepdim=True)
+        slope = (weigh * q * w).sum(-1, keepdim=True) / spread.clamp(min=1e-12)
+        scales = torch.where(slope > 0, slope, scales).clamp_(min=SMALLEST).half().float()
+        minima = (mean_w - scales * mean_q).half().float()
+    scales, minima = scales.squeeze(-1), minima.squeeze(-1)
+    return round_to_grid(weight, scales, minima, moments), scales, minima
+
+
+def round_to_grid(
+    weight: Tensor, scales: Tensor, minima: Tensor, moments: Tensor | None, bits: int = 4
+) -> Tensor:
+    """q uint8 [N, K] of  scales * q + minima  [N, blocks]"""
+    if moments is not None:
+        return _compensate(weight, scales, minima, bits, moments)
+    w = weight.unflatten(1, (scales.shape[1], -1))
+    q = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 2**bits - 1)
+    return q.flatten(1).to(torch.uint8)
+
+
+def with_means(q: Tensor, scales: Tensor, minima: Tensor) -> Blocks:
+    """A grid with minima in whole zero points: what is left of each minimum is one more column a block.
+
+    The columns [N, blocks] behind the K others meet the mean input of each block, and are themselves stored
+    in blocks of 4 bits, so that all of it [N, K + blocks] is one matrix for MatMulNBits.
+    """
+    size = q.shape[1] // scales.shape[1]
+    zeros = (-minima / scales).round().clamp(0, 15)
+    rest = quantize(size * (minima + zeros * scales), 4, size)
+    packed = _pack(q.unflatten(1, (-1, size)), 4)
+    _, rest_zeros = unpacked(rest)
     return Blocks(
-        bits,
+        4,
         size,
-        (N, K),
-        packed=_pack(q.reshape(N, blocks, size), bits),
-        scales=scales.reshape(N, blocks),
-        zeros=_pack(zeros.reshape(N, blocks), bits),
+        (q.shape[0], q.shape[1] + scales.shape[1]),
+        torch.cat([packed, rest.packed], dim=1),
+        torch.cat([scales, rest.scales], dim=1),
+        _pack(torch.cat([zeros.to(torch.uint8), rest_zeros], dim=1), 4),
     )
 
 
-def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor | float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-    """Blocks w [n, size] -> q uint8 [n, size], scales [n], zeros uint8 [n]; `weigh` [size] are importances"""
+def without_means(blocks: Blocks) -> Tensor:
+    """The weights [N, K] that a matrix [N, K + blocks] `with_means` stands for."""
+    each = dequantize(blocks)
+    count = each.shape[1] // (blocks.size + 1)
+    return each[:, :-count] + each[:, -count:].repeat_interleave(blocks.size, 1) / blocks.size
+
+
+def has_minima(weight: Tensor, size: int) -> bool:
+    """Whether these weights come from 4 bits with a minimum a block: then that grid is much nearer."""
+    if weight.shape[1] % size:
+        return False
+    sample = weight[:: max(1, len(weight) // 64)].detach().float()
+    whole = (dequantize(quantize(sample, 4, size)) - sample).square().sum()
+    q, scales, minima = quantize_with_minimum(sample, size)
+    grid = (q.unflatten(1, (-1, size)) * scales[..., None] + minima[..., None]).flatten(1)
+    return bool((grid - sample).square().sum() < whole / 2)
+
+
+def _importance(moments: Tensor | None, width: int) -> Tensor:
+    """[width] how much an error in each column weighs, 1 on average"""
+    if moments is None:
+        return torch.ones(width)
+    diagonal = F.pad(moments.diagonal().float(), (0, width - len(moments)))
+    diagonal = diagonal + DAMPING * diagonal.mean() + 1e-12
+    return diagonal / diagonal.mean()
+
+
+def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """w [n, blocks, size] -> q uint8 as w, scales and zeros (uint8) [n, blocks]; `weigh` [1, blocks, size]"""
     top = 2**bits - 1
-    low, high = w.amin(1, keepdim=True).clamp(max=0), w.amax(1, keepdim=True).clamp(min=0)
-    widest = ((high - low) / top).clamp(min=1e-30)
+    low, high = w.amin(-1, keepdim=True).clamp(max=0), w.amax(-1, keepdim=True).clamp(min=0)
+    widest = ((high - low) / top).clamp(min=SMALLEST)
     natural = (-low / widest).round()
     best = torch.full_like(low, torch.inf)
     q_best, scale_best, zero_best = torch.zeros_like(w), widest, natural
@@ -75,45 +154,41 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor | float = 1.0) -> tupl
         q = (w / scale).round_().add_(zero).clamp_(0, top)
         centred = q - zero
         weighed = centred * weigh
-        norm = (centred * weighed).sum(1, keepdim=True)
-        scale = torch.where(norm > 0, (w * weighed).sum(1, keepdim=True) / norm, scale)
-        error = centred.mul_(scale).sub_(w).square_().mul_(weigh).sum(1, keepdim=True)
+        norm = (centred * weighed).sum(-1, keepdim=True)
+        scale = torch.where(norm > 0, (w * weighed).sum(-1, keepdim=True) / norm, scale)
+        error = centred.mul_(scale).sub_(w).square_().mul_(weigh).sum(-1, keepdim=True)
         better = error < best
         best = torch.where(better, error, best)
         q_best = torch.where(better, q, q_best)
         scale_best = torch.where(better, scale, scale_best)
         zero_best = torch.where(better, zero, zero_best)
-    return q_best.to(torch.uint8), scale_best.squeeze(1), zero_best.to(torch.uint8).squeeze(1)
+    return q_best.to(torch.uint8), scale_best.squeeze(-1), zero_best.to(torch.uint8).squeeze(-1)
 
 
-def _compensate(
-    w: Tensor, moments: Tensor, bits: int, size: int, ranges: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """w [N, K'] (padded) -> q uint8 [N, K'], scales and zeros [N, blocks]"""
-    K, top = w.shape[1], 2**bits - 1
+def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Tensor) -> Tensor:
+    """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]"""
+    K, top, at_once = w.shape[1], 2**bits - 1, 64
     M = torch.zeros(K, K, dtype=torch.float64)
     M[: len(moments), : len(moments)] = moments
     M.diagonal().add_(DAMPING * M.diagonal().mean() + 1e-12)
-    importance = (M.diagonal() / M.diagonal().mean()).float()
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(M))
+    order = M.diagonal().argsort(descending=True)
+    M, w = M[order][:, order], w[:, order]
+    scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
     # row k: how column k's error is shared out among the columns after it, given those before are fixed
-    share = torch.linalg.cholesky(inverse, upper=True).float()
-    w, q = w.clone(), torch.zeros_like(w, dtype=torch.uint8)
-    scales, zeros = [], []
-    for start in range(0, K, size):
-        stop = start + size
+    share = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(M)), upper=True).float()
+    q = torch.empty(w.shape, dtype=torch.uint8)
+    for start in range(0, K, at_once):
+        columns = range(start, min(start + at_once, K))
+        stop = columns.stop
         block, errors = w[:, start:stop].clone(), torch.empty_like(w[:, start:stop])
-        _, scale, zero = _fit(block, bits, ranges, importance[start:stop])
-        for i in range(size):
+        for i, k in enumerate(columns):
             value = block[:, i]
-            level = (value / scale).round_().add_(zero).clamp_(0, top)
-            q[:, start + i] = level.to(torch.uint8)
-            errors[:, i] = (value - (level - zero) * scale) / share[start + i, start + i]
-            block[:, i + 1 :] -= errors[:, i : i + 1] * share[start + i, start + i + 1 : stop]
+            level = ((value - minima[:, k]) / scales[:, k]).round_().clamp_(0, top)
+            q[:, order[k]] = level.to(torch.uint8)
+            errors[:, i] = (value - level * scales[:, k] - minima[:, k]) / share[k, k]
+            block[:, i + 1 :] -= errors[:, i : i + 1] * share[k, k + 1 : stop]
         w[:, stop:] -= errors @ share[start:stop, stop:]
-        scales.append(scale)
-        zeros.append(zero)
-    return q, torch.stack(scales, dim=1), torch.stack(zeros, dim=1)
+    return q
 
 
 def _pack(values: Tensor, bits: int) -> Tensor:

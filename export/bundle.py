@@ -26,7 +26,7 @@ import hamburger_edge
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerWarning, InputError, MissingExtraError
 from hamburger_edge.export.calibration import measure
 from hamburger_edge.export.gguf_tensors import make_gguf_plan
-from hamburger_edge.export.gguf_writer import check_supported, write_gguf
+from hamburger_edge.export.gguf_writer import calibrated_layers, check_supported, write_gguf
 from hamburger_edge.export.graph_io import GraphIO, graph_ios
 from hamburger_edge.export.graphs import GRAPHS, FusedAttention
 from hamburger_edge.export.parity import check_parity
@@ -232,7 +232,16 @@ def add_gguf(
     progress: Progress,
 ) -> Manifest:
     """The GGUF files, beside the graphs of a manifest or on their own."""
-    part = write_gguf(checkpoint, folder, plan=plan, progress=progress)
+    moments: dict[str, Tensor] = {}
+    if checkpoint.tokenizer is not None:
+        moments, _ = measure(
+            checkpoint,
+            calibrated_layers(checkpoint.model, plan),
+            cache=False,
+            progress=lambda done, of: progress("calibrating", done, of),
+        )
+    part = write_gguf(checkpoint, folder, plan=plan, moments=moments, progress=progress)
+    moments.clear()
     progress("hashing", 0, 0)
     if manifest is None:
         if checkpoint.tokenizer is not None:

@@ -9,10 +9,13 @@ from typing import Any
 
 import gguf
 import numpy as np
+import numpy.typing as npt
+import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.export.block_quantizer import SMALLEST, quantize_with_minimum, round_to_grid
 from hamburger_edge.manifest import GGUFFile, Precision, PrecisionPlan
 
 TYPES = {"f32": Type.F32, "f16": Type.F16, "q8_0": Type.Q8_0, "q4_0": Type.Q4_0, "q4_1": Type.Q4_1}
@@ -65,14 +68,20 @@ class Part:
         for name, value in values.items():
             self.key(f"{self.architecture}.{name.replace('__', '.')}", value)
 
-    def tensor(self, name: str, tensor: Tensor, precision: Precision = "f32") -> None:
+    def tensor(
+        self, name: str, tensor: Tensor, precision: Precision = "f32", moments: Tensor | None = None
+    ) -> None:
         """In the type of the precision. Vectors are always float32, which llama.cpp expects; rows that cannot
-        be cut into a type's blocks stay at 16 bits."""
+        be cut into a type's blocks stay at 16 bits. With the `moments` of their inputs, 4-bit layers are
+        rounded better."""
         kind = TYPES[precision] if tensor.ndim > 1 else Type.F32
         if kind not in (Type.F32, Type.F16) and tensor.shape[-1] % BLOCK:
             kind = Type.F16
-        values = np.ascontiguousarray(tensor.detach().float().numpy())
-        self.writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        if kind in (Type.Q4_0, Type.Q4_1) and moments is not None:
+            data = four_bits(tensor.detach().float(), kind, moments)
+        else:
+            data = gguf.quants.quantize(np.ascontiguousarray(tensor.detach().float().numpy()), kind)
+        self.writer.add_tensor(name, data, raw_dtype=kind)
 
     def write(self) -> GGUFFile:
         self.writer.write_header_to_file()
@@ -85,6 +94,23 @@ class Part:
         with open(self.path, "rb") as file:
             digest = hashlib.sha256(file.read(header_bytes)).hexdigest()
         return GGUFFile(self.path.name, header_bytes, digest)
+
+
+def four_bits(weight: Tensor, kind: Type, moments: Tensor) -> npt.NDArray[np.uint8]:
+    """[N, K] -> [N, bytes]: of each block the scale, for Q4_1 the minimum, then q, its halves side by side"""
+    if kind is Type.Q4_1:
+        q, scales, minima = quantize_with_minimum(weight, BLOCK, moments=moments)
+        heads = [scales, minima]
+    else:  # 8 is zero, and 0 the weight that is farthest from it
+        blocks = weight.unflatten(1, (-1, BLOCK))
+        farthest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True)).squeeze(-1)
+        scales = (farthest / -8).half().float()
+        scales = torch.where(scales.abs() < SMALLEST, SMALLEST, scales)
+        q = round_to_grid(weight, scales, -8 * scales, moments)
+        heads = [scales]
+    low, high = q.unflatten(1, (-1, 2, BLOCK // 2)).unbind(2)  # [N, blocks, BLOCK / 2]
+    parts = [head[..., None].half().view(torch.uint8) for head in heads]
+    return torch.cat([*parts, low | high << 4], dim=-1).flatten(1).numpy()
 
 
 def sections(head_dim: int) -> Sequence[int]:

@@ -18,8 +18,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from hamburger_edge.manifest import GGUFFile, GGUFPart, PrecisionPlan
 from hamburger_edge.models.checkpoint import Checkpoint
 from hamburger_edge.models.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.gguf_base import permute
+from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.llama import inverse_frequencies
 from hamburger_edge.models.renaming import GGUF
 
@@ -47,9 +49,11 @@ def write_gguf(
     folder: Path,
     *,
     plan: PrecisionPlan,
+    moments: Mapping[str, Tensor] = MappingProxyType({}),
     progress: Progress = lambda stage, done, of: None,
 ) -> GGUFPart:
-    """Write the three files into an existing folder; returns what the manifest says of them."""
+    """Write the three files into an existing folder; returns what the manifest says of them. `moments` of
+    what layers are fed, by our names, make for better rounding."""
     model = checkpoint.model
     config = model.config
     architecture = "paddleocr" if config.position_rule == "token" else "llama"
@@ -59,8 +63,8 @@ def write_gguf(
     def tick(done: int) -> None:
         progress("writing GGUF", done, count)
 
-    base = _base(checkpoint, folder / BASE, architecture, plan, export, tick)
-    micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, export, tick)
+    base = _base(checkpoint, folder / BASE, architecture, plan, moments, export, tick)
+    micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, moments, export, tick)
     graft = Part(folder / GRAFT, "hamburger", "graft", export)
     graft.key("hamburger.merger_heads", config.merger_heads)
     graft.key("hamburger.stop_widths", config.stop_widths)
@@ -91,6 +95,7 @@ def _base(
     path: Path,
     architecture: str,
     plan: PrecisionPlan,
+    moments: Mapping[str, Tensor],
     export: str,
     tick: Callable[[int], None],
 ) -> GGUFFile:
@@ -121,12 +126,17 @@ def _base(
     part.tensor("output_norm.weight", model.base.norm.weight)
     if model.base.lm_head is not None:
         part.tensor("output.weight", model.base.lm_head.weight, plan.head)
-    _add_layers(part, model.base.layers, config.base, plan, tick)
+    _add_layers(part, model.base.layers, config.base, plan, _below("base.layers.", moments), tick)
     return part.write()
 
 
 def _micro_decoder(
-    checkpoint: Checkpoint, path: Path, plan: PrecisionPlan, export: str, tick: Callable[[int], None]
+    checkpoint: Checkpoint,
+    path: Path,
+    plan: PrecisionPlan,
+    moments: Mapping[str, Tensor],
+    export: str,
+    tick: Callable[[int], None],
 ) -> GGUFFile:
     """Its rows are features and embeddings of whole tokens; only its head reads `token_embd`."""
     model = checkpoint.model
@@ -145,7 +155,8 @@ def _micro_decoder(
     assert model.micro.norm is not None
     part.tensor("output_norm.weight", model.micro.norm.weight)
     before = len(model.base.layers)
-    _add_layers(part, model.micro.layers, config, plan, lambda done: tick(before + done))
+    rounding = _below("micro.layers.", moments)
+    _add_layers(part, model.micro.layers, config, plan, rounding, lambda done: tick(before + done))
     return part.write()
 
 
@@ -175,13 +186,26 @@ def _add_layers(
     layers: torch.nn.ModuleList,
     config: BaseConfig,
     plan: PrecisionPlan,
+    moments: Mapping[str, Tensor],
     tick: Callable[[int], None],
 ) -> None:
     for number, layer in enumerate(layers):
         tick(number)
         for name, tensor in _layer_tensors(layer, config, part.architecture):
             theirs = THEIRS[f"layers.{{}}.{name}"].format(number)
-            part.tensor(theirs, tensor, plan.base)
+            part.tensor(theirs, tensor, plan.base, moments.get(f"{number}.{name.removesuffix('.weight')}"))
+
+
+def _below(prefix: str, moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): M for name, M in moments.items() if name.startswith(prefix)}
+
+
+def calibrated_layers(model: Hamburger, plan: PrecisionPlan) -> list[str]:
+    """Layers whose rounding is better for knowing their inputs."""
+    if not plan.base.startswith("q4"):
+        return []
+    linears = (name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
+    return [name for name in linears if ".layers." in name]
 
 
 def _layer_tensors(

@@ -8,14 +8,23 @@ import torch
 from torch import Tensor, nn
 
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.export.block_quantizer import quantize
+from hamburger_edge.export.block_quantizer import has_minima, quantize, quantize_with_minimum, with_means
 from hamburger_edge.export.graphs import Vocabulary, own_structure
 from hamburger_edge.export.portable import PortableBlockForm
-from hamburger_edge.export.weight_forms import BlockForm, FloatForm, Form, HalfForm, replace_linears
+from hamburger_edge.export.weight_forms import (
+    BlockForm,
+    FloatForm,
+    Form,
+    GridForm,
+    HalfForm,
+    pack_attention,
+    replace_linears,
+)
 from hamburger_edge.manifest import PRECISIONS, Precision, PrecisionPlan
 from hamburger_edge.models.hamburger import Hamburger
 
 BLOCK_SIZE = 64  # weights that share a scale
+GRID_SIZE = 32  # of a base that comes from 4 bits with a minimum a block, llama.cpp's Q4_1
 SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
 
 # at int4, measured on SmolLM2 (docs/benchmarks.md): values do most damage for their size, then the way out of
@@ -63,9 +72,18 @@ class Former:
 
     def linear(self, path: str, weight: Tensor) -> Form:
         precision = self.precision(path)
-        size = self.plan.block_size // (2 if path.endswith(self.plan.narrow_layers) else 1)
+        if self.keeps_grid(path, weight):
+            moments = self.moments.pop(path, None)
+            return GridForm(with_means(*quantize_with_minimum(weight, GRID_SIZE, moments=moments)))
+        narrow = path.startswith("base.") and path.endswith(self.plan.narrow_layers)
+        size = self.plan.block_size // (2 if narrow else 1)
         moments = self.moments.pop(path, None) if precision == "int4" else None
         return self._form(weight, precision, size, table=False, moments=moments)
+
+    def keeps_grid(self, path: str, weight: Tensor) -> bool:
+        """A base layer that comes from 4 bits with minima goes back to that grid, and loses little."""
+        four_bits = self.plan.base == "int4" and path.startswith("base.") and not self.portable
+        return four_bits and has_minima(weight, GRID_SIZE)
 
     def vocabulary(self, weight: Tensor) -> Form:
         """Embeddings are looked up in whole blocks."""
@@ -98,9 +116,9 @@ def _fitting(size: int, width: int, *, whole: bool) -> int:
 
 def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
     """Layers whose rounding is better for knowing their inputs."""
-    former = Former(plan, {}, portable=False)
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return [name for name in linears if former.precision(name) == "int4"]
+    own = {True: plan.base, False: plan.graft}
+    return [name for name in linears if own[name.startswith("base.")] == "int4"]
 
 
 @torch.no_grad()
@@ -123,4 +141,6 @@ def apply_plan(
     vocabulary = Vocabulary(model, former.vocabulary)
     own.base.lm_head = None  # the vocabulary has it
     replace_linears(own, linear)
+    for layer in [*own.base.layers, *own.micro.layers]:
+        pack_attention(layer.self_attn)
     return own, vocabulary

@@ -12,14 +12,15 @@ A form holds one matrix [N, K] (N outputs or tokens, K inputs) and answers three
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.onnx.ops import symbolic as _symbolic
 
-from hamburger_edge.export.block_quantizer import Blocks, dequantize
+from hamburger_edge.export.block_quantizer import Blocks, dequantize, without_means
+from hamburger_edge.models.llama import SelfAttention
 
 symbolic = torch._dynamo.dont_skip_tracing(_symbolic)  # so that it can stand inside a branch
 
@@ -95,12 +96,15 @@ class BlockForm(Form):
         self.register_buffer("zeros", blocks.zeros)
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self._product(x, self.scales, bias)
+
+    def _product(self, x: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
         N, K = self.shape
         attributes = {"K": K, "N": N, "bits": self.bits, "block_size": self.size, "accuracy_level": 4}
-        inputs = [x, self.packed, self.scales, self.zeros] + ([] if bias is None else [None, bias])
+        inputs = [x, self.packed, scales, self.zeros]
         return symbolic(
             "com.microsoft::MatMulNBits",
-            inputs,
+            inputs if bias is None else [*inputs, None, bias],
             attributes,
             dtype=x.dtype,
             shape=(*x.shape[:-1], N),
@@ -110,10 +114,9 @@ class BlockForm(Form):
     def rows(self, ids: Tensor) -> Tensor:
         table = self.packed.flatten(1)  # the same bytes as the head's
         attributes = {"bits": self.bits, "block_size": self.size, "gather_axis": 0, "quantize_axis": 1}
-        inputs = [table, ids, self.scales, self.zeros]
         return symbolic(
             "com.microsoft::GatherBlockQuantized",
-            inputs,
+            [table, ids, self.scales, self.zeros],
             attributes,
             dtype=torch.float32,
             shape=(*ids.shape, self.shape[1]),
@@ -121,7 +124,45 @@ class BlockForm(Form):
         )
 
     def dense(self) -> Tensor:
-        return dequantize(Blocks(self.bits, self.size, self.shape, self.packed, self.scales, self.zeros))
+        return dequantize(self._blocks())
+
+    def _blocks(self) -> Blocks:
+        return Blocks(self.bits, self.size, self.shape, self.packed, self.scales.float(), self.zeros)
+
+    def joins(self, other: Form) -> bool:
+        """Whether the rows of both can be one matrix."""
+        alike = type(other) is type(self) and other.shape[1] == self.shape[1]
+        return alike and (other.bits, other.size) == (self.bits, self.size)
+
+    def joined(self, others: Sequence[Form]) -> Form:
+        """One matrix of these rows and those of the others: every buffer runs along N."""
+        whole = copy.copy(self)
+        whole._buffers = {
+            name: torch.cat([buffer, *(other._buffers[name] for other in others)])
+            for name, buffer in self._buffers.items()
+        }
+        whole.shape = (self.shape[0] + sum(other.shape[0] for other in others), self.shape[1])
+        return whole
+
+
+class GridForm(BlockForm):
+    """A layer on a grid of scales and minima, see `with_means`: its inputs [B, S, K] are followed by the
+    mean of each block of them.
+
+    Scales are float16, which is what such a base has; the cast must be folded while loading, since
+    ONNX Runtime's kernel computes wrongly where it cannot see the scales by then.
+    """
+
+    def __init__(self, blocks: Blocks):
+        super().__init__(blocks)
+        self.scales = blocks.scales.half()
+
+    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        x = torch.cat([x, F.avg_pool1d(x, self.size)], dim=-1)
+        return self._product(x, _to_float(self.scales), bias)
+
+    def dense(self) -> Tensor:
+        return without_means(self._blocks())
 
 
 def _to_float(x: Tensor) -> Tensor:
@@ -139,6 +180,29 @@ class FormedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.form.linear(x, self.bias)
+
+
+class PackedLinear(nn.Module):
+    """Several layers that are fed the same, as one product whose outputs are cut apart."""
+
+    def __init__(self, form: Form, bias: Tensor | None, widths: list[int]):
+        super().__init__()
+        self.linear, self.widths = FormedLinear(form, bias), widths
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.linear(x).split(self.widths, dim=-1)
+
+
+def pack_attention(attention: SelfAttention) -> None:
+    """Queries, keys and values as one product, where all three are stored alike: a tenth of a step."""
+    layers = [attention.q_proj, attention.k_proj, attention.v_proj]
+    first, *others = [layer.form for layer in layers]
+    if not isinstance(first, BlockForm) or not all(first.joins(other) for other in others):
+        return
+    biases = [layer.bias for layer in layers]
+    bias = None if biases[0] is None else torch.cat(biases)
+    attention.packed = PackedLinear(first.joined(others), bias, [layer.form.shape[0] for layer in layers])
+    del attention.q_proj, attention.k_proj, attention.v_proj
 
 
 def replace_linears(module: nn.Module, form_of: Callable[[str, Tensor], Form], prefix: str = "") -> None:

@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -214,10 +215,12 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         text = json.dumps(self.to_json(), indent=1)
+        text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text)  # a list on one line
         (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
 
 
 KIND = "hamburger-edge bundle"
+_NUMBERS = re.compile(r"\[[\s\d,.-]+\]")
 
 
 def load_manifest(folder: str | Path) -> Manifest:

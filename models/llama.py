@@ -160,15 +160,19 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(d, config.num_kv_heads * D, bias=bias)
         self.v_proj = nn.Linear(d, config.num_kv_heads * D, bias=bias)
         self.o_proj = nn.Linear(config.num_heads * D, d, bias=False)
+        self.packed: nn.Module | None = None  # for an export: one product in the place of the first three
         self.q_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
-        query, key = self.q_proj(x), self.k_proj(x)
+        if self.packed is None:
+            query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        else:
+            query, key, value = self.packed(x)
         if self.q_norm is not None and self.k_norm is not None:
             query = self.q_norm(query.unflatten(-1, (-1, self.head_dim))).flatten(-2)
             key = self.k_norm(key.unflatten(-1, (-1, self.head_dim))).flatten(-2)
-        return self.o_proj(attend(self.layer, query, key, self.v_proj(x)))
+        return self.o_proj(attend(self.layer, query, key, value))
 
 
 class FeedForward(nn.Module):

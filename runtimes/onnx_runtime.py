@@ -87,9 +87,10 @@ class OnnxBackend:
         self.manifest, self.provider = manifest, provider
         capacity = choose_capacity(manifest, capacity)
         plan = manifest.precision
-        fold = "fp16" in (plan.base, plan.head, plan.graft)
+        half = "fp16" in (plan.base, plan.head, plan.graft)
         sessions = {
-            graph.name: open_graph(folder, graph, provider, threads, fold=fold) for graph in manifest.graphs
+            graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name == "base")
+            for graph in manifest.graphs
         }
         self.embedder = Embedder(sessions["embedder"], model.hidden_size)
         micro = manifest.kv.micro(model.micro_layers)

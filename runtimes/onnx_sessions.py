@@ -80,8 +80,8 @@ def choose_provider(name: str, options: dict[str, Any] | None) -> Provider:
 def open_graph(
     folder: Path, graph: GraphSpec, provider: Provider, threads: int | None, *, fold: bool = True
 ) -> ort.InferenceSession:
-    """`fold`: whether constants are computed while loading. Only casts of float16 weights need it, and it
-    copies quantized embeddings out of the mapped file."""
+    """`fold`: whether constants are computed while loading. Only casts of float16 weights and of the base's
+    float16 scales need it, and it copies quantized embeddings out of the mapped file."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:

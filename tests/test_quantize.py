@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import gguf
+import numpy as np
+import onnxruntime as ort
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Type
 
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.export.block_quantizer import dequantize, quantize, unpacked
+from hamburger_edge.export.block_quantizer import (
+    dequantize,
+    has_minima,
+    quantize,
+    quantize_with_minimum,
+    unpacked,
+    with_means,
+    without_means,
+)
+from hamburger_edge.export.gguf_tensors import four_bits
 from hamburger_edge.export.quantize import Former, make_plan
-from hamburger_edge.export.weight_forms import BlockForm, FloatForm
+from hamburger_edge.export.tracing import quiet
+from hamburger_edge.export.weight_forms import BlockForm, FloatForm, FormedLinear, GridForm
 
 
 def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
@@ -40,9 +56,7 @@ def test_least_squares_beats_plain_rounding() -> None:
 @pytest.mark.parametrize("K", [128, 80])
 def test_knowing_the_inputs_helps(K: int) -> None:
     """Inputs of which a few directions are large: rounding errors there are made up for elsewhere."""
-    generator = torch.Generator().manual_seed(3)
-    inputs = torch.randn(500, 20, generator=generator) @ torch.randn(20, K, generator=generator)
-    inputs += 0.1 * torch.randn(500, K, generator=generator)
+    inputs = correlated_inputs(K)
     weight = weights(48, K)
     plain = dequantize(quantize(weight, 4, 32))
     informed = dequantize(quantize(weight, 4, 32, moments=inputs.T @ inputs / 500))
@@ -75,6 +89,64 @@ def test_low_bits_come_first() -> None:
     assert blocks.packed[0, 0, 0] == 0 | 1 << 4
 
 
+def q4_1(N: int, K: int, seed: int = 0) -> torch.Tensor:
+    """Weights as a Q4_1 file has them."""
+    packed = gguf.quants.quantize(weights(N, K, seed).numpy(), Type.Q4_1)
+    return torch.from_numpy(gguf.quants.dequantize(packed, Type.Q4_1))
+
+
+def correlated_inputs(K: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(500, 20, generator=generator) @ torch.randn(20, K, generator=generator)
+    return inputs + 0.1 * torch.randn(500, K, generator=generator)
+
+
+def test_a_grid_with_minima_is_found_again() -> None:
+    exact = q4_1(96, 128)
+    assert has_minima(exact, 32)
+    assert has_minima(exact + 0.005 * weights(96, 128, seed=1), 32)  # what a low-rank change adds
+    assert not has_minima(weights(96, 128), 32)
+    assert not has_minima(exact[:, :120], 32)  # no whole blocks
+    q, scales, minima = quantize_with_minimum(exact, 32)
+    back = q.unflatten(1, (-1, 32)) * scales[..., None] + minima[..., None]
+    assert (back.flatten(1) - exact).abs().max() < 2e-3  # float16's steps
+    stored = without_means(with_means(q, scales, minima))
+    whole = dequantize(quantize(exact, 4, 32))
+    assert (stored - exact).norm() < 0.2 * (whole - exact).norm()
+
+
+@pytest.mark.parametrize("K", [96, 576])
+def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
+    """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
+    form = Former(make_plan("int4"), {}, portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
+    assert isinstance(form, GridForm)
+    inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
+    with quiet():
+        torch.onnx.export(
+            FormedLinear(form, None), (inputs,), tmp_path / "layer.onnx", opset_version=23, verbose=False
+        )
+    session = ort.InferenceSession(tmp_path / "layer.onnx")
+    [out] = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    wanted = (inputs @ q4_1(64, K).T).numpy()
+    assert np.square(out - wanted).mean() < 0.02**2 * np.square(wanted).mean()  # inputs are rounded to 8 bits
+
+
+@pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
+def test_gguf_blocks_are_read_back_and_rounded_for_their_inputs(kind: Type) -> None:
+    weight, inputs = weights(48, 128), correlated_inputs(128)
+    moments = inputs.T @ inputs / 500
+    data = four_bits(weight, kind, moments)
+    plain = gguf.quants.quantize(weight.numpy(), kind)
+    assert (data.shape, data.dtype) == (plain.shape, plain.dtype)
+    error = [
+        (inputs @ (torch.from_numpy(gguf.quants.dequantize(packed, kind)) - weight).T).norm()
+        for packed in (plain, data)
+    ]
+    assert error[1] < 0.6 * error[0]
+    zero = gguf.quants.dequantize(four_bits(torch.zeros(2, 64), kind, torch.eye(64)), kind)
+    assert not np.abs(zero).max() > 1e-6
+
+
 def test_the_first_rows_of_a_form_are_a_slice_of_its_memory() -> None:
     form = BlockForm(quantize(weights(40, 64), 8, 32))
     part = form.first(10)
@@ -97,7 +169,8 @@ def test_plans() -> None:
     former = Former(plan, {}, portable=False)
     assert isinstance(former.linear("stop_head.4", weights(1, 64)), FloatForm)  # too small to be worth it
     names = {"base.layers.3.self_attn.v_proj": (8, 64), "base.layers.3.self_attn.k_proj": (4, 64)}
-    names |= {"base.layers.3.mlp.up_proj": (4, 64), "micro.layers.0.mlp.down_proj": (4, 32)}
+    names |= {"base.layers.3.mlp.up_proj": (4, 64), "base.layers.0.mlp.down_proj": (4, 32)}
+    names |= {"micro.layers.0.mlp.down_proj": (4, 64)}
     for path, expected in names.items():
         form = former.linear(path, weights(16, 128))
         assert isinstance(form, BlockForm)
