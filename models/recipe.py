@@ -86,6 +86,11 @@ class Recipe:
                 )
             if stage.epochs <= 0 or stage.learning_rate <= 0:
                 raise ConfigError(f"recipe.stages {stage.name!r}: epochs and learning_rate must be positive")
+            if stage.cuts is not None and stage.cuts.merged > 1 + 1e-9:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: the shares of cuts add up to {stage.cuts.merged:g}, "
+                    "more than 1"
+                )
             if stage.loss.features and 0 in self.base_ranks:
                 raise ConfigError(
                     f"recipe.stages {stage.name!r}: loss.features compares with the plain base, "

@@ -60,6 +60,20 @@ def cut_at_random(
     return sizes
 
 
+def cut_by_lengths(lengths: npt.NDArray[np.integer], may_join: npt.NDArray[np.bool_]) -> Sizes:
+    """Group sizes, where `lengths[i]` is how long a group that begins at token i should be."""
+    sizes: Sizes = []
+    left = 0
+    for i, length in enumerate(lengths):
+        if left > 0 and may_join[i]:
+            sizes[-1] += 1
+            left -= 1
+        else:
+            sizes.append(1)
+            left = int(length) - 1
+    return sizes
+
+
 @dataclass(frozen=True)
 class CutReport:
     """How a rule cuts a set of answers."""

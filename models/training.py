@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,7 @@ from hamburger_edge.models.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.lora import LoraLinear, add_lora
 from hamburger_edge.models.objective import LossWeights, Objective
+from hamburger_edge.models.own_groups import own_lengths
 from hamburger_edge.models.recipe import Recipe, Shape, Stage
 from hamburger_edge.models.training_data import Batches, Cuts, DistilledData, TrainingBatch
 
@@ -209,6 +212,8 @@ class Trainer:
         if self.processes > 1:
             step_function = require("accelerate", "train").Accelerator().prepare(objective)
         batches = self.batches(self.split.train, stage.cuts, self.recipe.seed * 1000 + self.progress.stage)
+        if stage.cuts is not None and stage.cuts.agreement:
+            batches.own_lengths = self._own_lengths(stage, objective)
         per_epoch = len(batches.plan(0)) // self.processes
         steps = max(1, round(stage.epochs * per_epoch))
         learning = [p for group in groups for p in group["params"]]
@@ -256,6 +261,21 @@ class Trainer:
                 self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
                 return False
         return True
+
+    def _own_lengths(self, stage: Stage, objective: Objective) -> npt.NDArray[np.int8]:
+        """Read once, when the stage begins; a run that goes on takes what it found then."""
+        path = self.out / f"own-lengths-{stage.name}.npy"
+        if self.progress.step and path.exists():
+            found: npt.NDArray[np.int8] = np.load(path, allow_pickle=False)
+            return found
+        self.report(f"stage {stage.name}: how would the model group its training text? ...")
+        dtype = torch.bfloat16 if self.recipe.precision == "bf16" else None
+        lengths = own_lengths(objective, self.batches(self.split.train, None, 0), self.device, dtype)
+        if self.process == 0:
+            temporary = self.out / f".{path.stem}.{os.getpid()}.npy"
+            np.save(temporary, lengths)
+            os.replace(temporary, path)
+        return lengths
 
     def _numbered(
         self, batches: Batches, per_epoch: int, start: int, steps: int

@@ -24,7 +24,7 @@ from torch import Tensor
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.distill import ANSWER, FORMAT
 from hamburger_edge.models.hamburger import GroupBatch
-from hamburger_edge.models.segmentation import EntropyRule, cut_at_random, cut_by_entropy
+from hamburger_edge.models.segmentation import EntropyRule, cut_at_random, cut_by_entropy, cut_by_lengths
 
 
 @dataclass
@@ -34,11 +34,11 @@ class TrainingBatch:
     groups: GroupBatch
     top_ids: Tensor  # [G, m, k]
     top_log_probabilities: Tensor  # [G, m, k]
+    starts: npt.NDArray[np.int64]  # [G] where in the data each group begins
 
     def to(self, device: torch.device | str) -> TrainingBatch:
-        return TrainingBatch(
-            self.groups.to(device), self.top_ids.to(device), self.top_log_probabilities.to(device)
-        )
+        tops = self.top_ids.to(device), self.top_log_probabilities.to(device)
+        return TrainingBatch(self.groups.to(device), *tops, self.starts)
 
 
 @dataclass
@@ -129,8 +129,13 @@ class Cuts:
 
     entropy: float = 0.6
     random: float = 0.25
+    agreement: float = 0.0  # as the model itself, as it was when the stage began, would have grouped them
     low: tuple[float, ...] = (0.05, 0.2, 0.5)  # entropy rules to choose from, in pairs with `ratio`
     ratio: tuple[float, ...] = (0.3, 0.5, 0.7)
+
+    @property
+    def merged(self) -> float:
+        return self.entropy + self.random + self.agreement
 
 
 class Batches:
@@ -151,6 +156,7 @@ class Batches:
     ):
         self.data, self.conversations, self.cuts, self.seed = data, conversations, cuts, seed
         self.max_steps, self.rows, self.row_slots = max_steps, rows, row_slots
+        self.own_lengths: npt.NDArray[np.int8] | None = None  # [tokens], see own_groups.py
         self.ids = torch.from_numpy(data.ids.astype(np.int64))
         self.may_join = np.ones(vocab_size, dtype=bool)
         if shortlist is not None:
@@ -198,6 +204,8 @@ class Batches:
             )
         elif self.cuts is not None and kind < self.cuts.entropy + self.cuts.random:
             sizes = cut_at_random(stop - start, self.max_steps, draw, may_join)
+        elif self.own_lengths is not None and self.cuts is not None and kind < self.cuts.merged:
+            sizes = cut_by_lengths(self.own_lengths[start:stop], may_join)
         sizes = sizes[: self.row_slots]  # a conversation longer than a row loses its end
         ends = np.cumsum(sizes)  # first token after each slot, relative to start
         # how many tokens in a row, from each token on, may follow in one group
@@ -237,6 +245,7 @@ class Batches:
             ),
             top_ids=torch.from_numpy(self.data.top_ids[read].astype(np.int64)),
             top_log_probabilities=torch.from_numpy(self.data.top_log_probabilities[read].astype(np.float32)),
+            starts=read[:, 0],
         )
 
 

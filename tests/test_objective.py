@@ -18,6 +18,7 @@ from hamburger_edge.models.objective import (
     accepted,
     soft_targets,
 )
+from hamburger_edge.models.own_groups import own_lengths
 from hamburger_edge.models.training_data import Batches, Cuts, DistilledData
 from hamburger_edge.runtimes.torch_reference import TorchBackend
 
@@ -68,6 +69,49 @@ def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int, stop_r
     assert got["first_loss"].tolist() == pytest.approx([sum(sums["first"]), len(sums["first"])], rel=1e-4)
     assert got["micro_loss"].tolist() == pytest.approx([sum(sums["micro"]), len(sums["micro"])], rel=1e-4)
     assert got["group_length@0.8"].tolist() == [sum(lengths), len(lengths)]
+
+
+@torch.no_grad()
+def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
+    """Text with runs of the micro decoder's own choices in it, found again token by token."""
+    model = toy_model(position_rule="token", shortlist_size=60)
+    backend, draw = TorchBackend(model, capacity=64), np.random.default_rng(1)
+
+    def says(ids: list[int], length: int) -> list[int]:
+        """The micro decoder's choice behind each of the last `length` tokens, which are one group."""
+        backend.truncate(0)
+        before = ids[:-length]
+        read = backend.macro([(token,) for token in before], range(len(before)), [len(before) - 1])
+        backend.micro_begin(read.features[0])
+        scores = [backend.micro(token).logits for token in ids[-length:]]
+        return [int(model.shortlist[int(each.argmax())]) for each in scores]
+
+    ids = [int(token) for token in draw.integers(3, 97, 6)]
+    while len(ids) < 30:
+        ids.append(int(draw.integers(3, 97)))
+        for length in range(1, int(draw.integers(1, 5))):
+            ids.append(says(ids, length)[-1])
+    roles = [0] * 6 + [2] * (len(ids) - 6)
+    data = DataFiles.in_memory(roles=[roles], ids=[ids])
+    options = {"max_steps": 4, "shortlist": model.shortlist.numpy(), "vocab_size": 97, "rows": 1}
+    batches = Batches(data, [0], row_slots=len(ids), cuts=None, seed=0, **options)
+    found = own_lengths(Objective(model, LossWeights()), batches, torch.device("cpu"), None)
+    expected = [1] * 6
+    for i in range(6, len(ids)):
+        length = 1
+        while length < 4 and i + length < len(ids) and says(ids[: i + length], length)[-1] == ids[i + length]:
+            length += 1
+        expected.append(length)
+    assert found.tolist() == expected
+    assert {1, 2, 3, 4} == set(expected)
+    merging = Batches(data, [0], row_slots=64, cuts=Cuts(0.0, 0.0, agreement=1.0), seed=0, **options)
+    merging.own_lengths = found
+    [[[slots]]] = merging.plan(0)
+    at = 6
+    for size in slots.sizes[6:]:
+        assert size == expected[at]
+        at += size
+    assert at == len(ids)
 
 
 def loop(

@@ -7,7 +7,13 @@ import pytest
 from training_data_files import DataFiles
 
 from hamburger_edge.models.segment_report import answer_spans, render, report
-from hamburger_edge.models.segmentation import EntropyRule, cut_at_random, cut_by_entropy, report_cuts
+from hamburger_edge.models.segmentation import (
+    EntropyRule,
+    cut_at_random,
+    cut_by_entropy,
+    cut_by_lengths,
+    report_cuts,
+)
 
 PAPER = EntropyRule(0.05, 0.3)
 
@@ -60,6 +66,13 @@ def test_random_cuts_have_every_length_equally_often() -> None:
     assert sum(sizes) == 20_000
     shares = np.bincount(sizes[:-1], minlength=5)[1:] / len(sizes)
     assert shares == pytest.approx([0.25] * 4, abs=0.02)
+
+
+def test_lengths_are_followed_where_tokens_may_join() -> None:
+    lengths = np.array([1, 3, 4, 1, 2, 4, 1])
+    assert cut_by_lengths(lengths, np.ones(7, dtype=bool)) == [1, 3, 2, 1]
+    may_join = np.array([True, True, True, False, True, True, True])
+    assert cut_by_lengths(lengths, may_join) == [1, 2, 1, 2, 1]
 
 
 def test_counts_of_a_rule() -> None:

@@ -147,8 +147,12 @@ LORA = replace(JOINT, name="lora", epochs=1, lora_rank=2)
 
 
 def short(lora_rank: int) -> Recipe:
-    """Two stages of a dozen steps."""
-    return replace(SHORT, stages=tuple(replace(stage, lora_rank=lora_rank) for stage in SHORT.stages))
+    """Two stages of a dozen steps, merging text in every way."""
+    cuts = Cuts(entropy=0.3, random=0.3, agreement=0.3)
+    stages = (
+        replace(stage, lora_rank=lora_rank, cuts=cuts if stage.cuts else None) for stage in SHORT.stages
+    )
+    return replace(SHORT, stages=tuple(stages))
 
 
 @pytest.mark.parametrize("lora_rank", [0, 2])
@@ -310,6 +314,7 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ),
         ("ratio = [0.3, 0.4]", "ratio = [true]", r"cuts\.ratio\[0\]: expected float, got True"),
         ('"micro", "base"', '"micro", "bass"', r"'joint': learns has 'bass'"),
+        ("ratio = [0.3, 0.4]", "random = 0.5", r"'joint': the shares of cuts add up to 1.1, more than 1"),
         ("epochs = 1", "epochs = -1", r"'joint': epochs and learning_rate must be positive"),
         ("learning_rate = 1e-3", "learning_rate = 1e-3 1", r"not valid TOML"),
     ],
