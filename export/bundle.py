@@ -33,7 +33,7 @@ from hamburger_edge.export.parity import check_parity
 from hamburger_edge.export.portable import OPSET as PORTABLE_OPSET
 from hamburger_edge.export.portable import PortableAttention, pack_nibbles
 from hamburger_edge.export.publish import put_in_place
-from hamburger_edge.export.quantize import apply_plan, make_plan, needs_moments
+from hamburger_edge.export.quantize import apply_plan, keep_grid, make_plan, needs_moments
 from hamburger_edge.export.tracing import OPSET, trace
 from hamburger_edge.export.weight_file import WeightFile
 from hamburger_edge.manifest import (
@@ -176,6 +176,7 @@ def write_graphs(
         )
     cache_length = 0 if flavor == "fused" else min(context or 2048, config.base.context_length)
     ios = graph_ios(config, context=cache_length, kv=KV_TYPES[kv])
+    plan = keep_grid(plan, model) if flavor == "fused" else plan
     layers = sum(1 for module in model.modules() if type(module).__name__ == "Linear")
     done = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -55,6 +56,15 @@ def make_plan(
     )
 
 
+def keep_grid(plan: PrecisionPlan, model: Hamburger) -> PrecisionPlan:
+    """A base that comes from 4 bits with minima goes back to that grid, and loses little."""
+    if plan.base != "int4" or not plan.narrow_layers:
+        return plan
+    first = [m.weight for m in model.base.layers[0].modules() if isinstance(m, nn.Linear)]
+    grid = GRID_SIZE if all(has_minima(weight, GRID_SIZE) for weight in first) else 0
+    return dataclasses.replace(plan, grid=grid)
+
+
 def _precision(name: str) -> Precision:
     return name  # type: ignore[return-value]
 
@@ -71,19 +81,14 @@ class Former:
         return "int8" if precision == "int4" and path.endswith(plan.int8_layers) else precision
 
     def linear(self, path: str, weight: Tensor) -> Form:
-        precision = self.precision(path)
-        if self.keeps_grid(path, weight):
+        precision, grid = self.precision(path), self.plan.grid
+        if grid and path.startswith("base."):
             moments = self.moments.pop(path, None)
-            return GridForm(with_means(*quantize_with_minimum(weight, GRID_SIZE, moments=moments)))
+            return GridForm(with_means(*quantize_with_minimum(weight, grid, moments=moments)))
         narrow = path.startswith("base.") and path.endswith(self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
         moments = self.moments.pop(path, None) if precision == "int4" else None
         return self._form(weight, precision, size, table=False, moments=moments)
-
-    def keeps_grid(self, path: str, weight: Tensor) -> bool:
-        """A base layer that comes from 4 bits with minima goes back to that grid, and loses little."""
-        four_bits = self.plan.base == "int4" and path.startswith("base.") and not self.portable
-        return four_bits and has_minima(weight, GRID_SIZE)
 
     def vocabulary(self, weight: Tensor) -> Form:
         """Embeddings are looked up in whole blocks."""

@@ -50,6 +50,7 @@ def show(facts: dict[str, Any]) -> str:
     model, plan, memory = facts["model"], facts["precision"], facts["memory"]
     head = f"{model['shortlist']} tokens" if model["shortlist"] else "the whole vocabulary"
     block = f", blocks of {plan['block_size']}" if plan["block_size"] else ""
+    grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
     lines = [
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
@@ -57,7 +58,8 @@ def show(facts: dict[str, Any]) -> str:
         f"groups      up to {model['max_steps']} tokens; positions by {model['position_rule']}; "
         f"taps {', '.join(map(str, model['taps'])) or 'none'}",
         f"micro       {model['micro_layers']} layers, choosing from {head}",
-        f"precision   base {plan['base']}, embeddings and heads {plan['head']}, graft {plan['graft']}{block}",
+        f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}, "
+        f"graft {plan['graft']}{block}",
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {facts['kv']['dtype']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),

@@ -98,6 +98,7 @@ class PrecisionPlan:
     block_size: int = 0  # weights that share a scale; 0 where nothing is quantized
     int8_layers: tuple[str, ...] = ()  # kept at int8 where others have fewer bits
     narrow_layers: tuple[str, ...] = ()  # with blocks half as long: the more sensitive
+    grid: int = 0  # of a base that keeps its own 4-bit grid in all layers: weights that share a minimum
 
 
 @dataclass(frozen=True)

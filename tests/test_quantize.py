@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import gguf
@@ -10,6 +11,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
+from toy_models import toy_model
 
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.block_quantizer import (
@@ -22,7 +24,7 @@ from hamburger_edge.export.block_quantizer import (
     without_means,
 )
 from hamburger_edge.export.gguf_tensors import four_bits
-from hamburger_edge.export.quantize import Former, make_plan
+from hamburger_edge.export.quantize import Former, apply_plan, keep_grid, make_plan
 from hamburger_edge.export.tracing import quiet
 from hamburger_edge.export.weight_forms import BlockForm, FloatForm, FormedLinear, GridForm
 
@@ -118,7 +120,8 @@ def test_a_grid_with_minima_is_found_again() -> None:
 @pytest.mark.parametrize("K", [96, 576])
 def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
     """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
-    form = Former(make_plan("int4"), {}, portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
+    plan = dataclasses.replace(make_plan("int4"), grid=32)
+    form = Former(plan, {}, portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
     inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
     with quiet():
@@ -129,6 +132,27 @@ def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Pa
     [out] = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
     wanted = (inputs @ q4_1(64, K).T).numpy()
     assert np.square(out - wanted).mean() < 0.02**2 * np.square(wanted).mean()  # inputs are rounded to 8 bits
+
+
+def test_a_base_keeps_its_grid_if_it_has_one() -> None:
+    model = toy_model(hidden_size=64, intermediate_size=96)
+    plan = make_plan("int4")
+    assert keep_grid(plan, model) == plan
+    for module in model.base.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = q4_1(*module.weight.shape)
+    assert keep_grid(plan, model).grid == 32
+    assert keep_grid(make_plan("int4", block_size=64), model).grid == 0  # what was asked for
+    assert keep_grid(make_plan("int8"), model).grid == 0
+    own, _ = apply_plan(model, keep_grid(plan, model), {})
+    forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
+    assert len(forms) == 5 * len(model.base.layers)  # queries, keys and values are one
+    assert all(isinstance(form, GridForm) for form in forms)
+    with torch.no_grad():
+        wanted = model.base.layers[0].self_attn.k_proj.weight
+        widths = own.base.layers[0].self_attn.packed.widths
+        packed = own.base.layers[0].self_attn.packed.linear.form.dense().split(widths)
+    assert (packed[1] - wanted).norm() < 0.02 * wanted.norm()
 
 
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
