@@ -110,7 +110,13 @@ COMMANDS = (
                 help="fp32, fp16, int8, int4 (default); of GGUF files f32, f16, q8_0, q4_0, q4_1",
             ),
             option("--gguf-precision", metavar="P", help="of the GGUF files, where both are written"),
-            option("--block-size", type=int, metavar="N", help="weights that share a scale (power of two)"),
+            option(
+                "--block-size",
+                type=int,
+                metavar="N",
+                help="weights that share a scale (power of two); default 64, for a base in Q4_1 "
+                "its own blocks of 32, which int4 keeps: a tenth slower, far nearer to float32",
+            ),
             option("--keep-head", choices=["int8", "fp32"], help="precision of embeddings and heads"),
             option(
                 "--kv",
