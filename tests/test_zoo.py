@@ -104,15 +104,17 @@ def test_tiny_is_not_broken(answers: tuple[Figures, Figures]) -> None:
 
 
 def test_smollm2_is_not_broken() -> None:
+    """The same, on prompts where it merges a good deal."""
     texts = (
-        "What is the capital of France?",
-        "List the days of the week.",
         "Write a Python loop over 3 lists.",
+        "Write a Python function that adds two numbers.",
+        "Tom has 12 apples and buys 7 more. How many apples has he now?",
+        "A train runs 60 miles an hour for 3 hours. How far does it go?",
     )
     plain, grouped = ask_all("smollm2-135m", [Prompt(text) for text in texts], 40)
     assert plain.tokens_per_step == 1
     assert plain.first_agreement > 0.85
-    assert grouped.tokens_per_step > 1.04
+    assert grouped.tokens_per_step > 1.1
     assert grouped.micro_agreement > 0.75
     assert grouped.first_agreement > 0.75
     assert grouped.nll_difference < 0.5
