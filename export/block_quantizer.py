@@ -81,14 +81,12 @@ def quantize_with_minimum(
     return round_to_grid(weight, scales, minima, moments), scales, minima
 
 
-def round_to_grid(
-    weight: Tensor, scales: Tensor, minima: Tensor, moments: Tensor | None, bits: int = 4
-) -> Tensor:
-    """q uint8 [N, K] of  scales * q + minima  [N, blocks]"""
+def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Tensor | None) -> Tensor:
+    """4 bits: q uint8 [N, K] of  scales * q + minima  [N, blocks]"""
     if moments is not None:
-        return _compensate(weight, scales, minima, bits, moments)
+        return _compensate(weight, scales, minima, 4, moments)
     w = weight.unflatten(1, (scales.shape[1], -1))
-    q = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 2**bits - 1)
+    q = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 15)
     return q.flatten(1).to(torch.uint8)
 
 

@@ -185,17 +185,12 @@ def write_graphs(
         progress("quantizing", done, layers)
         done += 1
 
-    moments: dict[str, Tensor] = {}
-    scales: dict[str, Tensor] = {}
-    calibrated, small = needs_moments(model, plan), kv == "int8"
-    if checkpoint.tokenizer is not None:
-        moments, scales = measure(
-            checkpoint, calibrated, cache=small, progress=lambda done, of: progress("calibrating", done, of)
-        )
-    elif small:
+    small = kv == "int8"
+    if small and checkpoint.tokenizer is None:
         raise ConfigError(
             "an int8 cache is calibrated on text: give the checkpoint a tokenizer, or --kv fp32"
         )
+    moments, scales = _calibrate(checkpoint, needs_moments(model, plan), cache=small, progress=progress)
     portable = flavor == "portable"
     own, vocabulary = apply_plan(model, plan, moments, count, portable=portable)
     moments.clear()
@@ -217,6 +212,17 @@ def write_graphs(
     )
 
 
+def _calibrate(
+    checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Progress
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Moments and cache ranges, see `measure`; nothing where there is no tokenizer to read text with."""
+    if checkpoint.tokenizer is None:
+        return {}, {}
+    return measure(
+        checkpoint, layers, cache=cache, progress=lambda done, of: progress("calibrating", done, of)
+    )
+
+
 def copy_tokenizer(source: Path, target: Path) -> None:
     """Without the blanks: a third of the usual file, and of the time to read it."""
     content = json.loads(source.read_text(encoding="utf-8"))
@@ -233,14 +239,8 @@ def add_gguf(
     progress: Progress,
 ) -> Manifest:
     """The GGUF files, beside the graphs of a manifest or on their own."""
-    moments: dict[str, Tensor] = {}
-    if checkpoint.tokenizer is not None:
-        moments, _ = measure(
-            checkpoint,
-            calibrated_layers(checkpoint.model, plan),
-            cache=False,
-            progress=lambda done, of: progress("calibrating", done, of),
-        )
+    layers = calibrated_layers(checkpoint.model, plan)
+    moments, _ = _calibrate(checkpoint, layers, cache=False, progress=progress)
     part = write_gguf(checkpoint, folder, plan=plan, moments=moments, progress=progress)
     moments.clear()
     progress("hashing", 0, 0)

@@ -58,7 +58,7 @@ def make_plan(
 
 def keep_grid(plan: PrecisionPlan, model: Hamburger) -> PrecisionPlan:
     """A base that comes from 4 bits with minima goes back to that grid, and loses little."""
-    if plan.base != "int4" or not plan.narrow_layers:
+    if plan.base != "int4" or not plan.narrow_layers:  # none: a block size that was asked for
         return plan
     first = [m.weight for m in model.base.layers[0].modules() if isinstance(m, nn.Linear)]
     grid = GRID_SIZE if all(has_minima(weight, GRID_SIZE) for weight in first) else 0
@@ -77,17 +77,18 @@ class Former:
 
     def precision(self, path: str) -> str:
         plan = self.plan
+        if plan.grid and path.startswith("base."):
+            return plan.base
         precision = plan.base if path.startswith("base.") else plan.graft
         return "int8" if precision == "int4" and path.endswith(plan.int8_layers) else precision
 
     def linear(self, path: str, weight: Tensor) -> Form:
         precision, grid = self.precision(path), self.plan.grid
+        moments = self.moments.pop(path, None) if precision == "int4" else None
         if grid and path.startswith("base."):
-            moments = self.moments.pop(path, None)
             return GridForm(with_means(*quantize_with_minimum(weight, grid, moments=moments)))
         narrow = path.startswith("base.") and path.endswith(self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
-        moments = self.moments.pop(path, None) if precision == "int4" else None
         return self._form(weight, precision, size, table=False, moments=moments)
 
     def vocabulary(self, weight: Tensor) -> Form:
@@ -122,8 +123,8 @@ def _fitting(size: int, width: int, *, whole: bool) -> int:
 def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
     """Layers whose rounding is better for knowing their inputs."""
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    own = {True: plan.base, False: plan.graft}
-    return [name for name in linears if own[name.startswith("base.")] == "int4"]
+    former = Former(plan, {}, portable=False)
+    return [name for name in linears if former.precision(name) == "int4"]
 
 
 @torch.no_grad()

@@ -173,8 +173,7 @@ class Objective(nn.Module):
         top = batch.top_log_probabilities[:, 1:][valid]
         written = self.place[out.targets[:, 1:][valid]]
         losses = SoftCrossEntropy.apply(logits, *soft_targets(top_ids, top, written, self.weights.hard))
-        agree = torch.zeros_like(valid)
-        agree[valid] = chooses(logits.detach(), top_ids[:, 0])
+        agree = self.right(logits.detach(), batch.top_ids[..., 0], valid)
         stops = self.stops(out, logits, valid)
         stop_losses = F.binary_cross_entropy_with_logits(stops[valid], 1 - agree[valid].float())
         if self.model.config.stop_rule == "after":  # the base's row says whether to try a micro step at all
@@ -206,9 +205,13 @@ class Objective(nn.Module):
         out = self.model(batch.groups)
         valid = out.valid[:, 1:]
         logits = self.model.micro_logits(out.micro_hidden[valid])
-        rights = torch.zeros_like(valid)
-        rights[valid] = chooses(logits, self.place[batch.top_ids[:, 1:, 0][valid]])
-        return self.stops(out, logits, valid), rights, valid
+        return self.stops(out, logits, valid), self.right(logits, batch.top_ids[..., 0], valid), valid
+
+    def right(self, logits: Tensor, tokens: Tensor, valid: Tensor) -> Tensor:
+        """[G, m-1] bool: micro `logits` [N, K], those of the valid places, choose these tokens [G, m]"""
+        right = torch.zeros_like(valid)
+        right[valid] = chooses(logits, self.place[tokens[:, 1:][valid]])
+        return right
 
 
 def accepted(stops: Tensor, agree: Tensor, valid: Tensor, confidence: float) -> dict[str, Tensor]:

@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hamburger_edge.models.objective import Objective, chooses
+from hamburger_edge.models.objective import Objective
 from hamburger_edge.models.training_data import Batches
 
 
 @torch.no_grad()
-def own_lengths(
-    objective: Objective, batches: Batches, device: torch.device, dtype: torch.dtype | None
-) -> npt.NDArray[np.int8]:
+def own_lengths(objective: Objective, batches: Batches, device: torch.device) -> npt.NDArray[np.int8]:
     """[tokens] how many tokens a group that begins there would have; 1 where nothing was read.
 
     `batches` has one token a slot, so that every token of an answer is a group's first once.
@@ -26,11 +24,8 @@ def own_lengths(
     lengths = np.ones(len(batches.data.ids), dtype=np.int8)
     for rows in batches.plan(0):
         batch = batches.build(rows).to(device)
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
-            out = model(batch.groups)
-            valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
-            right = torch.zeros_like(valid)
-            written = objective.place[out.targets[:, 1:][valid]]
-            right[valid] = chooses(model.micro_logits(out.micro_hidden[valid]), written)
+        out = model(batch.groups)
+        valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
+        right = objective.right(model.micro_logits(out.micro_hidden[valid]), out.targets, valid)
         lengths[batch.starts] = 1 + right.long().cumprod(1).sum(1).cpu().numpy()
     return lengths

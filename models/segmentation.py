@@ -7,7 +7,7 @@ Random cuts teach every length; both never let a token outside the shortlist be 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,29 +48,25 @@ def cut_at_random(
     length: int, max_steps: int, draw: np.random.Generator, may_join: npt.NDArray[np.bool_] | None = None
 ) -> Sizes:
     """Group sizes uniform in 1..max_steps, cut where a token may not join."""
-    sizes: Sizes = []
-    left = 0
-    for i in range(length):
-        if sizes and left > 0 and (may_join is None or may_join[i]):
-            sizes[-1] += 1
-            left -= 1
-        else:
-            sizes.append(1)
-            left = int(draw.integers(max_steps))
-    return sizes
+    return _fill(length, lambda start: 1 + int(draw.integers(max_steps)), may_join)
 
 
 def cut_by_lengths(lengths: npt.NDArray[np.integer], may_join: npt.NDArray[np.bool_]) -> Sizes:
     """Group sizes, where `lengths[i]` is how long a group that begins at token i should be."""
+    return _fill(len(lengths), lambda start: int(lengths[start]), may_join)
+
+
+def _fill(count: int, wanted: Callable[[int], int], may_join: npt.NDArray[np.bool_] | None) -> Sizes:
+    """Groups as long as `wanted`, asked once for each by its first token, or until a token may not join."""
     sizes: Sizes = []
     left = 0
-    for i, length in enumerate(lengths):
-        if left > 0 and may_join[i]:
+    for i in range(count):
+        if left > 0 and (may_join is None or may_join[i]):
             sizes[-1] += 1
             left -= 1
         else:
             sizes.append(1)
-            left = int(length) - 1
+            left = wanted(i) - 1
     return sizes
 
 

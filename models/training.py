@@ -269,8 +269,8 @@ class Trainer:
             found: npt.NDArray[np.int8] = np.load(path, allow_pickle=False)
             return found
         self.report(f"stage {stage.name}: how would the model group its training text? ...")
-        dtype = torch.bfloat16 if self.recipe.precision == "bf16" else None
-        lengths = own_lengths(objective, self.batches(self.split.train, None, 0), self.device, dtype)
+        with self.autocast():
+            lengths = own_lengths(objective, self.batches(self.split.train, None, 0), self.device)
         if self.process == 0:
             temporary = self.out / f".{path.stem}.{os.getpid()}.npy"
             np.save(temporary, lengths)

@@ -95,7 +95,7 @@ def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
     data = DataFiles.in_memory(roles=[roles], ids=[ids])
     options = {"max_steps": 4, "shortlist": model.shortlist.numpy(), "vocab_size": 97, "rows": 1}
     batches = Batches(data, [0], row_slots=len(ids), cuts=None, seed=0, **options)
-    found = own_lengths(Objective(model, LossWeights()), batches, torch.device("cpu"), None)
+    found = own_lengths(Objective(model, LossWeights()), batches, torch.device("cpu"))
     expected = [1] * 6
     for i in range(6, len(ids)):
         length = 1
