@@ -22,11 +22,12 @@ from hamburger_edge.models.checkpoint import (
 )
 from hamburger_edge.models.curves import plot
 from hamburger_edge.models.fetch import BASES, Progress, fetch, weights_sha256
+from hamburger_edge.models.grafting import graft, prepare
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.lora import merge_lora, restore_lora
 from hamburger_edge.models.recipe import Recipe
 from hamburger_edge.models.rows import Rows, load_rows
-from hamburger_edge.models.training import Report, Trainer, graft, prepare
+from hamburger_edge.models.training import Report, Trainer
 from hamburger_edge.models.training_data import DistilledData
 from hamburger_edge.models.weights import LoadedBase
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 import hamburger_edge.cli as cli
-from hamburger_edge.cli_options import COMMANDS, build_parser, markdown
+from hamburger_edge.cli_commands import COMMANDS
+from hamburger_edge.cli_options import build_parser, markdown
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = "import sys; from hamburger_edge.cli import main; sys.exit(main())"

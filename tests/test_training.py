@@ -21,12 +21,13 @@ from hamburger_edge.engine import Engine
 from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.checkpoint import load_base, load_checkpoint
 from hamburger_edge.models.curves import plot, read_metrics
+from hamburger_edge.models.grafting import graft, prepare
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.llama import Base
 from hamburger_edge.models.objective import LossWeights, Objective
 from hamburger_edge.models.recipe import Recipe, Shape, Stage, read_recipe
 from hamburger_edge.models.runs import merged, train
-from hamburger_edge.models.training import Trainer, graft, prepare, schedule
+from hamburger_edge.models.training import Trainer, schedule
 from hamburger_edge.models.training_data import Cuts
 from hamburger_edge.models.weights import LoadedBase
 from hamburger_edge.runtimes.torch_reference import TorchBackend

@@ -1,0 +1,105 @@
+"""First part of the parity gate: every graph against its PyTorch module, on random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hamburger_edge.backend import Backend
+from hamburger_edge.errors import ParityError
+from hamburger_edge.kv_ledger import Ledger
+from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.runtimes.torch_reference import TorchBackend
+
+Array = npt.NDArray[Any]
+Embed = Callable[[list[list[int]]], Array]  # groups of one size -> their embeddings
+
+
+@dataclass(frozen=True)
+class GraphParity:
+    name: str
+    max_abs_error: float
+    relative_error: float  # root mean square
+
+
+def _compare(graph: str, pairs: list[tuple[str, Array, Array]], limit: float) -> GraphParity:
+    """(tensor, exported, reference) pairs -> their errors, or a ParityError at the worst place."""
+    worst, relative = 0.0, 0.0
+    for tensor, got, want in pairs:
+        if got.shape != want.shape:
+            raise ParityError(f"{graph}.{tensor}: shape {list(got.shape)}, PyTorch has {list(want.shape)}")
+        error = np.abs(got.astype(np.float64) - want)
+        # a probability is measured against 1: half of next to nothing is nothing
+        size = 1.0 if tensor == "p_stop" else np.sqrt(np.mean(np.square(want, dtype=np.float64)))
+        scale = float(size) + 1e-6
+        share = float(np.sqrt(np.mean(np.square(error)))) / scale
+        place = np.unravel_index(np.argmax(np.nan_to_num(error, nan=np.inf)), error.shape)
+        if not share <= limit:
+            index = ", ".join(str(int(i)) for i in place)
+            raise ParityError(
+                f"{graph}.{tensor}: error {share:.3g} of its size (limit {limit:g}), worst at "
+                f"[{index}]: {got[place]:.6g}, PyTorch has {want[place]:.6g}"
+            )
+        worst, relative = max(worst, float(error.max())), max(relative, share)
+    return GraphParity(graph, worst, relative)
+
+
+def check_embedder(model: Hamburger, embed: Embed, limit: float) -> GraphParity:
+    random = np.random.default_rng(0)
+    pairs = []
+    for size in range(1, model.config.max_steps + 1):
+        groups = random.integers(0, model.config.base.vocab_size, (5, size))
+        got = embed(groups.tolist())
+        with torch.inference_mode():
+            want = model.embed(torch.from_numpy(groups), torch.full((5,), size))
+        pairs.append((f"embeddings of {size} tokens", got, want.numpy()))
+    return _compare("embedder", pairs, limit)
+
+
+def check_base(model: Hamburger, reference: TorchBackend, exported: Backend, limit: float) -> GraphParity:
+    """A prompt in two calls with gaps in its positions, then single slots, on the same embeddings."""
+    random = np.random.default_rng(1)
+    vocab, pairs = model.config.base.vocab_size, []
+    ledger = Ledger.of(exported.info)
+    restart(reference, exported)
+    for call, sizes in enumerate(([1] * 7, [1, 2, 1, 1], [1], [2], [1])):
+        sizes = [min(size, model.config.max_steps) for size in sizes]
+        groups = [tuple(map(int, random.integers(0, vocab, size))) for size in sizes]
+        positions = [ledger.append(group) for group in groups]
+        rows = [0, len(groups) - 1] if call < 2 else [0]
+        got, want = (backend.macro(groups, positions, rows) for backend in (exported, reference))
+        pairs += [
+            ("logits", got.logits.copy(), want.logits),
+            ("p_stop", got.p_stop.copy(), want.p_stop),
+            ("features", got.features.copy(), want.features.numpy()),
+        ]
+    return _compare("base", pairs, limit)
+
+
+def check_micro_decoder(
+    model: Hamburger, reference: TorchBackend, exported: Backend, limit: float
+) -> GraphParity:
+    """Features are the reference's own for random tokens: rounding is calibrated for such, not for noise."""
+    random = np.random.default_rng(2)
+    config, pairs = model.config, []
+    for _ in range(3):
+        restart(reference)
+        tokens = [(token,) for token in map(int, random.integers(0, config.base.vocab_size, 5))]
+        features = reference.macro(tokens, range(len(tokens)), [len(tokens) - 1]).features[0]
+        exported.micro_begin(features.numpy())
+        reference.micro_begin(features)
+        for token in map(int, random.integers(0, config.base.vocab_size, config.max_steps - 1)):
+            got, want = exported.micro(token), reference.micro(token)
+            pairs.append(("logits", got.logits.copy(), want.logits))
+            pairs.append(("p_stop", np.array([got.p_stop]), np.array([want.p_stop])))
+    return _compare("micro_decoder", pairs, limit)
+
+
+def restart(*backends: Backend) -> None:
+    for backend in backends:
+        backend.truncate(0)

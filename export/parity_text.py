@@ -1,0 +1,125 @@
+"""Second part of the parity gate: whole generations, and reading them.
+
+generations     fixed prompts through the engine, with groups of every length
+reading         the exported model reads the reference's generations: how much more surprised is it?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.backend import Backend
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.engine import Decoding, Engine
+from hamburger_edge.export.parity_graphs import restart
+from hamburger_edge.kv_ledger import Group, Ledger
+from hamburger_edge.models.checkpoint import Checkpoint
+from hamburger_edge.sampling import Sampler, SamplingSettings
+from hamburger_edge.tokenizer import Tokenizer
+
+Array = npt.NDArray[Any]
+Progress = Callable[[str, int, int], None]
+
+PROMPTS = (
+    "Why is the sky blue?",
+    "Write a short story about a lighthouse keeper.",
+    "List five animals that live in the sea.",
+)
+NEW_TOKENS = 24
+
+
+def fixed_prompts(checkpoint: Checkpoint) -> list[list[int]]:
+    """Through the model's own tokenizer and template; token ids spread over the vocabulary without one."""
+    vocab = checkpoint.model.config.base.vocab_size
+    if checkpoint.tokenizer is None:
+        return [[(7 * i + 31 * n) % vocab for i in range(6 + n)] for n in range(len(PROMPTS))]
+    tokenizer = Tokenizer(checkpoint.tokenizer)
+    if checkpoint.chat_template is None:
+        return [tokenizer.encode(prompt) for prompt in PROMPTS]
+    template = ChatTemplate.from_json(checkpoint.chat_template)
+    return [tokenizer.encode_parts(template.first_turn(prompt)) for prompt in PROMPTS]
+
+
+@dataclass(frozen=True)
+class Run:
+    index: int
+    name: str
+    prompt: list[int]
+    reference: list[Group]
+    divergence: int | None  # first token that differs
+
+
+def generations(
+    reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
+) -> Iterator[Run]:
+    """Each prompt with groups of each forced length, and as the stop head likes it."""
+    most = reference.info.max_steps
+    kinds = [
+        *(
+            (f"groups of {n}", Decoding(NEW_TOKENS, force_group=n, ignore_eos=True))
+            for n in range(1, most + 1)
+        ),
+        ("confidence 0.5", Decoding(NEW_TOKENS, confidence=0.5, ignore_eos=True)),
+    ]
+    for index, (prompt, (kind, decoding)) in enumerate((p, k) for p in prompts for k in kinds):
+        progress("verifying text", index, len(prompts) * len(kinds))
+        ours, theirs = (_generate(backend, prompt, decoding) for backend in (exported, reference))
+        flat = [[token for group in groups for token in group] for groups in (ours, theirs)]
+        places = (i for i, (a, b) in enumerate(zip(*flat, strict=False)) if a != b)
+        yield Run(index, f"{index} ({kind})", prompt, theirs, next(places, None))
+
+
+def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[Group]:
+    info = backend.info
+    engine = Engine(backend)
+    sampler = Sampler(SamplingSettings(), info.vocab_size, info.shortlist, probabilities=False)
+    sampler.begin(prompt)
+    return [step.tokens for step in engine.run([(t,) for t in prompt], decoding, sampler, reuse="none")]
+
+
+class Reading(NamedTuple):
+    surprise: float
+    agreement: float
+    logit_error: float
+    perplexity: float
+    reference_perplexity: float
+
+
+def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]) -> Reading:
+    """Both read the reference's generations, merged as they were; scored on every group's first token."""
+    nats: dict[Backend, list[float]] = {reference: [], exported: []}
+    agree, worst = [], 0.0
+    for prompt, groups in texts:
+        fed = [*((token,) for token in prompt), *groups]
+        rows = list(range(len(prompt) - 1, len(fed) - 1))
+        ledger = Ledger.of(reference.info)
+        positions = [ledger.append(group) for group in fed]
+        targets = [group[0] for group in groups]
+        restart(reference, exported)
+        scores = {backend: backend.macro(fed, positions, rows).logits for backend in (reference, exported)}
+        for backend, logits in scores.items():
+            nats[backend] += list(_surprise(logits, targets))
+        agree += list(scores[exported].argmax(1) == scores[reference].argmax(1))
+        worst = max(worst, float(np.abs(scores[exported] - scores[reference]).max()))
+    ours, theirs = float(np.mean(nats[exported])), float(np.mean(nats[reference]))
+    return Reading(
+        ours - theirs,
+        float(np.mean(agree)),
+        worst,
+        float(np.exp(ours)),
+        float(np.exp(theirs)),
+    )
+
+
+def _surprise(logits: Array, targets: list[int]) -> Array:
+    """-log p(target) of each row"""
+    wide = logits.astype(np.float64)
+    peak = wide.max(1)
+    chosen = wide[np.arange(len(targets)), targets]
+    result: Array = np.log(np.exp(wide - peak[:, None]).sum(1)) + peak - chosen
+    return result
