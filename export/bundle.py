@@ -79,8 +79,9 @@ def export(
     """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`.
 
     `context` is the length of a portable bundle's cache; fused ones choose theirs when loaded, and
-    hold it in 32 bits (`kv` "fp32") or 8 (`kv` "int8", the default where weights have no more). `formats` are
-    "onnx", "gguf" or both; GGUF files have `gguf_precision`, by default what comes nearest to `precision`.
+    hold it in 32 bits (`kv` "fp32"), 16 ("fp16") or 8 ("int8", the default where weights have no more).
+    `formats` are "onnx", "gguf" or both; GGUF files have `gguf_precision`, by default what comes nearest to
+    `precision`.
     """
     out = Path(out).absolute()
     if not formats or set(formats) - {"onnx", "gguf"}:
@@ -93,8 +94,8 @@ def export(
     if flavor not in ("fused", "portable"):
         raise InputError(f"flavor must be 'fused' or 'portable', got {flavor!r}")
     if kv not in (None, *KV_TYPES):
-        raise InputError(f"kv must be {' or '.join(map(repr, KV_TYPES))}, got {kv!r}")
-    if kv == "int8" and (flavor == "portable" or plan is None):
+        raise InputError(f"kv must be one of {', '.join(map(repr, KV_TYPES))}, got {kv!r}")
+    if kv in ("fp16", "int8") and (flavor == "portable" or plan is None):
         raise InputError(
             f"kv {kv!r} is for fused graphs: leave it out (llama.cpp's --kv is an option of run)"
         )

@@ -15,7 +15,7 @@ import onnx_ir as ir
 import torch
 
 from hamburger_edge.errors import ParityError
-from hamburger_edge.manifest import GraphSpec, TensorSpec
+from hamburger_edge.manifest import GraphSpec, TensorSpec, micro_cache_type
 from hamburger_edge.models.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.micro_step_decoder import micro_base_config
 
@@ -100,7 +100,7 @@ def base_io(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -
     )
 
 
-def micro_decoder_io(config: HamburgerConfig, *, context: int = 0) -> GraphIO:
+def micro_decoder_io(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -> GraphIO:
     """Features (first call of a group) or none (later ones) and the latest token -> the next one's scores."""
     decoder = micro_base_config(config)
     capacity = decoder.context_length
@@ -110,20 +110,20 @@ def micro_decoder_io(config: HamburgerConfig, *, context: int = 0) -> GraphIO:
             _spec("features", "float32", "features", decoder.hidden_size),
             _spec("token", "int64", 1),
             *_lengths(context),
-            *_cache("past", decoder, capacity),
+            *_cache("past", decoder, capacity, kv),
         ),
         outputs=(
             _spec("logits", "float32", config.micro_vocab),
             _spec("p_stop", "float32", 1),
-            *(_cache("new", decoder, "entries") if context else _cache("present", decoder, capacity)),
+            *(_cache("new", decoder, "entries") if context else _cache("present", decoder, capacity, kv)),
         ),
     )
 
 
 def graph_ios(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -> dict[str, GraphIO]:
     base = base_io(config, context=context, kv=kv)
-    ios = (embedder_io(config), base, micro_decoder_io(config, context=context))
-    return {io.name: io for io in ios}
+    micro = micro_decoder_io(config, context=context, kv=micro_cache_type(kv))
+    return {io.name: io for io in (embedder_io(config), base, micro)}
 
 
 def _lengths(context: int) -> tuple[TensorSpec, ...]:

@@ -78,6 +78,7 @@ class FusedAttention:
     of their own rotate first: inside, positions given with a first prompt would be ignored.
 
     An int8 cache holds keys, rotated, and values in units of `key_scale.N` and `value_scale.N` [K * D].
+    To a float16 cache it attends in 16 bits throughout, the only way that CUDA's kernel knows.
     """
 
     def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
@@ -87,7 +88,7 @@ class FusedAttention:
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         given, config = self.inputs, self.config
         past_key, past_value = given[f"past_key.{layer}"], given[f"past_value.{layer}"]
-        operands: list[Tensor | None] = [query, key, value, past_key, past_value]
+        operands: list[Any] = [query, key, value, past_key, past_value]
         operands += [given["last_slot"], given["total_slots"]]
         attributes: dict[str, Any] = {
             "num_heads": config.num_heads,
@@ -100,6 +101,8 @@ class FusedAttention:
         else:
             operands += [self.cos, self.sin]
             attributes["do_rotary"] = 1
+        if past_key.dtype == torch.float16:
+            operands = [x.half() if x.is_floating_point() else x for x in operands]
         if past_key.dtype == torch.int8:
             operands += [None] * (_KEY_SCALE - len(operands))
             operands += [given[f"key_scale.{layer}"], given[f"value_scale.{layer}"]]
@@ -109,12 +112,12 @@ class FusedAttention:
             "com.microsoft::GroupQueryAttention",
             operands,
             attributes,
-            dtypes=[query.dtype, past_key.dtype, past_value.dtype],
+            dtypes=[operands[0].dtype, past_key.dtype, past_value.dtype],
             shapes=[query.shape, past_key.shape, past_value.shape],
             version=1,
         )
         self.present += present
-        return out
+        return out.to(query.dtype)
 
     def _rotate(self, x: Tensor, heads: int) -> Tensor:
         return symbolic(

@@ -28,7 +28,7 @@ from hamburger_edge.export.parity_graphs import (
     check_micro_decoder,
 )
 from hamburger_edge.export.parity_text import Progress, fixed_prompts, generations, read
-from hamburger_edge.manifest import Manifest, check_files, load_manifest
+from hamburger_edge.manifest import KV_TYPES, Manifest, check_files, load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.runtimes.llama_cpp import LlamaCppBackend
 from hamburger_edge.runtimes.llama_library import library
@@ -57,8 +57,8 @@ LIMITS |= {"q4_0": LIMITS["int4"], "q4_1": LIMITS["int4"]}
 
 
 def limits_of(precision: str, kv: str) -> Limits:
-    """An 8-bit cache rounds as 8-bit weights do."""
-    return max(LIMITS[precision], LIMITS["int8"]) if kv == "int8" else LIMITS[precision]
+    """A cache rounds as weights of its type do."""
+    return max(LIMITS[precision], LIMITS[next(name for name, dtype in KV_TYPES.items() if dtype == kv)])
 
 
 @dataclass(frozen=True)

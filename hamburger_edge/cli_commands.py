@@ -115,8 +115,9 @@ COMMANDS = (
             option("--keep-head", choices=["int8", "fp32"], help="precision of embeddings and heads"),
             option(
                 "--kv",
-                choices=["fp32", "int8"],
-                help="KV cache of fused graphs: int8 (default where weights are int8 or int4), or fp32",
+                choices=["fp32", "fp16", "int8"],
+                help="KV cache of fused graphs: int8 (default where weights are int8 or int4), fp32 (default "
+                "otherwise), or fp16, which CUDA needs",
             ),
             option("--context", type=int, metavar="SLOTS", help="cache length of a portable bundle"),
             option("--no-verify", action="store_true", help="skip the parity gate"),

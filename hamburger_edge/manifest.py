@@ -33,7 +33,7 @@ Flavor = Literal["fused", "portable", "gguf"]
 Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16", "f32"]
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "int8", "int4")  # of ONNX graphs
 DTYPES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
-KV_TYPES = {"fp32": "float32", "int8": "int8"}  # of the graphs' cache: name of the option -> dtype
+KV_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # of the graphs' cache, by option
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class FileEntry:
     sha256: str
 
 
+def micro_cache_type(dtype: str) -> str:
+    """Beside a cache of this type; with a few entries, 8 bits save nothing."""
+    return "float32" if dtype == "int8" else dtype
+
+
 @dataclass(frozen=True)
 class KVLayout:
     """One slot: a key and a value of [kv_heads, head_size] in every layer."""
@@ -80,8 +85,8 @@ class KVLayout:
     dtype: str
 
     def micro(self, layers: int) -> KVLayout:
-        """Of the micro decoder's cache: a few entries, nothing to save there."""
-        return KVLayout(layers, self.kv_heads, self.head_size, "float32")
+        """Of the micro decoder's cache."""
+        return KVLayout(layers, self.kv_heads, self.head_size, micro_cache_type(self.dtype))
 
     @property
     def bytes_per_slot(self) -> int:

@@ -9,6 +9,7 @@ with the context.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,13 @@ import numpy.typing as npt
 
 from hamburger_edge.backend import MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.chat import ChatTemplate
-from hamburger_edge.errors import BundleError, HamburgerError, InputError
+from hamburger_edge.errors import (
+    BundleError,
+    HamburgerError,
+    HamburgerWarning,
+    InputError,
+    RuntimeUnavailable,
+)
 from hamburger_edge.manifest import KV_TYPES, KVLayout, Manifest, check_files, load_manifest
 from hamburger_edge.runtimes.onnx_cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx_parts import Base, Embedder, MicroDecoder
@@ -49,14 +56,29 @@ def open_bundle(
     if kv is not None and KV_TYPES.get(kv) != manifest.kv.dtype:
         raise InputError(
             f"kv={kv!r}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again with "
-            f"--kv {' or '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
+            f"--kv {', '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
         )
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
     chosen = choose_provider(provider, provider_options)
+    if provider == "auto":
+        try:
+            _check_cache(path, manifest, chosen)
+        except RuntimeUnavailable as error:
+            warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
+            chosen = choose_provider("cpu", None)
     backend = OnnxBackend(path, manifest, provider=chosen, threads=threads, capacity=context)
     template = ChatTemplate.from_json(manifest.chat_template) if manifest.chat_template else ChatTemplate()
     return backend, path / manifest.tokenizer, template
+
+
+def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
+    """A graph that CUDA has no attention for would run, at a crawl, with that part on the CPU."""
+    if provider.name == "cuda" and not manifest.cache_length and manifest.kv.dtype != "float16":
+        raise RuntimeUnavailable(
+            f"{folder}: on CUDA ONNX Runtime attends in 16 bits, and this bundle's cache is "
+            f"{manifest.kv.dtype}: export it again with --kv fp16, or with --flavor portable"
+        )
 
 
 def choose_capacity(manifest: Manifest, wanted: int | None) -> int:
@@ -84,6 +106,7 @@ class OnnxBackend:
     ):
         provider = provider or choose_provider("cpu", None)
         model = manifest.model
+        _check_cache(folder, manifest, provider)
         self.manifest, self.provider = manifest, provider
         capacity = choose_capacity(manifest, capacity)
         plan = manifest.precision
