@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from hamburger_edge.benchmarks import machine
-from hamburger_edge.benchmarks.bench_ours import FORCED
+from hamburger_edge.benchmarks.bench_ours import FORCED, VERIFY
 from hamburger_edge.benchmarks.bench_process import Process
 from hamburger_edge.benchmarks.bench_report import Report, result
 from hamburger_edge.benchmarks.interleave import all_ratios, interleave
@@ -24,7 +24,8 @@ from hamburger_edge.benchmarks.peers_files import folder_of
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.manifest import Manifest
 
-CONFIDENCES = ("1.0", "0.9", "0.8", "0.7")
+PLAIN = "1.0"
+VARIANTS = (PLAIN, "0.9", "0.8", "0.7", VERIFY)
 RUNTIMES = ("onnx", "llamacpp")
 FORMATS = "--format onnx --format gguf"
 CHUNK = 64  # tokens between two points of the curve
@@ -46,7 +47,7 @@ class Plan:
     @property
     def variants(self) -> tuple[str, ...]:
         forced = () if self.force_group is None else (f"{FORCED}{self.force_group}",)
-        return (CONFIDENCES[:1] if self.random else CONFIDENCES) + forced
+        return ((PLAIN,) if self.random else VARIANTS) + forced
 
     @property
     def compressed(self) -> str:

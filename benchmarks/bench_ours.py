@@ -20,7 +20,7 @@ from hamburger_edge.settings import Options
 from hamburger_edge.stream import Stream
 
 CHUNK = 256  # rows that scoring reads out at once
-FORCED = "force-"  # variants are a confidence, or this and a group size
+FORCED, VERIFY = "force-", "verify"  # variants are a confidence, the first and a group size, or the second
 
 
 class Ours:
@@ -43,7 +43,8 @@ class Ours:
         with self._stream(prompt, tokens, variant) as stream:
             for record in stream:
                 groups.append(record.tokens)
-        return as_turn(groups, stream.stats)
+        slots = [(token,) for group in groups for token in group] if variant == VERIFY else groups
+        return as_turn(groups, slots, stream.stats)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         """An answer that `advance` takes further."""
@@ -74,12 +75,14 @@ class Ours:
         options: Options = {"max_tokens": tokens, "ignore_eos": True, "probabilities": False}
         if variant.startswith(FORCED):
             options["force_group"] = int(variant.removeprefix(FORCED))
+        elif variant == VERIFY:
+            options["mode"] = VERIFY
         else:
             options["confidence"] = float(variant)
         return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)
 
 
-def as_turn(groups: Sequence[tuple[int, ...]], stats: Stats) -> Turn:
+def as_turn(groups: Sequence[tuple[int, ...]], slots: Sequence[tuple[int, ...]], stats: Stats) -> Turn:
     return Turn(
         tokens=tuple(token for group in groups for token in group),
         ttft_s=stats.ttft_s,
@@ -91,8 +94,8 @@ def as_turn(groups: Sequence[tuple[int, ...]], stats: Stats) -> Turn:
         macro_s=stats.macro_s,
         micro_s=stats.micro_s,
         micro_steps=stats.micro_steps,
-        merged=sum(len(group) > 1 for group in groups),
-        slots=sum(1 for group in groups if group),
+        merged=sum(len(slot) > 1 for slot in slots),
+        slots=sum(1 for slot in slots if slot),
         host_s=stats.host_s,
     )
 

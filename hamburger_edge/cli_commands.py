@@ -264,7 +264,7 @@ COMMANDS = (
             "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
         ),
         "All take turns, A B C A B C, so that what disturbs the machine disturbs all alike; the first round\n"
-        "warms up. Names: onnx and llamacpp (ours, at @CONFIDENCE), onnxruntime-genai, llama.cpp,\n"
+        "warms up. Names: onnx and llamacpp (at @CONFIDENCE or @verify), onnxruntime-genai, llama.cpp,\n"
         "llama.cpp-lookup, optimum, transformers. Each runs in a process of its own. What they read is\n"
         "built once and kept in the cache folder; programs that are not installed are named and left out.",
     ),

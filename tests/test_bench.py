@@ -171,6 +171,13 @@ def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:
     assert (forced.steps, forced.micro_steps, forced.merged) == (6, 6, 6)
 
 
+def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ours: bench_ours.Ours) -> None:
+    plain, verified = (ours.turn(PROMPT, 12, variant) for variant in ("1.0", "verify"))
+    assert verified.tokens == plain.tokens
+    assert (verified.merged, verified.slots) == (0, 12)
+    assert verified.steps < plain.steps
+
+
 def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
     assert ours.model is not None
     ours.model.backend.eos_rate = 0.5  # type: ignore[attr-defined]

@@ -178,6 +178,20 @@ def test_by_rule_after_a_chance_speaks_of_its_own_token() -> None:
     assert stats.micro_steps == 0
 
 
+def test_verifying_proposes_what_was_computed_unless_it_is_hopeless() -> None:
+    # worth a try; not sure enough to go on, but the base looks at it anyway
+    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.5, 0.5, 0.9, 0.9)
+    steps, stats = run(Engine(backend), max_tokens=3, confidence=0.8, mode="verify")
+    assert [len(step.tokens) for step in steps] == [2, 1]
+    assert said(steps) == backend.plain(PROMPT, 3)
+    assert (stats.micro_steps, stats.base_calls) == (1, 1)
+    # a row of the base's call would be wasted on it
+    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.5, 0.7, 0.9, 0.9)
+    steps, stats = run(Engine(backend), max_tokens=2, confidence=0.8, mode="verify")
+    assert [len(step.tokens) for step in steps] == [1, 1]
+    assert stats.micro_steps == 1
+
+
 def test_verifying_saves_base_calls() -> None:
     for agreement, most in ((1.0, 12), (0.8, 24)):
         backend = ScriptedBackend(agreement=agreement, p_stop=0.0, eos_rate=0.0)
