@@ -72,8 +72,8 @@ def prepare(model: Hamburger, stage: Stage, *, bf16: bool) -> list[dict[str, Any
         parameter.requires_grad_("base" in stage.learns and (full or lora))
     learning = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     groups = [
-        {"params": [p for n, p in learning if n.startswith("base.")], "lr": stage.base_learning_rate},
-        {"params": [p for n, p in learning if not n.startswith("base.")], "lr": stage.learning_rate},
+        {"params": [p for n, p in learning if n.startswith("base.")], "peak": stage.base_learning_rate},
+        {"params": [p for n, p in learning if not n.startswith("base.")], "peak": stage.learning_rate},
     ]
     return [group for group in groups if group["params"]]
 

@@ -56,6 +56,7 @@ class Recipe:
     held_out: float = 0.02  # share of questions never trained on
     rows: int = 4  # packed rows a batch ...
     row_slots: int = 640  # ... of this many slots
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices inside layers
     weight_decay: float = 0.01
     clip: float = 1.0  # gradient norm
     precision: Literal["bf16", "fp32"] = "bf16"

@@ -22,6 +22,7 @@ from hamburger_edge.models.calibration import Calibration, apply, fit, measure, 
 from hamburger_edge.models.grafting import learned_state, prepare
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.objective import LossWeights, Objective
+from hamburger_edge.models.optimizers import optimizers, set_rate
 from hamburger_edge.models.own_groups import own_lengths
 from hamburger_edge.models.recipe import Recipe, Stage
 from hamburger_edge.models.training_data import Batches, Cuts, DistilledData, TrainingBatch
@@ -100,7 +101,7 @@ class Trainer:
                 return False
             saved = None
             self.progress.stage, self.progress.step = self.progress.stage + 1, 0
-            self._save("last.pt", None)
+            self._save("last.pt", [])
         return True
 
     def batches(self, numbers: list[int], cuts: Cuts | None, seed: int) -> Batches:
@@ -124,13 +125,12 @@ class Trainer:
 
     def _run_stage(self, stage: Stage, saved: dict[str, Any] | None) -> bool:
         groups = prepare(self.model, stage, bf16=self.recipe.rounds_base)
-        peaks = [group["lr"] for group in groups]
         self.model.to(self.device)
-        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=self.recipe.weight_decay)
+        movers = optimizers(self.model, groups, self.recipe)
         if saved is not None:
             self.model.load_state_dict(saved["model"], strict=False)
-            if saved["optimizer"] is not None:
-                optimizer.load_state_dict(saved["optimizer"])
+            for mover, state in zip(movers, saved["optimizers"], strict=False):
+                mover.load_state_dict(state)
         objective = Objective(self.model, stage.loss).to(self.device)
         step_function: nn.Module = objective
         if self.processes > 1:
@@ -148,8 +148,7 @@ class Trainer:
         window, began, shown, saved_at = Totals(), time.monotonic(), time.monotonic(), time.monotonic()
         start, bad = self.progress.step, 0
         for step, batch in self._numbered(batches, per_epoch, start, steps):
-            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                group["lr"] = peak * schedule(step, steps, stage.warmup)
+            set_rate(movers, schedule(step, steps, stage.warmup))
             with self.autocast():
                 results = step_function(batch.to(self.device))
             loss = results.pop("loss")
@@ -159,10 +158,11 @@ class Trainer:
                     f"{self.out}: no finite loss for five steps: lower the learning rate and run again"
                 )
             if not bad:
-                optimizer.zero_grad(set_to_none=True)
+                self.model.zero_grad(set_to_none=True)
                 loss.backward()
                 nn.utils.clip_grad_norm_(learning, self.recipe.clip)
-                optimizer.step()
+                for mover in movers:
+                    mover.step()
                 window.add(results, tokens=int((batch.groups.target_sizes > 0).sum()))
             else:
                 self.report(f"step {step + 1}: the loss is {loss.item()}; this batch is left out")
@@ -179,7 +179,7 @@ class Trainer:
             if (step + 1) % self.recipe.judge_every == 0 or last:
                 self._judge(stage, objective)
             if now - saved_at > 60 * self.recipe.save_minutes or now > self.deadline or last:
-                self._save("last.pt", optimizer)
+                self._save("last.pt", movers)
                 saved_at = now
             if now > self.deadline and not last:
                 self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
@@ -236,7 +236,7 @@ class Trainer:
         loss = means["first_loss"] + means.get("micro_loss", 0.0)
         if loss < self.progress.best.get(stage.name, math.inf):
             self.progress.best[stage.name] = loss
-            self._save("best.pt", None)
+            self._save("best.pt", [])
 
     @torch.no_grad()
     def calibrate(self) -> Calibration:
@@ -261,14 +261,14 @@ class Trainer:
                 line = {"kind": kind, "stage": stage.name, "step": self.progress.step, **means}
                 file.write(json.dumps(line) + "\n")
 
-    def _save(self, name: str, optimizer: torch.optim.Optimizer | None) -> None:
+    def _save(self, name: str, movers: list[torch.optim.Optimizer]) -> None:
         if self.process:
             return
         state = {
             "recipe": repr(self.recipe),
             "progress": vars(self.progress),
             "model": learned_state(self.model),
-            "optimizer": None if optimizer is None else optimizer.state_dict(),
+            "optimizers": [mover.state_dict() for mover in movers],
         }
         temporary = self.out / f".{name}.{os.getpid()}"
         torch.save(state, temporary)

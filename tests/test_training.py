@@ -25,6 +25,7 @@ from hamburger_edge.models.grafting import graft, prepare
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.llama import Base
 from hamburger_edge.models.objective import LossWeights, Objective
+from hamburger_edge.models.optimizers import optimizers
 from hamburger_edge.models.recipe import Recipe, Shape, Stage, read_recipe
 from hamburger_edge.models.runs import merged, train
 from hamburger_edge.models.training import Trainer, schedule
@@ -196,13 +197,15 @@ def _where(path: Path) -> tuple[int, int]:
     return progress["stage"], progress["step"]
 
 
-def test_minutes_stop_a_run_and_running_again_goes_on(tmp_path: Path) -> None:
-    whole = toy_trainer(tmp_path / "whole", SHORT)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_minutes_stop_a_run_and_running_again_goes_on(tmp_path: Path, optimizer: str) -> None:
+    recipe = replace(SHORT, optimizer=optimizer)
+    whole = toy_trainer(tmp_path / "whole", recipe)
     assert whole.run()
-    stopped = toy_trainer(tmp_path / "stopped", SHORT)
+    stopped = toy_trainer(tmp_path / "stopped", recipe)
     assert not stopped.run(minutes=0)  # one step
     assert _where(tmp_path / "stopped" / "last.pt") == (0, 1)
-    stopped = toy_trainer(tmp_path / "stopped", SHORT)
+    stopped = toy_trainer(tmp_path / "stopped", recipe)
     assert stopped.run(minutes=1000)
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, stopped.model.state_dict()[name]), name
@@ -255,15 +258,34 @@ def test_each_part_learns_at_its_own_rate_and_others_stay(tmp_path: Path) -> Non
     stage = Stage("s", ("stop_head", "base"), epochs=1, learning_rate=1e-3, base_learning_rate=1e-5)
     model = toy_model()
     groups = prepare(model, stage, bf16=False)
-    assert [group["lr"] for group in groups] == [1e-5, 1e-3]
+    assert [group["peak"] for group in groups] == [1e-5, 1e-3]
     only_base = prepare(model, replace(stage, learns=("base",)), bf16=False)
-    assert [group["lr"] for group in only_base] == [1e-5]
+    assert [group["peak"] for group in only_base] == [1e-5]
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     recipe = replace(SHORT, stages=(replace(stage, epochs=0.2),), out=str(tmp_path))
     trainer = Trainer(recipe, model, ladders(300), lambda line: None, device="cpu")
     assert trainer.run()
     moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
     assert {name.partition(".")[0] for name in moved} == {"base", "stop_head", "stop_evidence"}
+
+
+def test_muon_moves_the_matrices_and_adamw_the_rest() -> None:
+    model, recipe = toy_model(), replace(SHORT, optimizer="muon")
+    stage = Stage("s", ("micro", "stop_head", "embedder", "base"), epochs=1, learning_rate=1e-3)
+    groups = prepare(model, stage, bf16=False)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    muon, adamw = (
+        [{names[id(p)] for p in group["params"]} for group in optimizer.param_groups]
+        for optimizer in optimizers(model, groups, recipe)
+    )
+    assert "base.layers.0.mlp.up_proj.weight" in muon[0]
+    assert {"micro.layers.0.self_attn.q_proj.weight", "embedder.query.weight"} < muon[1]
+    assert {"base.embed_tokens.weight", "base.norm.weight"} < adamw[0]
+    assert {"embedder.places", "embedder.output.bias", "stop_evidence"} < adamw[1]
+    assert len(set.union(*muon, *adamw)) == sum(map(len, [*muon, *adamw])) == len(names)
+    only_low_rank = prepare(model, replace(stage, learns=("base",), lora_rank=2), bf16=False)
+    [alone] = optimizers(model, only_low_rank, recipe)
+    assert isinstance(alone, torch.optim.Muon)
 
 
 def test_schedule() -> None:
