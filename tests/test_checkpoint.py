@@ -1,96 +1,32 @@
-"""Checkpoints to disk and back, the reference's layout, and everything that can be wrong with a file."""
+"""Checkpoints to disk and back, and everything that can be wrong with one."""
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models
-from toy_models import toy_batch, toy_model
+from toy_checkpoints import (
+    TEMPLATE,
+    cut,
+    edit_json,
+    edit_tensors,
+    same_outputs,
+    same_weights,
+    save,
+    with_nan,
+    write_hf,
+    write_tokenizer,
+)
+from toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models import checkpoint
-from hamburger_edge.models.checkpoint import load_base, load_checkpoint, resolve, save_checkpoint
-from hamburger_edge.models.hamburger import Hamburger
-
-BATCH = [([5, 6, 7], [[8], [9, 10], [11, 12, 13, 14]])]
-TEMPLATE = {"before_user": "<user>"}
-
-
-def write_tokenizer(path: Path, ids: int) -> Path:
-    Tokenizer(models.WordLevel({f"t{i}": i for i in range(ids)}, unk_token="t0")).save(str(path))
-    return path
-
-
-def save(folder: Path, model: Hamburger, **changes: Any) -> Path:
-    tokenizer = write_tokenizer(folder.parent / "tokenizer.json", model.config.base.vocab_size)
-    options: dict[str, Any] = {
-        "base": {"kind": "embedded"},
-        "tokenizer": tokenizer,
-        "chat_template": TEMPLATE,
-        "provenance": {"steps": 12, "note": "é"},
-        "license": {"graft": "Apache-2.0", "base": None},
-        "rows": "fp32",
-    }
-    return save_checkpoint(folder, model, **{**options, **changes})
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
-def test_files_have_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        folder = save(tmp_path / "c", toy_model())
-        assert os.umask(0o027) == 0o027
-    finally:
-        os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.safetensors")} == {0o640}
-
-
-def write_hf(folder: Path, model: Hamburger, **changes: Any) -> Path:
-    """The base of a toy as a Hugging Face folder."""
-    base = model.config.base
-    folder.mkdir(exist_ok=True)
-    config = {
-        "model_type": base.family,
-        "vocab_size": base.vocab_size,
-        "hidden_size": base.hidden_size,
-        "intermediate_size": base.intermediate_size,
-        "num_hidden_layers": base.num_layers,
-        "num_attention_heads": base.num_heads,
-        "num_key_value_heads": base.num_kv_heads,
-        "head_dim": base.head_dim,
-        "max_position_embeddings": base.context_length,
-        "rms_norm_eps": base.rms_norm_eps,
-        "rope_theta": base.rope_theta,
-        "tie_word_embeddings": base.tied_head,
-        "eos_token_id": 2,
-    }
-    config = {key: value for key, value in {**config, **changes}.items() if value != "absent"}
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file({f"model.{k}": v for k, v in model.base.state_dict().items()}, folder / "model.safetensors")
-    write_tokenizer(folder / "tokenizer.json", base.vocab_size)
-    return folder
-
-
-def same_weights(a: Hamburger, b: Hamburger, tolerance: float = 0.0) -> None:
-    ours, other = a.state_dict(), b.state_dict()
-    assert ours.keys() == other.keys()
-    for name in ours:
-        torch.testing.assert_close(ours[name], other[name], atol=tolerance, rtol=0, msg=name)
-
-
-def same_outputs(a: Hamburger, b: Hamburger) -> None:
-    with torch.no_grad():
-        for one, other in zip(*(vars(m(toy_batch(m, BATCH))).values() for m in (a, b)), strict=True):
-            torch.testing.assert_close(one, other)
-
+from hamburger_edge.models.checkpoint import load_checkpoint, resolve
 
 # -- our own format ------------------------------------------------------------------------------------
 
@@ -202,43 +138,6 @@ def test_bad_changes_are_named(delta: dict[str, tuple[int, ...]], message: str, 
         load_checkpoint(folder)
 
 
-def edit_json(name: str, **changes: Any) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        data = json.loads((folder / name).read_text())
-        for key, value in changes.items():
-            data[key] = value
-        (folder / name).write_text(json.dumps({k: v for k, v in data.items() if v != "absent"}))
-
-    return edit
-
-
-def edit_tensors(name: str, **changes: Any) -> Callable[[Path], None]:
-    """Replace (by a function of the tensor), add or drop (None) tensors; `__` stands for a dot."""
-
-    def edit(folder: Path) -> None:
-        tensors = load_file(folder / name)
-        for key, change in changes.items():
-            key = key.replace("__", ".")
-            tensors[key] = change(tensors.get(key)).contiguous() if change else None
-        save_file({k: v for k, v in tensors.items() if v is not None}, folder / name)
-
-    return edit
-
-
-def with_nan(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.clone()
-    tensor.flatten()[1] = float("nan")
-    return tensor
-
-
-def cut(name: str, share: float) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        data = (folder / name).read_bytes()
-        (folder / name).write_bytes(data[: int(len(data) * share)])
-
-    return edit
-
-
 BAD_FOLDERS = {
     "no manifest": (lambda folder: (folder / "hamburger.json").unlink(), "holds no hamburger.json"),
     "newer format": (edit_json("hamburger.json", format=2), "format 2, this version reads 1"),
@@ -345,237 +244,12 @@ def test_values_too_large_for_16_bits(tmp_path: Path) -> None:
         save(tmp_path / "saved", model, rows="fp16")
 
 
-# -- Hugging Face folders ------------------------------------------------------------------------------
-
-
-def test_hf_folder(tmp_path: Path) -> None:
-    model = toy_model()
-    folder = write_hf(tmp_path / "base", model)
-    (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# A model\n")
-    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
-    template = "{{'<|im_start|>system\nBe kind.<|im_end|>\n'}}"
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    base = load_base(folder)
-    assert base.config == model.config.base
-    assert base.eos_ids == (2, 7)
-    assert (base.name, base.license, base.tokenizer) == ("base", "apache-2.0", folder / "tokenizer.json")
-    assert base.chat_template is not None
-    assert base.chat_template["default_system"] == "Be kind."
-
-
-def test_a_shared_head_stored_twice_is_not_an_error(tmp_path: Path) -> None:
-    folder = write_hf(tmp_path, toy_model())
-    edit_tensors("model.safetensors", lm_head__weight=lambda _: torch.ones(97, 32))(folder)
-    assert "lm_head.weight" not in load_base(folder).state
-
-
-def test_newer_rope_settings(tmp_path: Path) -> None:
-    llama3 = {
-        "rope_type": "llama3",
-        "rope_theta": 5e5,
-        "factor": 32.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
-    folder = write_hf(tmp_path, toy_model(), rope_theta="absent", rope_parameters=llama3)
-    config = load_base(folder).config
-    assert config.rope_theta == 5e5
-    assert config.rope_scaling is not None
-    assert config.rope_scaling.factor == 32.0
-
-
-BAD_CONFIGS = {
-    "family 'gemma' is not supported": {"model_type": "gemma"},
-    "family None": {"model_type": "absent"},
-    "rope type 'yarn'": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-    "rope type 'linear'": {"rope_scaling": {"type": "linear", "factor": 4.0}},
-    "llama3 rope scaling: bad or missing 'low_freq_factor'": {
-        "rope_scaling": {"type": "llama3", "factor": 4.0}
-    },
-    "attention_bias puts a bias on o_proj": {"attention_bias": True},
-    "mlp_bias": {"mlp_bias": True},
-    "activation 'gelu'": {"hidden_act": "gelu"},
-    "quantized": {"quantization_config": {"bits": 4}},
-    "partial_rotary_factor": {"partial_rotary_factor": 0.5},
-    "sliding_window 64 is shorter than the context of 128": {"model_type": "mistral", "sliding_window": 64},
-    "sliding_window 32": {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 32},
-    "hidden_size is missing": {"hidden_size": "absent"},
-    "hidden_size is '32', expected int": {"hidden_size": "32"},
-    "vocab_size is 97.0, expected int": {"vocab_size": 97.0},
-    "differ from layer to layer": {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
-    "does not divide": {"num_key_value_heads": 3},
-    "missing tensor.* layers.3": {"num_hidden_layers": 4},
-    "unknown tensor.* layers.2": {"num_hidden_layers": 2},
-    "missing tensor lm_head.weight": {"tie_word_embeddings": False},
-    "missing tensors layers.0.self_attn.k_norm.weight": {"model_type": "qwen3"},
-    r"embed_tokens.weight has shape \[97, 32\]": {"vocab_size": 98},
-}
-
-
-@pytest.mark.parametrize("message", BAD_CONFIGS)
-def test_unsupported_configurations_are_refused(message: str, tmp_path: Path) -> None:
-    folder = write_hf(tmp_path, toy_model(), **BAD_CONFIGS[message])
-    with pytest.raises(CheckpointError, match=message) as error:
-        load_base(folder)
-    assert str(tmp_path) in str(error.value)
-
-
-BAD_BASES = {
-    "truncated": (cut("model.safetensors", 0.7), r"model\.safetensors: truncated"),
-    "gone": (lambda folder: (folder / "model.safetensors").unlink(), r"model\.safetensors: no such file"),
-    "pickled": (
-        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        "pickled .bin weights",
-    ),
-    "not JSON": (lambda folder: (folder / "config.json").write_text("{"), "not valid JSON"),
-    "not an object": (lambda folder: (folder / "config.json").write_text("[]"), "expected a JSON object"),
-    "experts": (
-        edit_tensors("model.safetensors", model__layers__0__mlp__gate__weight=lambda _: torch.ones(2)),
-        r"unknown tensor model\.layers\.0\.mlp\.gate\.weight",
-    ),
-    "infinite": (
-        edit_tensors("model.safetensors", model__embed_tokens__weight=lambda t: t / 0),
-        r"embed_tokens\.weight holds NaN or infinity",
-    ),
-    "integers": (edit_tensors("model.safetensors", model__norm__weight=lambda t: t.char()), "is quantized"),
-    "shard gone": (
-        lambda folder: (folder / "model.safetensors.index.json").write_text(
-            '{"weight_map": {"a": "1.safetensors"}}'
-        ),
-        r"1\.safetensors: no such file",
-    ),
-    "escaping shard": (
-        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../x"}}'),
-        "not a plain file name",
-    ),
-    "no map": (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "no weight_map"),
-    "tokenizer": (lambda folder: write_tokenizer(folder / "tokenizer.json", 120), "token id 119"),
-    "not a tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer file"),
-    "no config": (lambda folder: (folder / "config.json").unlink(), "neither config.json nor"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_BASES)
-def test_damaged_bases_are_named(case: str, tmp_path: Path) -> None:
-    damage, message = BAD_BASES[case]
-    damage(write_hf(tmp_path, toy_model()))
-    with pytest.raises((CheckpointError, ConfigError), match=message) as error:
-        load_base(tmp_path)
-    assert str(tmp_path) in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_absent_base(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: no such file or folder"):
-        load_base(tmp_path / "nowhere")
-
-
-# -- the reference's Lightning layout ------------------------------------------------------------------
-
-TO_REFERENCE = {
-    "base.": "model.model.",
-    "embedder.places": "comp_embedder.merger.pos",
-    "embedder.query": "comp_embedder.merger.q_proj",
-    "embedder.key": "comp_embedder.merger.k_proj",
-    "embedder.value": "comp_embedder.merger.v_proj",
-    "embedder.output": "comp_embedder.out_proj",
-    "micro.layers": "micro_step_decoder.decoders",
-    "stop_head": "micro_step_decoder.stop_head",
-}
-
-
-def reference_state(model: Hamburger) -> dict[str, torch.Tensor]:
-    state = {}
-    for name, tensor in model.state_dict().items():
-        for ours, their in TO_REFERENCE.items():
-            if name.startswith(ours):
-                state[their + name.removeprefix(ours)] = tensor.to(torch.bfloat16)
-    state["model.lm_head.weight"] = state["model.model.embed_tokens.weight"]
-    state["comp_embedder.embedding.weight"] = state["model.model.embed_tokens.weight"]
-    state["teacher.model.lm_head.weight"] = torch.zeros(2)
-    return state
-
-
-@pytest.fixture
-def reference() -> Hamburger:
-    """As deep as the reference, and with its fixed number of merger heads."""
-    return toy_model(
-        hidden_size=128,
-        num_layers=16,
-        taps=(3, 7, 11),
-        merger_heads=64,
-        micro_layers=4,
-        micro_final_norm=False,
-    )
-
-
-def test_lightning_checkpoint(reference: Hamburger, tmp_path: Path) -> None:
-    write_hf(tmp_path, reference)
-    content = {"epoch": 1, "state_dict": reference_state(reference), "hyper_parameters": {"max_steps": 4}}
-    torch.save(content, tmp_path / "last.ckpt")
-    loaded = load_checkpoint(tmp_path / "last.ckpt")
-    assert loaded.model.config == reference.config
-    rounded = checkpoint.build(
-        reference.config,
-        {
-            name: tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor
-            for name, tensor in reference.state_dict().items()
-        },
-    )
-    same_weights(loaded.model, rounded)
-    same_outputs(loaded.model, rounded)
-    folder = save(tmp_path / "ours", loaded.model)
-    same_weights(load_checkpoint(folder).model, rounded)
-
-
-def test_lightning_configuration_elsewhere(reference: Hamburger, tmp_path: Path) -> None:
-    folder = write_hf(tmp_path / "base", reference)
-    torch.save({"state_dict": reference_state(reference)}, tmp_path / "last.ckpt")
-    with pytest.raises(CheckpointError, match=r"put the base's config\.json beside it"):
-        load_checkpoint(tmp_path / "last.ckpt")
-    assert load_checkpoint(tmp_path / "last.ckpt", base=folder).model.config == reference.config
-
-
-class Trap:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (Path("sprung"),))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"state_dict": {"a": Trap()}}, "holds more than tensors, which is never run"),
-        ({"weights": {}}, "has no state_dict"),
-        (
-            {"state_dict": {"model.model.vision.weight": torch.ones(1)}},
-            r"unknown tensor model\.model\.vision",
-        ),
-        ({"state_dict": {}}, r"missing tensor comp_embedder\.merger\.pos"),
-        ({"state_dict": {"comp_embedder.merger.pos": torch.ones(4, 64)}}, "micro_layers must be positive"),
-    ],
-)
-def test_bad_lightning_files(
-    content: Any, message: str, reference: Hamburger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_hf(tmp_path, reference)
-    torch.save(content, tmp_path / "last.ckpt")
-    with pytest.raises(CheckpointError, match=message) as error:
-        load_checkpoint(tmp_path / "last.ckpt")
-    assert "last.ckpt" in str(error.value)
-    assert not (tmp_path / "sprung").exists()
-
-
-def test_truncated_and_foreign_lightning_files(reference: Hamburger, tmp_path: Path) -> None:
-    write_hf(tmp_path, reference)
-    path = tmp_path / "last.ckpt"
-    torch.save({"state_dict": reference_state(reference)}, path)
-    whole = path.read_bytes()
-    for data in (whole[: len(whole) // 2], b"", b"nonsense", pickle.dumps({"state_dict": {}})):
-        path.write_bytes(data)
-        with pytest.raises(CheckpointError, match=r"last\.ckpt"):
-            load_checkpoint(path)
-    path.unlink()
-    with pytest.raises(CheckpointError, match="no such file"):
-        load_checkpoint(path)
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+def test_files_have_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        folder = save(tmp_path / "c", toy_model())
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.safetensors")} == {0o640}

@@ -1,0 +1,137 @@
+"""Bases that come as Hugging Face folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from toy_checkpoints import cut, edit_tensors, write_hf, write_tokenizer
+from toy_models import toy_model
+
+from hamburger_edge.errors import CheckpointError, ConfigError
+from hamburger_edge.models.checkpoint import load_base
+
+
+def test_hf_folder(tmp_path: Path) -> None:
+    model = toy_model()
+    folder = write_hf(tmp_path / "base", model)
+    (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# A model\n")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
+    template = "{{'<|im_start|>system\nBe kind.<|im_end|>\n'}}"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    base = load_base(folder)
+    assert base.config == model.config.base
+    assert base.eos_ids == (2, 7)
+    assert (base.name, base.license, base.tokenizer) == ("base", "apache-2.0", folder / "tokenizer.json")
+    assert base.chat_template is not None
+    assert base.chat_template["default_system"] == "Be kind."
+
+
+def test_a_shared_head_stored_twice_is_not_an_error(tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, toy_model())
+    edit_tensors("model.safetensors", lm_head__weight=lambda _: torch.ones(97, 32))(folder)
+    assert "lm_head.weight" not in load_base(folder).state
+
+
+def test_newer_rope_settings(tmp_path: Path) -> None:
+    llama3 = {
+        "rope_type": "llama3",
+        "rope_theta": 5e5,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    folder = write_hf(tmp_path, toy_model(), rope_theta="absent", rope_parameters=llama3)
+    config = load_base(folder).config
+    assert config.rope_theta == 5e5
+    assert config.rope_scaling is not None
+    assert config.rope_scaling.factor == 32.0
+
+
+BAD_CONFIGS = {
+    "family 'gemma' is not supported": {"model_type": "gemma"},
+    "family None": {"model_type": "absent"},
+    "rope type 'yarn'": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+    "rope type 'linear'": {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    "llama3 rope scaling: bad or missing 'low_freq_factor'": {
+        "rope_scaling": {"type": "llama3", "factor": 4.0}
+    },
+    "attention_bias puts a bias on o_proj": {"attention_bias": True},
+    "mlp_bias": {"mlp_bias": True},
+    "activation 'gelu'": {"hidden_act": "gelu"},
+    "quantized": {"quantization_config": {"bits": 4}},
+    "partial_rotary_factor": {"partial_rotary_factor": 0.5},
+    "sliding_window 64 is shorter than the context of 128": {"model_type": "mistral", "sliding_window": 64},
+    "sliding_window 32": {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 32},
+    "hidden_size is missing": {"hidden_size": "absent"},
+    "hidden_size is '32', expected int": {"hidden_size": "32"},
+    "vocab_size is 97.0, expected int": {"vocab_size": 97.0},
+    "differ from layer to layer": {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
+    "does not divide": {"num_key_value_heads": 3},
+    "missing tensor.* layers.3": {"num_hidden_layers": 4},
+    "unknown tensor.* layers.2": {"num_hidden_layers": 2},
+    "missing tensor lm_head.weight": {"tie_word_embeddings": False},
+    "missing tensors layers.0.self_attn.k_norm.weight": {"model_type": "qwen3"},
+    r"embed_tokens.weight has shape \[97, 32\]": {"vocab_size": 98},
+}
+
+
+@pytest.mark.parametrize("message", BAD_CONFIGS)
+def test_unsupported_configurations_are_refused(message: str, tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, toy_model(), **BAD_CONFIGS[message])
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_base(folder)
+    assert str(tmp_path) in str(error.value)
+
+
+BAD_BASES = {
+    "truncated": (cut("model.safetensors", 0.7), r"model\.safetensors: truncated"),
+    "gone": (lambda folder: (folder / "model.safetensors").unlink(), r"model\.safetensors: no such file"),
+    "pickled": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "pickled .bin weights",
+    ),
+    "not JSON": (lambda folder: (folder / "config.json").write_text("{"), "not valid JSON"),
+    "not an object": (lambda folder: (folder / "config.json").write_text("[]"), "expected a JSON object"),
+    "experts": (
+        edit_tensors("model.safetensors", model__layers__0__mlp__gate__weight=lambda _: torch.ones(2)),
+        r"unknown tensor model\.layers\.0\.mlp\.gate\.weight",
+    ),
+    "infinite": (
+        edit_tensors("model.safetensors", model__embed_tokens__weight=lambda t: t / 0),
+        r"embed_tokens\.weight holds NaN or infinity",
+    ),
+    "integers": (edit_tensors("model.safetensors", model__norm__weight=lambda t: t.char()), "is quantized"),
+    "shard gone": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text(
+            '{"weight_map": {"a": "1.safetensors"}}'
+        ),
+        r"1\.safetensors: no such file",
+    ),
+    "escaping shard": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../x"}}'),
+        "not a plain file name",
+    ),
+    "no map": (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "no weight_map"),
+    "tokenizer": (lambda folder: write_tokenizer(folder / "tokenizer.json", 120), "token id 119"),
+    "not a tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer file"),
+    "no config": (lambda folder: (folder / "config.json").unlink(), "neither config.json nor"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BASES)
+def test_damaged_bases_are_named(case: str, tmp_path: Path) -> None:
+    damage, message = BAD_BASES[case]
+    damage(write_hf(tmp_path, toy_model()))
+    with pytest.raises((CheckpointError, ConfigError), match=message) as error:
+        load_base(tmp_path)
+    assert str(tmp_path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_absent_base(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: no such file or folder"):
+        load_base(tmp_path / "nowhere")

@@ -1,0 +1,124 @@
+"""Checkpoints in the layout of the reference implementation, which are pickles."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_checkpoints import same_outputs, same_weights, save, write_hf
+from toy_models import toy_model
+
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.models import checkpoint
+from hamburger_edge.models.checkpoint import load_checkpoint
+from hamburger_edge.models.hamburger import Hamburger
+
+TO_REFERENCE = {
+    "base.": "model.model.",
+    "embedder.places": "comp_embedder.merger.pos",
+    "embedder.query": "comp_embedder.merger.q_proj",
+    "embedder.key": "comp_embedder.merger.k_proj",
+    "embedder.value": "comp_embedder.merger.v_proj",
+    "embedder.output": "comp_embedder.out_proj",
+    "micro.layers": "micro_step_decoder.decoders",
+    "stop_head": "micro_step_decoder.stop_head",
+}
+
+
+def reference_state(model: Hamburger) -> dict[str, torch.Tensor]:
+    state = {}
+    for name, tensor in model.state_dict().items():
+        for ours, their in TO_REFERENCE.items():
+            if name.startswith(ours):
+                state[their + name.removeprefix(ours)] = tensor.to(torch.bfloat16)
+    state["model.lm_head.weight"] = state["model.model.embed_tokens.weight"]
+    state["comp_embedder.embedding.weight"] = state["model.model.embed_tokens.weight"]
+    state["teacher.model.lm_head.weight"] = torch.zeros(2)
+    return state
+
+
+@pytest.fixture
+def reference() -> Hamburger:
+    """As deep as the reference, and with its fixed number of merger heads."""
+    return toy_model(
+        hidden_size=128,
+        num_layers=16,
+        taps=(3, 7, 11),
+        merger_heads=64,
+        micro_layers=4,
+        micro_final_norm=False,
+    )
+
+
+def test_lightning_checkpoint(reference: Hamburger, tmp_path: Path) -> None:
+    write_hf(tmp_path, reference)
+    content = {"epoch": 1, "state_dict": reference_state(reference), "hyper_parameters": {"max_steps": 4}}
+    torch.save(content, tmp_path / "last.ckpt")
+    loaded = load_checkpoint(tmp_path / "last.ckpt")
+    assert loaded.model.config == reference.config
+    rounded = checkpoint.build(
+        reference.config,
+        {
+            name: tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor
+            for name, tensor in reference.state_dict().items()
+        },
+    )
+    same_weights(loaded.model, rounded)
+    same_outputs(loaded.model, rounded)
+    folder = save(tmp_path / "ours", loaded.model)
+    same_weights(load_checkpoint(folder).model, rounded)
+
+
+def test_lightning_configuration_elsewhere(reference: Hamburger, tmp_path: Path) -> None:
+    folder = write_hf(tmp_path / "base", reference)
+    torch.save({"state_dict": reference_state(reference)}, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointError, match=r"put the base's config\.json beside it"):
+        load_checkpoint(tmp_path / "last.ckpt")
+    assert load_checkpoint(tmp_path / "last.ckpt", base=folder).model.config == reference.config
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("sprung"),))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"state_dict": {"a": Trap()}}, "holds more than tensors, which is never run"),
+        ({"weights": {}}, "has no state_dict"),
+        (
+            {"state_dict": {"model.model.vision.weight": torch.ones(1)}},
+            r"unknown tensor model\.model\.vision",
+        ),
+        ({"state_dict": {}}, r"missing tensor comp_embedder\.merger\.pos"),
+        ({"state_dict": {"comp_embedder.merger.pos": torch.ones(4, 64)}}, "micro_layers must be positive"),
+    ],
+)
+def test_bad_lightning_files(
+    content: Any, message: str, reference: Hamburger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_hf(tmp_path, reference)
+    torch.save(content, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointError, match=message) as error:
+        load_checkpoint(tmp_path / "last.ckpt")
+    assert "last.ckpt" in str(error.value)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_truncated_and_foreign_lightning_files(reference: Hamburger, tmp_path: Path) -> None:
+    write_hf(tmp_path, reference)
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": reference_state(reference)}, path)
+    whole = path.read_bytes()
+    for data in (whole[: len(whole) // 2], b"", b"nonsense", pickle.dumps({"state_dict": {}})):
+        path.write_bytes(data)
+        with pytest.raises(CheckpointError, match=r"last\.ckpt"):
+            load_checkpoint(path)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="no such file"):
+        load_checkpoint(path)

@@ -1,0 +1,113 @@
+"""Checkpoint folders of toys, written and compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
+from toy_models import toy_batch
+
+from hamburger_edge.models.checkpoint import save_checkpoint
+from hamburger_edge.models.hamburger import Hamburger
+
+BATCH = [([5, 6, 7], [[8], [9, 10], [11, 12, 13, 14]])]
+TEMPLATE = {"before_user": "<user>"}
+
+
+def write_tokenizer(path: Path, ids: int) -> Path:
+    Tokenizer(models.WordLevel({f"t{i}": i for i in range(ids)}, unk_token="t0")).save(str(path))
+    return path
+
+
+def save(folder: Path, model: Hamburger, **changes: Any) -> Path:
+    tokenizer = write_tokenizer(folder.parent / "tokenizer.json", model.config.base.vocab_size)
+    options: dict[str, Any] = {
+        "base": {"kind": "embedded"},
+        "tokenizer": tokenizer,
+        "chat_template": TEMPLATE,
+        "provenance": {"steps": 12, "note": "é"},
+        "license": {"graft": "Apache-2.0", "base": None},
+        "rows": "fp32",
+    }
+    return save_checkpoint(folder, model, **{**options, **changes})
+
+
+def write_hf(folder: Path, model: Hamburger, **changes: Any) -> Path:
+    """The base of a toy as a Hugging Face folder."""
+    base = model.config.base
+    folder.mkdir(exist_ok=True)
+    config = {
+        "model_type": base.family,
+        "vocab_size": base.vocab_size,
+        "hidden_size": base.hidden_size,
+        "intermediate_size": base.intermediate_size,
+        "num_hidden_layers": base.num_layers,
+        "num_attention_heads": base.num_heads,
+        "num_key_value_heads": base.num_kv_heads,
+        "head_dim": base.head_dim,
+        "max_position_embeddings": base.context_length,
+        "rms_norm_eps": base.rms_norm_eps,
+        "rope_theta": base.rope_theta,
+        "tie_word_embeddings": base.tied_head,
+        "eos_token_id": 2,
+    }
+    config = {key: value for key, value in {**config, **changes}.items() if value != "absent"}
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({f"model.{k}": v for k, v in model.base.state_dict().items()}, folder / "model.safetensors")
+    write_tokenizer(folder / "tokenizer.json", base.vocab_size)
+    return folder
+
+
+def same_weights(a: Hamburger, b: Hamburger, tolerance: float = 0.0) -> None:
+    ours, other = a.state_dict(), b.state_dict()
+    assert ours.keys() == other.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], other[name], atol=tolerance, rtol=0, msg=name)
+
+
+def same_outputs(a: Hamburger, b: Hamburger) -> None:
+    with torch.no_grad():
+        for one, other in zip(*(vars(m(toy_batch(m, BATCH))).values() for m in (a, b)), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def edit_json(name: str, **changes: Any) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        data = json.loads((folder / name).read_text())
+        for key, value in changes.items():
+            data[key] = value
+        (folder / name).write_text(json.dumps({k: v for k, v in data.items() if v != "absent"}))
+
+    return edit
+
+
+def edit_tensors(name: str, **changes: Any) -> Callable[[Path], None]:
+    """Replace (by a function of the tensor), add or drop (None) tensors; `__` stands for a dot."""
+
+    def edit(folder: Path) -> None:
+        tensors = load_file(folder / name)
+        for key, change in changes.items():
+            key = key.replace("__", ".")
+            tensors[key] = change(tensors.get(key)).contiguous() if change else None
+        save_file({k: v for k, v in tensors.items() if v is not None}, folder / name)
+
+    return edit
+
+
+def with_nan(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.clone()
+    tensor.flatten()[1] = float("nan")
+    return tensor
+
+
+def cut(name: str, share: float) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: int(len(data) * share)])
+
+    return edit
