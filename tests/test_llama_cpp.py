@@ -1,11 +1,7 @@
-"""llama.cpp says what PyTorch says, and what is wrong with a bundle it says before C code meets it."""
+"""llama.cpp says what PyTorch says."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +14,9 @@ from hamburger_edge import load
 from hamburger_edge.backend import Backend
 from hamburger_edge.engine import Decoding, Engine
 from hamburger_edge.errors import (
-    BundleError,
     ContextFullError,
     HamburgerError,
     InputError,
-    MissingExtraError,
     RuntimeUnavailable,
     SessionError,
 )
@@ -341,125 +335,3 @@ def test_llama_cpp_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> 
         assert printed.out == ""
         assert ("llama_model_loader" in printed.err) == log
     llama_library.library()
-
-
-# -- what is not there -------------------------------------------------------------------------------------
-
-
-def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    with pytest.raises(MissingExtraError, match=r"llama_cpp is not installed.*hamburger-edge\[llamacpp\]"):
-        llama_library.Library(False)
-
-
-def test_another_version_says_which_ones_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["llama_cpp"], "__version__", "0.2.1")
-    with pytest.raises(RuntimeUnavailable, match=r"0\.2\.1 is not supported.*use 0\.3\.36.*pip install"):
-        llama_library.Library(False)
-
-
-def test_a_missing_function_is_an_error_and_a_missing_symbol_is_not() -> None:
-    library = llama_library.library()
-    with pytest.raises(RuntimeUnavailable, match=r"no function llama_fly.*use 0\.3\.36"):
-        library.function("llama_fly", None)
-    assert library._optional(("llama_fly", "_Z9llama_flyv"), None) is None
-    assert library.has_layer_inputs
-
-
-# -- bundles that are not right ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def spoiled(tmp_path: Path) -> Path:
-    folder, _ = gguf_bundle(position_rule="slot")
-    return Path(shutil.copytree(folder, tmp_path / "bundle"))
-
-
-def rewrite(folder: Path, change: Any) -> None:
-    """Change the manifest, sizes and hashes of files brought up to date."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    change(manifest)
-    for entry in manifest["files"]:
-        data = (folder / entry["path"]).read_bytes()
-        entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    for part in ("base", "micro_decoder", "graft"):
-        entry = manifest["gguf"][part]
-        data = (folder / entry["file"]).read_bytes()[: entry["header_bytes"]]
-        entry["header_sha256"] = hashlib.sha256(data).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-@pytest.mark.parametrize("file", ["base.gguf", "micro_decoder.gguf", "graft.gguf"])
-def test_a_corrupted_header_never_reaches_llama_cpp(file: str, spoiled: Path) -> None:
-    data = bytearray((spoiled / file).read_bytes())
-    for place in (0, 5, 9, 20, 40, 200, 600):
-        changed = bytearray(data)
-        changed[place] ^= 0xFF
-        (spoiled / file).write_bytes(changed)
-        with pytest.raises(BundleError, match=r"its header differs from the manifest's"):
-            open_bundle(spoiled)
-    (spoiled / file).write_bytes(data[: len(data) // 2])
-    with pytest.raises(BundleError, match="truncated or changed"):
-        open_bundle(spoiled)
-    (spoiled / file).unlink()
-    with pytest.raises(BundleError, match=f"{file}: missing"):
-        open_bundle(spoiled)
-
-
-@pytest.mark.parametrize(("place", "value"), [(0, 0), (4, 9), (8, 255), (16, 255), (24, 255), (60, 250)])
-def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
-    place: int, value: int, spoiled: Path
-) -> None:
-    data = bytearray((spoiled / "micro_decoder.gguf").read_bytes())
-    data[place] = value
-    (spoiled / "micro_decoder.gguf").write_bytes(data)
-    rewrite(spoiled, lambda manifest: None)
-    with pytest.raises(BundleError, match=r"micro_decoder\.gguf: "):
-        open_bundle(spoiled, threads=1)
-
-
-@pytest.mark.parametrize(
-    ("keys", "value", "message"),
-    [
-        ("model.taps", [0, 2], "hamburger.taps is .* the manifest implies"),
-        ("model.position_rule", "token", "architecture llama cannot have positions by token"),
-        ("model.max_steps", 3, "hamburger.max_steps is 4"),
-        ("model.micro_layers", 3, "llama.block_count is 2, but the manifest implies 3"),
-        ("model.hidden_size", 96, "embedding_length is 64"),
-        ("model.stop_rule", "after", "hamburger.stop_rule is 'before'"),
-        ("model.shortlist", [1, 2, 3], r"token_embd.weight is of shape \[100, 64\], expected \[3, 64\]"),
-        ("kv.kv_heads", 4, "head_count_kv is 2"),
-        ("gguf", None, "holds no GGUF files"),
-        ("gguf.base.file", "elsewhere.gguf", "not in the list of files"),
-        ("gguf.base.header_bytes", 0, "header_bytes is out of range"),
-        ("gguf.architecture", "gpt2", "expected one of 'llama', 'paddleocr'"),
-    ],
-)
-def test_a_manifest_that_disagrees(keys: str, value: Any, message: str, spoiled: Path) -> None:
-    manifest = json.loads((spoiled / "manifest.json").read_text())
-    *path, last = keys.split(".")
-    table = manifest
-    for key in path:
-        table = table[key]
-    table[last] = value
-    (spoiled / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(BundleError, match=message):
-        open_bundle(spoiled, threads=1)
-
-
-def test_files_of_two_exports_do_not_mix(spoiled: Path) -> None:
-    other, _ = gguf_bundle(position_rule="slot", rope_theta=20000.0)
-    shutil.copy(other / "micro_decoder.gguf", spoiled)
-    rewrite(spoiled, lambda manifest: None)
-    with pytest.raises(BundleError, match=r"micro_decoder\.gguf: hamburger\.export is .*one export"):
-        open_bundle(spoiled, threads=1)
-
-
-def test_what_llama_cpp_itself_refuses_is_a_bundle_error(spoiled: Path) -> None:
-    """A header that reads well, of a model that lacks a tensor."""
-    path = spoiled / "micro_decoder.gguf"
-    data = path.read_bytes()
-    path.write_bytes(data.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_uq.weight"))
-    rewrite(spoiled, lambda manifest: None)
-    with pytest.raises(BundleError, match=r"llama\.cpp cannot load it \(.*ffn_up"):
-        open_bundle(spoiled, threads=1)
