@@ -31,3 +31,11 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def bundle(bundles: Callable[..., Path]) -> Path:
     """A toy bundle with a shortlist, positions by token and groups of every length."""
     return bundles(shortlist_size=100)
+
+
+@pytest.fixture(scope="session")
+def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a toy: bytes and a few merges."""
+    from toy_tokenizers import byte_level
+
+    return byte_level(tmp_path_factory.mktemp("tokenizer"))
