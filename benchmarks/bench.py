@@ -99,9 +99,10 @@ class Bench:
             self._open(chosen)
             members = {full(name, v): (name, v) for name in self.running for v in chosen[name].variants}
             if not members:
-                reasons = "; ".join(f"{each['name']}: {each['why']}" for each in self.skipped)
-                raise InputError(f"nothing to measure: {reasons}")
+                raise self._nothing()
             turns = self._interleave(members)
+            if not turns:
+                raise self._nothing()
             usage = {name: process.usage() for name, process in self.running.items()}  # scoring takes more
             weights = {name: process.weight_bytes() for name, process in self.running.items()}
             scores = self._score(turns, members)
@@ -137,6 +138,10 @@ class Bench:
             skipped=self.skipped,
             curve=curve,
         )
+
+    def _nothing(self) -> InputError:
+        reasons = "; ".join(f"{each['name']}: {each['why']}" for each in self.skipped)
+        return InputError(f"nothing to measure: {reasons}")
 
     def skip(self, name: str, why: object) -> None:
         self.skipped.append({"name": name, "why": str(why)})

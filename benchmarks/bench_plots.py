@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.bench_ours import VERIFY
 from hamburger_edge.benchmarks.bench_report import Report
 from hamburger_edge.errors import InputError, require
 
@@ -97,11 +98,13 @@ def _compression(figure: Any, report: Report) -> bool:
                 fontsize=8,
             )
         if rows:
-            places = [row["tokens_per_step"] for row in rows], [row["nll"] for row in rows]
-            axes.plot(*places, "o-", color=colour, label=runtime)
-    axes.set_xlabel("tokens a step (and a KV slot)")
+            by_confidence = [row for row in rows if not row["name"].endswith(VERIFY)]
+            for some, style in ((by_confidence, "o-"), ([r for r in rows if r not in by_confidence], "s")):
+                places = [row["tokens_per_step"] for row in some], [row["nll"] for row in some]
+                axes.plot(*places, style, color=colour, label=runtime if style == "o-" else None)
+    axes.set_xlabel("tokens a step")
     axes.set_ylabel("nats a token under the plain base")
     axes.margins(0.12)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, title="by confidence; dashed: plain")
+    axes.legend(frameon=False, title="by confidence; dashed: plain; square: verified")
     return True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import secrets
 import shutil
 import warnings
@@ -53,11 +54,13 @@ from hamburger_edge.models.config import HamburgerConfig
 from hamburger_edge.models.fetch import home
 from hamburger_edge.models.files import locked
 from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.sampling import whole_in
 
 # (stage, done, of): "loading", "quantizing", "tracing base", "verifying", "finishing"; of 0: not countable
 Progress = Callable[[str, int, int], None]
 
 WEIGHTS, TOKENIZER = "weights.bin", "tokenizer.json"
+DEFAULT_CONTEXT, SHORTEST = 2048, 64  # slots of a portable cache; the parity gate needs some room
 
 
 def export(
@@ -83,7 +86,7 @@ def export(
     `formats` are "onnx", "gguf" or both; GGUF files have `gguf_precision`, by default what comes nearest to
     `precision`.
     """
-    out = Path(out).absolute()
+    out = Path(out).resolve()  # a link to a bundle stands for that bundle
     if not formats or set(formats) - {"onnx", "gguf"}:
         raise InputError(f"formats must be 'onnx', 'gguf' or both, got {', '.join(formats) or 'none'}")
     plan = gguf_plan = None
@@ -103,7 +106,7 @@ def export(
     try:
         with locked(lock):
             _check_target(out, force)
-            for stale in out.parent.glob(f".{out.name}.*.partial"):  # of an export that was killed
+            for stale in _left_over(out):
                 shutil.rmtree(stale, ignore_errors=True)
             progress("loading", 0, 0)
             checkpoint = source if isinstance(source, Checkpoint) else load_checkpoint(source)
@@ -148,6 +151,13 @@ def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, flavor: Flavor) -> 
     return "int8" if fits else "fp32"
 
 
+def _left_over(out: Path) -> list[Path]:
+    """What exports to this very place wrote before they were killed."""
+    name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial")
+    there = out.parent.iterdir() if out.parent.is_dir() else ()
+    return [path for path in there if name.fullmatch(path.name)]
+
+
 def _check_target(out: Path, force: bool) -> None:
     if not out.name:
         raise InputError(f"{out}: not a folder name for a bundle")
@@ -175,7 +185,10 @@ def write_graphs(
             f"heads of {config.base.head_dim} do not fit ONNX Runtime's fused attention (multiples of 16): "
             "export with --flavor portable"
         )
-    cache_length = 0 if flavor == "fused" else min(context or 2048, config.base.context_length)
+    most = config.base.context_length
+    cache_length = 0 if flavor == "fused" else min(DEFAULT_CONTEXT, most)
+    if context is not None and flavor == "portable":
+        cache_length = whole_in("context", context, min(SHORTEST, most), most)
     ios = graph_ios(config, context=cache_length, kv=KV_TYPES[kv])
     plan = keep_grid(plan, model) if flavor == "fused" else plan
     layers = sum(1 for module in model.modules() if type(module).__name__ == "Linear")

@@ -125,9 +125,7 @@ def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
     """Conversations in the model's own template; answers cut into groups of 1, 2, ... max_steps, 1, ..."""
     config = checkpoint.model.config
     tokenizer = Tokenizer(checkpoint.tokenizer)
-    template = (
-        ChatTemplate.from_json(checkpoint.chat_template) if checkpoint.chat_template else ChatTemplate()
-    )
+    template = ChatTemplate.from_json(checkpoint.chat_template)
     longest = min(LONGEST, config.base.context_length)
     rows = []
     for line in TEXT.read_text(encoding="utf-8").splitlines():

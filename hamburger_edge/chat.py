@@ -60,6 +60,9 @@ class ChatTemplate:
 
     @classmethod
     def from_json(cls, data: Any) -> ChatTemplate:
+        """None: no template, texts as they are."""
+        if data is None:
+            return cls()
         template: ChatTemplate = from_mapping(cls, data, "chat template")
         return template
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, CheckpointError, InputError
 from hamburger_edge.manifest import Manifest, check_files, load_manifest
@@ -19,7 +20,6 @@ from hamburger_edge.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.bench import Plan
 
-THREADS = 1024  # more than any machine this is for
 TOKENS = 1 << 20
 
 
@@ -33,7 +33,7 @@ def bench(options: argparse.Namespace) -> None:
     plan = plan_of(options)
     if (options.bundle is None) == (options.shape is None):
         raise InputError("give either a BUNDLE or  --shape NAME")
-    threads = _whole("--threads", options.threads, 1, THREADS) or usable_processors()
+    threads = _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
     with Progress() as progress:
         if options.shape:
             bundle = shape_bundle(options.shape, progress=progress)

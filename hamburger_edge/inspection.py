@@ -9,11 +9,13 @@ from typing import Any
 
 from hamburger_edge.errors import BundleError
 from hamburger_edge.manifest import Manifest, check_files, load_manifest
+from hamburger_edge.sampling import whole_in
 
 
 def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
     """The manifest, and what follows from it and its files; memory is for a cache of `context` slots."""
     folder = Path(bundle)
+    whole_in("context", context, 1, 1 << 31)
     manifest = load_manifest(folder)
     check_files(folder, manifest)
     facts = manifest.to_json()

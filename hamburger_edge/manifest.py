@@ -27,6 +27,7 @@ from hamburger_edge.strict import from_mapping
 
 FORMAT = 1
 FILE_NAME = "manifest.json"
+GRAPHS = ("embedder", "base", "micro_decoder")
 LARGEST = 64 << 20  # bytes of a manifest; a real one has some ten thousand
 
 Flavor = Literal["fused", "portable", "gguf"]
@@ -34,6 +35,9 @@ Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "int8", "int4")  # of ONNX graphs
 DTYPES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
 KV_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # of the graphs' cache, by option
+
+
+_NUMBER = re.compile("[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class TensorSpec:
 
     @property
     def dims(self) -> tuple[int | str, ...]:
-        return tuple(int(dim) if dim.isdigit() else dim for dim in self.shape)
+        return tuple(int(dim) if _NUMBER.fullmatch(dim) else dim for dim in self.shape)
 
     def resolve(self, **sizes: int) -> tuple[int, ...]:
         """The shape with every name replaced by its size."""
@@ -309,6 +313,21 @@ def _check(manifest: Manifest) -> None:
     _require(0 <= manifest.precision.block_size <= 1 << 12, "precision.block_size must be 0..4096")
     _require(0 <= manifest.cache_length <= 1 << 24, f"cache_length {manifest.cache_length} is out of range")
     _check_names(manifest)
+    if manifest.graphs:
+        _check_caches(manifest)
+
+
+def _check_caches(manifest: Manifest) -> None:
+    """The cached graphs take what the runtime is going to bind."""
+    model, flavor, length = manifest.model, manifest.flavor, manifest.cache_length
+    portable = flavor == "portable"
+    _require(portable == (length > 0), f"{flavor} graphs with a cache_length of {length}")
+    lengths = ("used",) if portable else ("last_slot", "total_slots")
+    for graph, layers in {"base": model.num_layers, "micro_decoder": model.micro_layers}.items():
+        given = {tensor.name for tensor in manifest.graph(graph).inputs}
+        caches = (f"past_{kind}.{layer}" for layer in range(layers) for kind in ("key", "value"))
+        for name in (*lengths, *caches):
+            _require(name in given, f"{graph} has no input {name!r}")
 
 
 def _check_names(manifest: Manifest) -> None:
@@ -328,10 +347,13 @@ def _check_names(manifest: Manifest) -> None:
         _require(path in listed, f"{path!r} is not in the list of files")
     names = [graph.name for graph in manifest.graphs]
     _require(len(set(names)) == len(names), "a graph is listed twice")
+    _require(not names or {*names} == {*GRAPHS}, f"graphs must be {', '.join(GRAPHS)}, got {names}")
     for graph in manifest.graphs:
         for tensor in (*graph.inputs, *graph.outputs):
             where = f"{graph.name}.{tensor.name}"
             _require(tensor.dtype in DTYPES, f"{where}: unknown dtype {tensor.dtype!r}")
+            longest = max(map(len, tensor.shape), default=0)
+            _require(longest < 64, f"{where}: a dimension of {longest} characters is absurd")
             sizes = [dim for dim in tensor.dims if isinstance(dim, int)]
             _require(math.prod(sizes) < 1 << 40, f"{where}: shape {list(tensor.shape)} is absurd")
             _require(len(tensor.shape) <= 8, f"{where}: {len(tensor.shape)} dimensions")

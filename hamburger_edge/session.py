@@ -70,6 +70,8 @@ def resume(model: Model, path: str | PathLike[str]) -> Chat:
         chat.groups = engine.check_groups(header["groups"])
         chat.messages = [Message(str(role), str(text)) for role, text in header["messages"]]
         chat.unfinished = bool(header["unfinished"])
+        if bool(chat.messages) != bool(chat.groups):
+            raise ValueError(f"{len(chat.messages)} messages in {len(chat.groups)} groups")
         engine.keep([])
         for group in chat.groups[: header["slots"]]:
             engine.ledger.append(group)
@@ -79,7 +81,10 @@ def resume(model: Model, path: str | PathLike[str]) -> Chat:
     except SessionError:
         engine.keep([])
         raise
-    except (HamburgerError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+    except (
+        *(HamburgerError, ArithmeticError, AttributeError, LookupError),
+        *(TypeError, ValueError, RuntimeError),
+    ) as error:
         engine.keep([])
         raise SessionError(f"{path}: does not fit this model or is damaged ({error})") from error
     return chat
@@ -101,8 +106,9 @@ def _write(path: Path, arrays: Snapshot) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        raise SessionError(f"{path}: cannot be written ({error.strerror}): choose another place") from error
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SessionError(f"{path}: cannot be written ({reason}): choose another place") from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)  # gone already, unless something failed

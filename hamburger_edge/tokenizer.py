@@ -99,8 +99,9 @@ class TextStream:
 
     def push(self, tokens: Sequence[int]) -> tuple[str, int | None]:
         """New text, and how many of these tokens it took to complete a stop string (None: there is none)."""
-        if not self._stop:
-            return self._decode(tokens), None
+        if not self._stop:  # any more: what an earlier stop string held back comes first
+            text, self._held = self._held + self._decode(tokens), ""
+            return text, None
         for count, token in enumerate(tokens, 1):
             self._held += self._decode((token,))
             places = [place for stop in self._stop if (place := self._held.find(stop)) >= 0]

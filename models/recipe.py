@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,14 +80,21 @@ class Recipe:
         parts = {"micro", "stop_head", "embedder", "base"}
         if not self.stages:
             raise ConfigError("recipe.stages: at least one [[stages]] table is needed")
+        for name in ("rows", "row_slots", "judge_every", "judge_batches", "clip"):
+            _positive(f"recipe.{name}", getattr(self, name))
+        if not 0 < self.held_out < 1:
+            raise ConfigError(f"recipe.held_out must be between 0 and 1, got {self.held_out}")
         for stage in self.stages:
+            for name in ("epochs", "learning_rate", "base_learning_rate"):
+                _positive(f"recipe.stages {stage.name!r}: {name}", getattr(stage, name))
+            if not stage.learns:
+                known = ", ".join(sorted(parts))
+                raise ConfigError(f"recipe.stages {stage.name!r}: learns is empty, known are {known}")
             if unknown := set(stage.learns) - parts:
                 raise ConfigError(
                     f"recipe.stages {stage.name!r}: learns has {min(unknown)!r}, "
                     f"known are {', '.join(sorted(parts))}"
                 )
-            if stage.epochs <= 0 or stage.learning_rate <= 0:
-                raise ConfigError(f"recipe.stages {stage.name!r}: epochs and learning_rate must be positive")
             if stage.cuts is not None and stage.cuts.merged > 1 + 1e-9:
                 raise ConfigError(
                     f"recipe.stages {stage.name!r}: the shares of cuts add up to {stage.cuts.merged:g}, "
@@ -100,6 +108,11 @@ class Recipe:
         if len(self.base_ranks) > 1:
             ranks = ", ".join(map(str, sorted(self.base_ranks)))
             raise ConfigError(f"recipe.stages: the base learns at one lora_rank throughout, got {ranks}")
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{name} must be positive, got {value}")
 
 
 def read_recipe(path: Path) -> Recipe:

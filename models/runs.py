@@ -76,7 +76,7 @@ def train(
     data = DistilledData.load(Path(recipe.data))
     _same_source(data, reference, recipe)
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
-    if not trainer.run(minutes=minutes):
+    if not trainer.run(minutes=minutes) or not trainer.processes.first:
         return None
     calibration = trainer.calibrate() if recipe.calibrate else None
     report(f"calibrated: {calibration}")

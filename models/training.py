@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -17,15 +18,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hamburger_edge.errors import ConfigError, HamburgerError, require
+from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.calibration import Calibration, apply, fit, measure, reliability
 from hamburger_edge.models.grafting import learned_state, prepare
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.objective import LossWeights, Objective
 from hamburger_edge.models.optimizers import optimizers, set_rate
 from hamburger_edge.models.own_groups import own_lengths
+from hamburger_edge.models.processes import Processes
 from hamburger_edge.models.recipe import Recipe, Stage
 from hamburger_edge.models.training_data import Batches, Cuts, DistilledData, TrainingBatch
+from hamburger_edge.strict import from_mapping
 
 Report = Callable[[str], None]
 
@@ -81,7 +84,8 @@ class Trainer:
         report: Report = print,
         device: str | None = None,  # None: the GPU if there is one
     ):
-        self.recipe, self.model, self.data, self.report = recipe, model, data, report
+        self.recipe, self.model, self.data, self.processes = recipe, model, data, Processes()
+        self.report: Report = report if self.processes.first else lambda line: None
         self.out = Path(recipe.out)
         self.out.mkdir(parents=True, exist_ok=True)
         self.split = data.split(recipe.held_out)
@@ -90,7 +94,6 @@ class Trainer:
         own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # each process has a GPU to itself
         self.device = torch.device(device or (own if torch.cuda.is_available() else "cpu"))
         self.progress = Progress()
-        self.processes, self.process = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
 
     def run(self, *, minutes: float | None = None) -> bool:
         """Train to the end (True), or until `minutes` have passed (False); run again to go on."""
@@ -132,13 +135,11 @@ class Trainer:
             for mover, state in zip(movers, saved["optimizers"], strict=False):
                 mover.load_state_dict(state)
         objective = Objective(self.model, stage.loss).to(self.device)
-        step_function: nn.Module = objective
-        if self.processes > 1:
-            step_function = require("accelerate", "train").Accelerator().prepare(objective)
+        step_function = self.processes.joined(objective)
         batches = self.batches(self.split.train, stage.cuts, self.recipe.seed * 1000 + self.progress.stage)
         if stage.cuts is not None and stage.cuts.agreement:
             batches.own_lengths = self._own_lengths(stage, objective)
-        per_epoch = len(batches.plan(0)) // self.processes
+        per_epoch = len(batches.plan(0)) // self.processes.count
         steps = max(1, round(stage.epochs * per_epoch))
         learning = [p for group in groups for p in group["params"]]
         self.report(
@@ -152,10 +153,11 @@ class Trainer:
             with self.autocast():
                 results = step_function(batch.to(self.device))
             loss = results.pop("loss")
-            bad = 0 if torch.isfinite(loss) else bad + 1
+            bad = bad + 1 if self.processes.any(not torch.isfinite(loss), self.device) else 0
             if bad == 5:
                 raise HamburgerError(
-                    f"{self.out}: no finite loss for five steps: lower the learning rate and run again"
+                    f"{self.out}: no finite loss for five steps: lower the learning rate and choose "
+                    "another `out`"
                 )
             if not bad:
                 self.model.zero_grad(set_to_none=True)
@@ -178,10 +180,11 @@ class Trainer:
                 window, shown = Totals(), now
             if (step + 1) % self.recipe.judge_every == 0 or last:
                 self._judge(stage, objective)
-            if now - saved_at > 60 * self.recipe.save_minutes or now > self.deadline or last:
+            over = self.processes.any(now > self.deadline, self.device)
+            if now - saved_at > 60 * self.recipe.save_minutes or over or last:
                 self._save("last.pt", movers)
                 saved_at = now
-            if now > self.deadline and not last:
+            if over and not last:
                 self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
                 return False
         return True
@@ -195,7 +198,7 @@ class Trainer:
         self.report(f"stage {stage.name}: how would the model group its training text? ...")
         with self.autocast():
             lengths = own_lengths(objective, self.batches(self.split.train, None, 0), self.device)
-        if self.process == 0:
+        if self.processes.first:
             temporary = self.out / f".{path.stem}.{os.getpid()}.npy"
             np.save(temporary, lengths)
             os.replace(temporary, path)
@@ -210,7 +213,8 @@ class Trainer:
             plan = batches.plan(step // per_epoch)
             for within in range(step % per_epoch, min(per_epoch, steps - step + step % per_epoch)):
                 # epochs differ by a few batches, since each cuts anew
-                yield step, batches.build(plan[(within * self.processes + self.process) % len(plan)])
+                turn = within * self.processes.count + self.processes.rank
+                yield step, batches.build(plan[turn % len(plan)])
                 step += 1
 
     @torch.no_grad()
@@ -256,16 +260,16 @@ class Trainer:
     # -- files -----------------------------------------------------------------------------------------
 
     def _log(self, kind: str, stage: Stage, means: dict[str, float]) -> None:
-        if self.process == 0:
+        if self.processes.first:
             with open(self.out / "metrics.jsonl", "a", encoding="utf-8") as file:
                 line = {"kind": kind, "stage": stage.name, "step": self.progress.step, **means}
                 file.write(json.dumps(line) + "\n")
 
     def _save(self, name: str, movers: list[torch.optim.Optimizer]) -> None:
-        if self.process:
+        if not self.processes.first:
             return
         state = {
-            "recipe": repr(self.recipe),
+            "recipe": dataclasses.asdict(self.recipe),
             "progress": vars(self.progress),
             "model": learned_state(self.model),
             "optimizers": [mover.state_dict() for mover in movers],
@@ -279,7 +283,7 @@ class Trainer:
         if not path.exists():
             return None
         saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        if saved["recipe"] != repr(self.recipe):
+        if not self._by_this_recipe(saved["recipe"]):
             raise ConfigError(
                 f"{path}: was made by another recipe; choose another `out` or delete the folder"
             )
@@ -289,3 +293,10 @@ class Trainer:
         if self.progress.stage == len(self.recipe.stages):
             self.model.load_state_dict(saved["model"], strict=False)
         return saved
+
+    def _by_this_recipe(self, made_by: Any) -> bool:
+        """Keys that recipes have only got since then count as left out."""
+        try:
+            return bool(from_mapping(Recipe, made_by, "recipe") == self.recipe)
+        except ConfigError:
+            return False

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hamburger_edge.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.backend import MOST_THREADS, Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
 from hamburger_edge.manifest import Manifest, check_files, load_manifest
@@ -21,6 +21,7 @@ from hamburger_edge.runtimes.llama_context import LlamaModel
 from hamburger_edge.runtimes.llama_decoders import Base, MicroDecoder
 from hamburger_edge.runtimes.llama_graft import Embedder, StopHead
 from hamburger_edge.runtimes.llama_library import KV_BYTES, Library, library, processors
+from hamburger_edge.sampling import whole_in
 
 DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
 
@@ -65,9 +66,9 @@ def open_bundle(
 def _check_options(
     manifest: Manifest, context: int | None, threads: int | None, kv: str, flash: bool | None
 ) -> None:
-    for name, value in (("context", context), ("threads", threads)):
-        if value is not None and not 1 <= value <= 1 << 24:
-            raise InputError(f"{name} must be at least 1, got {value}")
+    for name, value, most in (("context", context, 1 << 24), ("threads", threads, MOST_THREADS)):
+        if value is not None:
+            whole_in(name, value, 1, most)
     if kv not in KV_BYTES:
         raise InputError(f"kv must be one of {', '.join(KV_BYTES)}, got {kv!r}")
     block = KV_BYTES[kv][0]

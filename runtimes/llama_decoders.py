@@ -91,8 +91,8 @@ class Base:
         yield from ((start, min(start + step, count), True) for start in range(first, count, step))
 
     def _read(self, count: int, chosen: list[int]) -> tuple[Floats, Floats]:
-        logits = self.context.logits(count)
-        return logits if len(chosen) == count else logits[chosen], self._features(count, chosen)
+        logits = self.context.logits(count)[chosen]  # a copy: the next call writes over them
+        return logits, self._features(count, chosen)
 
     def _features(self, count: int, chosen: list[int]) -> Floats:
         context = self.context

@@ -61,15 +61,15 @@ def open_bundle(
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
     chosen = choose_provider(provider, provider_options)
-    if provider == "auto":
-        try:
-            _check_cache(path, manifest, chosen)
-        except RuntimeUnavailable as error:
-            warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
-            chosen = choose_provider("cpu", None)
-    backend = OnnxBackend(path, manifest, provider=chosen, threads=threads, capacity=context)
-    template = ChatTemplate.from_json(manifest.chat_template) if manifest.chat_template else ChatTemplate()
-    return backend, path / manifest.tokenizer, template
+    common: dict[str, Any] = {"threads": threads, "capacity": context}
+    try:
+        backend = OnnxBackend(path, manifest, provider=chosen, **common)
+    except RuntimeUnavailable as error:
+        if provider != "auto" or chosen.name == "cpu":
+            raise
+        warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
+        backend = OnnxBackend(path, manifest, provider=choose_provider("cpu", None), **common)
+    return backend, path / manifest.tokenizer, ChatTemplate.from_json(manifest.chat_template)
 
 
 def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.errors import (
     BundleError,
     HamburgerWarning,
@@ -19,6 +20,7 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
 )
 from hamburger_edge.manifest import GraphSpec, TensorSpec
+from hamburger_edge.sampling import whole_in
 
 _NAMES = {
     "cpu": "CPUExecutionProvider",
@@ -85,9 +87,7 @@ def open_graph(
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:
-        if threads < 1:
-            raise InputError(f"threads must be at least 1, got {threads}")
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = whole_in("threads", threads, 1, MOST_THREADS)
     options.inter_op_num_threads = 1
     # three sessions take turns: a pool that kept spinning after its run would slow the next one
     options.add_session_config_entry("session.force_spinning_stop", "1")
@@ -105,6 +105,11 @@ def open_graph(
                 "with a lower --precision"
             ) from error
         raise BundleError(f"{folder / graph.file}: {_first_line(error)}: export it again") from error
+    if _NAMES[provider.name] not in session.get_providers():  # ONNX Runtime goes on without it
+        raise RuntimeUnavailable(
+            f"provider {provider.name!r} is in this onnxruntime {ort.__version__} but could not start here: "
+            "check its driver and libraries, or use --provider cpu"
+        )
     _check(folder / graph.file, "input", graph.inputs, session.get_inputs())
     _check(folder / graph.file, "output", graph.outputs, session.get_outputs())
     return session

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hamburger_edge.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.backend import MOST_THREADS, Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.chat import ChatTemplate
-from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
+from hamburger_edge.errors import ContextFullError, HamburgerError
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.llama import Cached, KVCache
+from hamburger_edge.sampling import whole_in
 
 DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
 
@@ -129,20 +130,17 @@ def open_checkpoint(
     from hamburger_edge.models.checkpoint import load_checkpoint
 
     if threads is not None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(whole_in("threads", threads, 1, MOST_THREADS))
+    if context is not None:
+        whole_in("context", context, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
-    if context is not None and context < 1:
-        raise InputError(f"context must be at least 1 slot, got {context}")
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
         checkpoint.model,
         capacity=min(context or DEFAULT_CONTEXT, checkpoint.model.config.base.context_length),
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
     )
-    template = (
-        ChatTemplate.from_json(checkpoint.chat_template) if checkpoint.chat_template else ChatTemplate()
-    )
-    return backend, checkpoint.tokenizer, template
+    return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 
 
 def pad_groups(groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

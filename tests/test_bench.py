@@ -265,6 +265,12 @@ def test_who_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
     assert "skipped llama.cpp: it fell over" in bench_report.tables(report)
 
 
+def test_when_everybody_fails_the_reasons_are_said() -> None:
+    contenders = {"onnx": Known("onnx", 50, [], fails_at=1)}
+    with pytest.raises(InputError, match=r"nothing to measure: onnx@1\.0: it fell over"):
+        known_bench(contenders).run({"onnx": Program("", variants=("1.0",))})
+
+
 def test_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log)}

@@ -231,6 +231,18 @@ def test_a_character_cut_by_max_tokens_is_finished_by_proceeding(model: Model, t
     assert not chat.unfinished
 
 
+def test_what_a_stop_string_held_back_is_said_when_there_is_none_any_more(model: Model) -> None:
+    whole = model.generate("hello", max_tokens=30, confidence=1.0).text
+    chat = model.chat(confidence=1.0, max_tokens=30)
+    for cut in range(1, 12):  # somewhere the text so far ends with the beginning of the stop string
+        chat.reset()
+        chat.configure(stop=[whole[cut] + "\0"])
+        list(chat.send("hello", max_tokens=cut))
+        chat.configure(stop=[])
+        list(chat.proceed(max_tokens=30 - cut))
+        assert chat.messages[-1].text == whole
+
+
 def test_what_a_stop_string_drops_was_never_drawn(model: Model) -> None:
     model.backend.eos_rate = 0.0
     short = 0
@@ -393,6 +405,8 @@ def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
         model.chat().save(tmp_path / "no" / "folder")
     with pytest.raises(SessionError):
         model.chat().save(tmp_path)
+    with pytest.raises(SessionError, match="cannot be written"):
+        model.chat().save(f"{tmp_path}/a\0b")
     assert os.listdir(tmp_path) == []
 
 
@@ -442,6 +456,8 @@ def test_other_versions_are_refused(model: Model, saved: Path) -> None:
         {"options": {"temperature": "hot", "logit_bias": {}}},
         {"options": {}},
         {"options": {"logit_bias": {"x": 1}}},
+        {"options": {"logit_bias": []}},
+        {"messages": [], "unfinished": True},
         {"sampler": {}},
         {"sampler": {"seed": 1, "draws": 0, "answer": [-1], "prompt": []}},
         {"text": {"bytes": "zz", "held": "", "strip": False}},

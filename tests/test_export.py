@@ -159,6 +159,31 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "other", "taken"]
 
 
+def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(
+    bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    mine, another, odd = (tmp_path / f".{name}.0123abcd.partial" for name in ("m", "m.int4", "[m]"))
+    for folder in (mine, another, odd):
+        folder.mkdir()
+    checkpoint = toy_checkpoint(tmp_path / "toy")
+    export(checkpoint, tmp_path / "m", verify=False)
+    assert not mine.exists()
+    assert another.exists()
+    assert odd.exists()
+    first = load_manifest(tmp_path / "m").fingerprint
+    (tmp_path / "current").symlink_to("m")
+    export(checkpoint, tmp_path / "current", precision="int8", verify=False, force=True)
+    assert (tmp_path / "current").is_symlink()
+    assert load_manifest(tmp_path / "m").fingerprint != first
+
+
+def test_a_portable_cache_of_no_use_is_refused(tmp_path: Path) -> None:
+    for slots in (-5, 0, 16, 10**9):
+        with pytest.raises(InputError, match="context must be a whole number, 64 or more and at most 512"):
+            export(toy_checkpoint(tmp_path / "toy"), tmp_path / "m", flavor="portable", context=slots)
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_head_size_the_operator_cannot_take_is_refused(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", head_dim=12, position_rule="slot")
     with pytest.raises(ConfigError, match=r"12.*--flavor portable"):

@@ -147,6 +147,16 @@ def test_long_inputs_are_fed_in_several_calls(rule: str) -> None:
     ours.close()
 
 
+def test_every_row_of_a_long_input_is_its_own() -> None:
+    folder, checkpoint = gguf_bundle(position_rule="token", context_length=2048)
+    groups: list[Group] = [(i % 300,) for i in range(600)]
+    ours, theirs = opened(folder, context=1024), TorchBackend(checkpoint.model)
+    mine, wanted = (feed(backend, groups, list(range(600))) for backend in (ours, theirs))
+    assert close(mine.logits, wanted.logits, 1e-3)
+    assert close(mine.features, wanted.features, 1e-3)
+    ours.close()
+
+
 def test_in_pieces_equals_at_once(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
     backend, _ = pair
     groups = [*PROMPT, *ANSWER]
@@ -317,8 +327,9 @@ def test_a_group_longer_than_the_model_knows() -> None:
     [
         ({"kv": "q5_1"}, "kv must be one of f32, f16, q4_0, q8_0, got 'q5_1'"),
         ({"kv": "q8_0"}, "multiple of 32, here 16: use f16"),
-        ({"threads": 0}, "threads must be at least 1"),
-        ({"context": 0}, "context must be at least 1"),
+        ({"threads": 0}, "threads must be a whole number, 1 or more"),
+        ({"threads": 1 << 31}, "threads must be a whole number, 1 or more and at most 1024"),
+        ({"context": 0}, "context must be a whole number, 1 or more"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:

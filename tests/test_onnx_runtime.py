@@ -165,6 +165,9 @@ def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> Non
         small.macro([(1,)], [5], [0])
     with pytest.raises(InputError, match="context"):
         open_bundle(bundle, context=0)
+    for threads in (0, 1 << 31):
+        with pytest.raises(InputError, match="threads must be a whole number, 1 or more and at most 1024"):
+            open_bundle(bundle, threads=threads)
     with pytest.raises(InputError, match="threads"):
         open_bundle(bundle, threads=0)
     with pytest.raises(InputError, match=r"kv='int8'.*is float32.*llamacpp"):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_checkpoint import write_hf
+from toy_checkpoints import write_hf
 from toy_models import toy_config
 from toy_models import toy_model as random_model
 from training_data_files import END, DataFiles, ladders
@@ -223,7 +223,7 @@ def test_losses_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
     trainer.report = lines.append
     with torch.no_grad():
         trainer.model.base.norm.weight.fill_(float("nan"))
-    with pytest.raises(HamburgerError, match="no finite loss for five steps: lower the learning rate"):
+    with pytest.raises(HamburgerError, match="for five steps: lower the learning rate and choose another"):
         trainer.run()
     assert sum("this batch is left out" in line for line in lines) == 4
 
@@ -338,7 +338,10 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ("ratio = [0.3, 0.4]", "ratio = [true]", r"cuts\.ratio\[0\]: expected float, got True"),
         ('"micro", "base"', '"micro", "bass"', r"'joint': learns has 'bass'"),
         ("ratio = [0.3, 0.4]", "random = 0.5", r"'joint': the shares of cuts add up to 1.1, more than 1"),
-        ("epochs = 1", "epochs = -1", r"'joint': epochs and learning_rate must be positive"),
+        ("epochs = 1", "epochs = -1", r"'joint': epochs must be positive, got -1"),
+        ("epochs = 1", "epochs = nan", r"'joint': epochs must be positive, got nan"),
+        ('learns = ["micro", "base"]', "learns = []", r"'joint': learns is empty"),
+        ("[shape]", "rows = 0\n[shape]", r"recipe\.rows must be positive, got 0"),
         ("learning_rate = 1e-3", "learning_rate = 1e-3 1", r"not valid TOML"),
     ],
 )
