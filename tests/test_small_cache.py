@@ -172,6 +172,7 @@ def test_cuda_is_told_the_cache_it_needs(small: Path, full: Path, monkeypatch: p
         assert model.info.provider == "cpu"
 
 
+@pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_provider_that_does_not_start_is_not_pretended(
     bundles: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
