@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from hamburger_edge.benchmarks import machine
-from hamburger_edge.benchmarks.bench_ours import FORCED, VERIFY
+from hamburger_edge.benchmarks.bench_ours import FORCED, PLAIN, VERIFY
 from hamburger_edge.benchmarks.bench_process import Process
 from hamburger_edge.benchmarks.bench_report import Report, result
 from hamburger_edge.benchmarks.interleave import all_ratios, interleave
@@ -24,7 +24,6 @@ from hamburger_edge.benchmarks.peers_files import folder_of
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.manifest import Manifest
 
-PLAIN = "1.0"
 VARIANTS = (PLAIN, "0.9", "0.8", "0.7", VERIFY)
 RUNTIMES = ("onnx", "llamacpp")
 FORMATS = "--format onnx --format gguf"
@@ -254,7 +253,7 @@ class Bench:
         points = []
         try:
             second.load()
-            variants = {"1.0": first, self.plan.compressed: second}
+            variants = {PLAIN: first, self.plan.compressed: second}
             pair = {full(runtime, variant): (process, variant) for variant, process in variants.items()}
             before = dict.fromkeys(pair, (0, 0.0))
             for process, variant in pair.values():
@@ -321,7 +320,7 @@ def full(name: str, variant: str) -> str:
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     """Ours against our own plain decoding, and against every peer."""
     mine = [name for name in names if "@" in name]
-    plain = [(name, f"{name.split('@')[0]}@1.0") for name in mine if not name.endswith("@1.0")]
+    plain = [(name, full(name.split("@")[0], PLAIN)) for name in mine if not name.endswith(f"@{PLAIN}")]
     return plain + [(name, peer) for name in mine for peer in names if "@" not in peer]
 
 

@@ -20,7 +20,8 @@ from hamburger_edge.settings import Options
 from hamburger_edge.stream import Stream
 
 CHUNK = 256  # rows that scoring reads out at once
-FORCED, VERIFY = "force-", "verify"  # variants are a confidence, the first and a group size, or the second
+# a variant is a confidence (PLAIN: one token a step), FORCED and a group size, or VERIFY
+PLAIN, FORCED, VERIFY = "1.0", "force-", "verify"
 
 
 class Ours:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.bench_ours import VERIFY
+from hamburger_edge.benchmarks.bench_ours import PLAIN, VERIFY
 from hamburger_edge.benchmarks.bench_report import Report
 from hamburger_edge.errors import InputError, require
 
@@ -65,7 +65,7 @@ def _length(figure: Any, report: Report) -> bool:
     time, memory = figure.subplots(1, 2)
     for name in dict.fromkeys(point["name"] for point in report.curve):
         points = [point for point in report.curve if point["name"] == name]
-        style = {"label": name, "color": THEIRS if name.endswith("@1.0") else OURS}
+        style = {"label": name, "color": THEIRS if name.endswith(f"@{PLAIN}") else OURS}
         tokens = [point["tokens"] for point in points]
         time.plot(tokens, [point["ms_per_token"] for point in points], **style)
         memory.plot(tokens, [point["kv_bytes"] / 1e6 for point in points], **style)
@@ -88,7 +88,7 @@ def _compression(figure: Any, report: Report) -> bool:
     for runtime, colour in (("onnx", OURS), ("llamacpp", "#35618f")):
         rows = [row for row in scored if row["name"].split("@")[0] == runtime]
         for row in rows:
-            if row["name"].endswith("@1.0"):
+            if row["name"].endswith(f"@{PLAIN}"):
                 axes.axhline(row["nll"], color=colour, linestyle="--", linewidth=1)
             axes.annotate(
                 row["name"].split("@")[1],
@@ -98,10 +98,10 @@ def _compression(figure: Any, report: Report) -> bool:
                 fontsize=8,
             )
         if rows:
-            by_confidence = [row for row in rows if not row["name"].endswith(VERIFY)]
-            for some, style in ((by_confidence, "o-"), ([r for r in rows if r not in by_confidence], "s")):
+            for style, verified in (("o-", False), ("s", True)):
+                some = [row for row in rows if row["name"].endswith(VERIFY) == verified]
                 places = [row["tokens_per_step"] for row in some], [row["nll"] for row in some]
-                axes.plot(*places, style, color=colour, label=runtime if style == "o-" else None)
+                axes.plot(*places, style, color=colour, label=None if verified else runtime)
     axes.set_xlabel("tokens a step")
     axes.set_ylabel("nats a token under the plain base")
     axes.margins(0.12)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "hamburger-edge session", 1
 _KV = "kv."
+# what impossible contents can end in, wherever they are first used
+_DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def save(chat: Chat, model: Model, path: str | PathLike[str]) -> None:
@@ -81,10 +83,7 @@ def resume(model: Model, path: str | PathLike[str]) -> Chat:
     except SessionError:
         engine.keep([])
         raise
-    except (
-        *(HamburgerError, ArithmeticError, AttributeError, LookupError),
-        *(TypeError, ValueError, RuntimeError),
-    ) as error:
+    except _DAMAGE as error:
         engine.keep([])
         raise SessionError(f"{path}: does not fit this model or is damaged ({error})") from error
     return chat

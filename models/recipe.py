@@ -78,6 +78,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         parts = {"micro", "stop_head", "embedder", "base"}
+        known = ", ".join(sorted(parts))
         if not self.stages:
             raise ConfigError("recipe.stages: at least one [[stages]] table is needed")
         for name in ("rows", "row_slots", "judge_every", "judge_batches", "clip"):
@@ -88,12 +89,10 @@ class Recipe:
             for name in ("epochs", "learning_rate", "base_learning_rate"):
                 _positive(f"recipe.stages {stage.name!r}: {name}", getattr(stage, name))
             if not stage.learns:
-                known = ", ".join(sorted(parts))
                 raise ConfigError(f"recipe.stages {stage.name!r}: learns is empty, known are {known}")
             if unknown := set(stage.learns) - parts:
                 raise ConfigError(
-                    f"recipe.stages {stage.name!r}: learns has {min(unknown)!r}, "
-                    f"known are {', '.join(sorted(parts))}"
+                    f"recipe.stages {stage.name!r}: learns has {min(unknown)!r}, known are {known}"
                 )
             if stage.cuts is not None and stage.cuts.merged > 1 + 1e-9:
                 raise ConfigError(
