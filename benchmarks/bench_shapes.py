@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hamburger_edge.bundle_files import file_entries
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import InputError
-from hamburger_edge.manifest import file_entries, load_manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.terminal import Progress
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ import onnx_ir as ir
 from torch import Tensor
 
 import hamburger_edge
+from hamburger_edge.bundle_files import file_entries
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerWarning, InputError, MissingExtraError
 from hamburger_edge.export.calibration import measure
 from hamburger_edge.export.gguf_tensors import make_gguf_plan
@@ -47,7 +48,6 @@ from hamburger_edge.manifest import (
     ModelSpec,
     Origin,
     PrecisionPlan,
-    file_entries,
 )
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.config import HamburgerConfig

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hamburger_edge.backend import Backend, ModelInfo
+from hamburger_edge.bundle_files import check_files
 from hamburger_edge.errors import BundleError, InputError, ParityError
 from hamburger_edge.export.parity_graphs import (
     Array,
@@ -28,7 +29,8 @@ from hamburger_edge.export.parity_graphs import (
     check_micro_decoder,
 )
 from hamburger_edge.export.parity_text import Progress, fixed_prompts, generations, read
-from hamburger_edge.manifest import KV_TYPES, Manifest, check_files, load_manifest
+from hamburger_edge.manifest import KV_TYPES, Manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.runtimes.llama_cpp import LlamaCppBackend
 from hamburger_edge.runtimes.llama_library import library

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hamburger_edge.backend import MOST_THREADS
+from hamburger_edge.bundle_files import check_files
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, CheckpointError, InputError
-from hamburger_edge.manifest import Manifest, check_files, load_manifest
+from hamburger_edge.manifest import Manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.sampling import number_in
 from hamburger_edge.terminal import Progress
 from hamburger_edge.tokenizer import Tokenizer

@@ -7,9 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+from hamburger_edge.bundle_files import check_files
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loading import load
-from hamburger_edge.manifest import check_files, load_manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.terminal import GroupPainter, Progress, is_terminal, stats_line
 
 PROMPTS = {

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.bundle_files import check_files
 from hamburger_edge.errors import BundleError
-from hamburger_edge.manifest import Manifest, check_files, load_manifest
+from hamburger_edge.manifest import Manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.sampling import whole_in
 
 

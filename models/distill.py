@@ -34,6 +34,9 @@ from hamburger_edge.models.text_statistics import four_gram_repetition
 FORMAT = 1
 TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, what is learned
 
+# an answer that loops is cut back in steps of so many tokens, to no fewer than so many
+CLEAN_STEP, MIN_BEGINNING = 16, 32
+
 # name -> (share of conversations, temperature, nats taken off tokens of the answer's last 64)
 ANSWER_STYLES = {
     "greedy": (0.40, 0.0, 0.0),
@@ -56,7 +59,8 @@ class DistillSettings:
     multi_turn: float = 0.15  # share of conversations with a second question
     given: float = 0.4  # share of conversations that begin with a given prompt
     context: int = 640  # tokens a whole conversation may have
-    max_repetition: float = 0.3  # four-gram repetition above which an answer is thrown away
+    max_repetition: float = 0.3  # four-gram repetition of an answer that has begun to loop
+    kept_repetition: float = 0.1  # such an answer is cut back to its last clean beginning; 0: thrown away
 
 
 @dataclass(frozen=True)
@@ -220,13 +224,24 @@ class ShardRun:
         elif c.role == ANSWER and len(text) > 0:
             over = ended or full or len(text) >= settings.max_answer
             if (over or len(text) % 32 == 0) and four_gram_repetition(text) > settings.max_repetition:
-                c.rejected = "repetition"
+                self._cut_back(c)
             elif ended and c.turns > 1 and not full:
                 c.turns, c.given = c.turns - 1, None
                 self._begin(c, self.turns.answer_to_user, QUESTION)
             elif over:
                 c.done = True
         c.done = c.done or c.rejected is not None
+
+    def _cut_back(self, c: Conversation) -> None:
+        """End the conversation with what its answer said before it began to loop, if that is enough."""
+        for length in range(len(c.ids) - c.text_start - CLEAN_STEP, 0, -CLEAN_STEP):
+            beginning = c.ids[c.text_start : c.text_start + length]
+            if length >= MIN_BEGINNING and four_gram_repetition(beginning) < self.settings.kept_repetition:
+                for kept in (c.ids, c.roles, c.entropy, c.top):
+                    del kept[c.text_start + length :]  # type: ignore[attr-defined]
+                c.done = True
+                return
+        c.rejected = "repetition"
 
     def _begin(self, c: Conversation, template: tuple[int, ...], role: int) -> None:
         c.forced = list(template)

@@ -8,6 +8,7 @@ with a cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +33,13 @@ class GroupBatch:
     documents: Tensor | None = None  # [B, S] which of several packed sequences a slot belongs to
 
     def to(self, device: torch.device | str) -> GroupBatch:
-        fields = {name: None if t is None else t.to(device) for name, t in vars(self).items()}
+        return self._each(lambda tensor: tensor.to(device))
+
+    def rows(self, picked: slice) -> GroupBatch:
+        return self._each(lambda tensor: tensor[picked])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> GroupBatch:
+        fields = {name: None if t is None else change(t) for name, t in vars(self).items()}
         return GroupBatch(**fields)
 
 
@@ -53,9 +60,9 @@ class GroupOutput:
 
 def log_odds(logits: Tensor) -> Tensor:
     """[..., C] -> [...]: log of p / (1 - p) for the most probable class, at most about 14"""
-    best = logits.amax(-1) - logits.logsumexp(-1)  # log p
-    best = best.clamp(max=-1e-6)
-    return best - (1 - best.exp()).log()
+    below = logits - logits.amax(-1, keepdim=True)
+    others = below.exp().sum(-1, dtype=torch.float32) - 1  # (1 - p) / p
+    return -others.clamp(min=1e-6).log()
 
 
 def block_diagonal(documents: Tensor | None) -> Tensor | None:

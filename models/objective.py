@@ -32,6 +32,7 @@ class LossWeights:
     micro: float = 1.0  # its further tokens; 0 leaves the micro decoder and the stop head out
     stop: float = 0.5
     features: float = 0.0  # taps and final state of every slot; needs a base that learns by LoRA
+    features_every: int = 1  # compare only every n-th row's features: a second forward pass is dear
     hard: float = 0.1  # share of the written token against the base's distribution
     first_every: int = 1  # score only every n-th group's first token: the whole vocabulary is dear
 
@@ -110,7 +111,8 @@ class Objective(nn.Module):
         loss: Tensor | float = 0.0
         metrics: dict[str, Tensor] = {}
         if weights.features:
-            distances = self.distances(features, groups)
+            rows = slice(None, None, weights.features_every)
+            distances = self.distances(features[rows], groups.rows(rows))
             metrics["features"] = summary(distances)
             loss = loss + weights.features * distances.mean()
         if weights.first:
@@ -196,7 +198,7 @@ class Objective(nn.Module):
         if self.model.config.stop_rule == "before":
             states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
             return self.model.stop_logits(states).float()
-        judged = self.model.stop_logits(out.micro_hidden[valid].detach(), logits.detach().float())
+        judged = self.model.stop_logits(out.micro_hidden[valid].detach(), logits.detach())
         return torch.zeros(valid.shape, device=judged.device).masked_scatter(valid, judged.float())
 
     def stops_and_rights(self, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:

@@ -88,6 +88,8 @@ class Recipe:
         for stage in self.stages:
             for name in ("epochs", "learning_rate", "base_learning_rate"):
                 _positive(f"recipe.stages {stage.name!r}: {name}", getattr(stage, name))
+            for name in ("first_every", "features_every"):
+                _positive(f"recipe.stages {stage.name!r}: loss.{name}", getattr(stage.loss, name))
             if not stage.learns:
                 raise ConfigError(f"recipe.stages {stage.name!r}: learns is empty, known are {known}")
             if unknown := set(stage.learns) - parts:

@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from hamburger_edge.backend import MOST_THREADS, Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.bundle_files import check_files
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
-from hamburger_edge.manifest import Manifest, check_files, load_manifest
+from hamburger_edge.manifest import Manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.runtimes.gguf_file import GGUF
 from hamburger_edge.runtimes.llama_context import LlamaModel
 from hamburger_edge.runtimes.llama_decoders import Base, MicroDecoder

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.backend import MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.bundle_files import check_files
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import (
     BundleError,
@@ -26,7 +27,8 @@ from hamburger_edge.errors import (
     InputError,
     RuntimeUnavailable,
 )
-from hamburger_edge.manifest import KV_TYPES, KVLayout, Manifest, check_files, load_manifest
+from hamburger_edge.manifest import KV_TYPES, KVLayout, Manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.runtimes.onnx_cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx_parts import Base, Embedder, MicroDecoder
 from hamburger_edge.runtimes.onnx_sessions import Provider, choose_provider, open_graph

@@ -46,8 +46,9 @@ def main(folder: Path, kills: int) -> None:
 
 def check(folder: Path, target: Path) -> None:
     """What opens at all is whole; the target, once there, always opens."""
+    from hamburger_edge.bundle_files import check_files
     from hamburger_edge.errors import BundleError
-    from hamburger_edge.manifest import check_files, load_manifest
+    from hamburger_edge.manifest_loading import load_manifest
 
     check_files(target, load_manifest(target), hashes=True)
     for path in folder.iterdir():

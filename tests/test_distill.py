@@ -14,9 +14,20 @@ import torch
 from toy_models import toy_model
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.distill import ANSWER, QUESTION, TEMPLATE, DistillSettings, TurnTokens, distill
+from hamburger_edge.models.distill import (
+    ANSWER,
+    QUESTION,
+    TEMPLATE,
+    Conversation,
+    DistillSettings,
+    ShardRun,
+    TurnTokens,
+    distill,
+    plan,
+)
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
+from hamburger_edge.models.text_statistics import four_gram_repetition
 from hamburger_edge.models.training_data import DistilledData
 
 TURNS = TurnTokens(prefix=(1, 90, 91), user_to_answer=(3, 1, 92), answer_to_user=(3, 1, 90, 91), end=2)
@@ -108,6 +119,39 @@ def test_other_settings_do_not_mix_into_a_folder(made: Path) -> None:
     with pytest.raises(ConfigError, match="made with another settings"):
         make(made, seed=5)
     assert contents(made) == before
+
+
+def answer(tokens: list[int], **changes: float) -> Conversation:
+    """A conversation whose answer is these tokens, as far as they are listened to."""
+    settings = DistillSettings(tokens=1, top_k=1, **changes)  # type: ignore[arg-type]
+    run = ShardRun(BatchGenerator(toy_base(), 1, 640, torch.float32), settings, TURNS)
+    c = plan(0, settings, [])
+    c.ids, c.roles, c.entropy, c.role, c.text_start = [1, 90], [TEMPLATE] * 2, [0.0] * 2, ANSWER, 2
+    c.top = [(np.zeros(1), np.zeros(1))] * 2
+    for token in tokens:
+        if not c.done:
+            c.ids.append(token)
+            c.roles.append(ANSWER)
+            c.entropy.append(1.0)
+            c.top.append((np.array([token]), np.zeros(1)))
+            run._advance(c, set())
+    return c
+
+
+def test_an_answer_that_loops_is_cut_back_to_before_its_loop() -> None:
+    looping = [*range(100, 170), *[3, 4, 5] * 60]
+    c = answer(looping)
+    assert c.done
+    assert c.rejected is None
+    assert 64 <= c.answer_tokens < 96  # the clean 70, give or take a step
+    assert c.ids[2:] == looping[: c.answer_tokens]
+    assert four_gram_repetition(c.ids[2:]) < 0.1
+    assert len(c.ids) == len(c.roles) == len(c.entropy) == len(c.top)
+    assert answer(looping, kept_repetition=0.0).rejected == "repetition"
+
+
+def test_an_answer_that_loops_from_its_beginning_is_thrown_away() -> None:
+    assert answer([3, 4, 5] * 100).rejected == "repetition"
 
 
 def test_conversations_follow_the_template(made: Path) -> None:

@@ -18,7 +18,7 @@ from toy_bundles import toy_checkpoint
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerError, InputError
 from hamburger_edge.export.bundle import export
 from hamburger_edge.inspection import describe
-from hamburger_edge.manifest import load_manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.runtimes.onnx_runtime import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch_reference import TorchBackend
 
@@ -197,7 +197,7 @@ def damage(bundle: Path, copy: Path, change: Callable[[Path], None], *, honest: 
     if honest:
         from dataclasses import replace
 
-        from hamburger_edge.manifest import file_entries
+        from hamburger_edge.bundle_files import file_entries
 
         manifest = load_manifest(copy)
         replace(manifest, files=tuple(file_entries(copy))).save(copy)

@@ -25,7 +25,7 @@ from hamburger_edge.export.gguf_tensors import Part, make_gguf_plan
 from hamburger_edge.export.gguf_vocabulary import add_vocabulary, jinja
 from hamburger_edge.export.gguf_writer import check_supported
 from hamburger_edge.export.parity import check_parity, verify
-from hamburger_edge.manifest import load_manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.config import RopeScaling
 from hamburger_edge.models.gguf_base import load_gguf
 from hamburger_edge.runtimes import llama_library

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from gguf_bundles import gguf_bundle
 
+from hamburger_edge.bundle_files import check_files
 from hamburger_edge.errors import BundleError
 from hamburger_edge.inspection import describe, show
-from hamburger_edge.manifest import check_files, load_manifest
+from hamburger_edge.manifest_loading import load_manifest
 
 
 @pytest.fixture

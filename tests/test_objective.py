@@ -162,7 +162,8 @@ def target(data: DistilledData, index: int, hard: float, place: dict[int, int]) 
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
 @torch.no_grad()
-def test_feature_distance_equals_a_loop_over_slots(rule: str) -> None:
+@pytest.mark.parametrize("every", [1, 2])
+def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> None:
     """Merged slots against the plain text, both stepped through a cache; the base moved by LoRA."""
     model, data = toy_model(position_rule=rule), conversations()
     plain = TorchBackend(toy_model(position_rule=rule))
@@ -182,11 +183,12 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str) -> None:
         seed=3,
     )
     [rows] = batches.plan(0)
-    got = Objective(model, LossWeights(first=0, micro=0, features=2.0))(batches.build(rows))
+    weights = LossWeights(first=0, micro=0, features=2.0, features_every=every)
+    got = Objective(model, weights)(batches.build(rows))
 
     moved = TorchBackend(model)
     seen, wanted = [], []
-    for slots in (slots for row in rows for slots in row):
+    for slots in (slots for row in rows[::every] for slots in row):
         position = -1
         for first, size in zip(slots.first, slots.sizes, strict=True):
             position += int(size) if rule == "token" else 1

@@ -21,7 +21,8 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.kv_ledger import Ledger
-from hamburger_edge.manifest import KVLayout, load_manifest
+from hamburger_edge.manifest import KVLayout
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.runtimes.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx_runtime import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch_reference import TorchBackend

@@ -15,7 +15,7 @@ from toy_bundles import toy_checkpoint
 from hamburger_edge.errors import BundleError, ParityError
 from hamburger_edge.export.bundle import export
 from hamburger_edge.export.parity import check_parity, verify
-from hamburger_edge.manifest import load_manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint
 
 CHANGES = {"shortlist_size": 40, "context_length": 2600}

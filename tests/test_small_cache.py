@@ -23,7 +23,7 @@ from hamburger_edge.errors import (
 from hamburger_edge.export.bundle import export
 from hamburger_edge.export.calibration import calibration_batches, measure
 from hamburger_edge.export.parity import LIMITS, check_parity, limits_of, verify
-from hamburger_edge.manifest import load_manifest
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import load_checkpoint
 from hamburger_edge.models.llama import rotate
 from hamburger_edge.runtimes.onnx_runtime import OnnxBackend

@@ -403,6 +403,13 @@ def test_features_need_a_base_that_is_still_there(tmp_path: Path) -> None:
     assert replace(SHORT, stages=(replace(matching, lora_rank=2),)).base_ranks == {2}
 
 
+@pytest.mark.parametrize("name", ["first_every", "features_every"])
+def test_every_none_is_refused_by_name(name: str) -> None:
+    stage = replace(LORA, loss=LossWeights(**{name: 0}))
+    with pytest.raises(ConfigError, match=rf"loss\.{name} must be positive, got 0"):
+        replace(SHORT, stages=(stage,))
+
+
 def test_too_little_data_to_hold_any_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too few conversations to hold any out: distill more"):
         toy_trainer(tmp_path, conversations=2)
