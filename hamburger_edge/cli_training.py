@@ -15,12 +15,12 @@ from hamburger_edge.terminal import Progress, is_terminal
 from hamburger_edge.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from hamburger_edge.models.distill import TurnTokens
+    from hamburger_edge.models.conversations import TurnTokens
 
 
 def distill(options: argparse.Namespace) -> None:
     torch = require("torch", "train")
-    from hamburger_edge.models.distill import DistillSettings
+    from hamburger_edge.models.conversations import DistillSettings
     from hamburger_edge.models.distill import distill as make
     from hamburger_edge.models.llama import Base
     from hamburger_edge.models.runs import find_base
@@ -60,7 +60,7 @@ def distill(options: argparse.Namespace) -> None:
 
 def turn_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> TurnTokens:
     """Where the base takes over in its chat template: after it opens a user turn, and an answer."""
-    from hamburger_edge.models.distill import TurnTokens
+    from hamburger_edge.models.conversations import TurnTokens
 
     def ids(text: str) -> tuple[int, ...]:
         return tuple(tokenizer.encode_parts([(text, True)]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.models.distill import ANSWER
+from hamburger_edge.models.conversations import ANSWER
 from hamburger_edge.models.segmentation import CutReport, EntropyRule, cut_by_entropy, report_cuts
 from hamburger_edge.models.training_data import DistilledData
 

@@ -27,8 +27,9 @@ from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.chat_markup import chatml
 from hamburger_edge.models.checkpoint import save_checkpoint
 from hamburger_edge.models.config import BaseConfig
+from hamburger_edge.models.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
 from hamburger_edge.models.curves import plot
-from hamburger_edge.models.distill import ANSWER, FORMAT, TEMPLATE, DistillSettings, TurnTokens, distill
+from hamburger_edge.models.distill import FORMAT, distill
 from hamburger_edge.models.llama import Base
 from hamburger_edge.models.recipe import Recipe
 from hamburger_edge.models.rows import Rows

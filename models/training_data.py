@@ -22,7 +22,8 @@ from safetensors.numpy import load_file
 from torch import Tensor
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.distill import ANSWER, FORMAT
+from hamburger_edge.models.conversations import ANSWER
+from hamburger_edge.models.distill import FORMAT
 from hamburger_edge.models.hamburger import GroupBatch
 from hamburger_edge.models.segmentation import EntropyRule, cut_at_random, cut_by_entropy, cut_by_lengths
 

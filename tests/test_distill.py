@@ -14,7 +14,7 @@ import torch
 from toy_models import toy_model
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.distill import (
+from hamburger_edge.models.conversations import (
     ANSWER,
     QUESTION,
     TEMPLATE,
@@ -22,9 +22,9 @@ from hamburger_edge.models.distill import (
     DistillSettings,
     ShardRun,
     TurnTokens,
-    distill,
     plan,
 )
+from hamburger_edge.models.distill import distill
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
 from hamburger_edge.models.text_statistics import four_gram_repetition

@@ -16,7 +16,7 @@ from hamburger_edge.benchmarks.quality import ask
 from hamburger_edge.chat import PRESETS, ChatTemplate
 from hamburger_edge.models import tiny
 from hamburger_edge.models.checkpoint import ZOO, load_checkpoint
-from hamburger_edge.models.distill import ANSWER
+from hamburger_edge.models.conversations import ANSWER
 from hamburger_edge.models.tiny_corpus import TOPICS, conversations
 from hamburger_edge.models.training_data import DistilledData
 from hamburger_edge.tokenizer import Tokenizer

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from hamburger_edge.models.distill import ANSWER, FORMAT, TEMPLATE
+from hamburger_edge.models.conversations import ANSWER, TEMPLATE
+from hamburger_edge.models.distill import FORMAT
 from hamburger_edge.models.training_data import DistilledData
 
 END = 2
