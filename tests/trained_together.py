@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from test_training import SHORT, toy_trainer
+from toy_training import SHORT, toy_trainer
 
 from hamburger_edge.models.recipe import Stage
 

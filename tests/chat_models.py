@@ -1,0 +1,31 @@
+"""A chatting model on a scripted backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import toy_tokenizers
+from scripted_backend import ScriptedBackend, info
+
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.model import Model
+from hamburger_edge.tokenizer import Tokenizer
+
+TURNS = ["hello", "tell me more\n", "日本 🙂?"]
+
+
+def byte_tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer(toy_tokenizers.byte_level(folder))
+
+
+def toy_model(
+    tokenizer: Tokenizer, shape: dict[str, Any] | None = None, template: str = "chatml", **options: Any
+) -> Model:
+    fields = {"vocab_size": tokenizer.vocab_size, "capacity": 2000, "context_length": 4000, **(shape or {})}
+    backend = ScriptedBackend(info(**fields), **{"eos_rate": 0.05, "agreement": 0.7, **options})
+    return Model(backend, tokenizer, ChatTemplate.preset(template))
+
+
+def tokens_of(groups: list[tuple[int, ...]]) -> list[int]:
+    return [token for group in groups for token in group]

@@ -1,0 +1,39 @@
+"""One call of the loop on a scripted backend, and what must hold after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scripted_backend import ScriptedBackend
+
+from hamburger_edge.engine import Engine, Stats, Step
+from hamburger_edge.sampling import Sampler, SamplingSettings
+from hamburger_edge.settings import Decoding
+
+PROMPT = [5, 6, 7]
+
+
+def sampler(backend: ScriptedBackend, **options: Any) -> Sampler:
+    return Sampler(SamplingSettings(**options), backend.info.vocab_size, backend.info.shortlist)
+
+
+def run(
+    engine: Engine, prompt: list[int] | None = None, sampling: dict[str, Any] | None = None, **options: Any
+) -> tuple[list[Step], Stats]:
+    passed = {name: options.pop(name) for name in ("cancel", "reuse") if name in options}
+    source = sampler(engine.backend, **(sampling or {}))
+    source.begin(prompt or PROMPT)
+    stats = Stats()
+    groups = [(token,) for token in (PROMPT if prompt is None else prompt)]
+    return list(engine.run(groups, Decoding(**options), source, stats=stats, **passed)), stats
+
+
+def said(steps: list[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
+
+
+def check_the_books(engine: Engine, prompt: list[int], steps: list[Step]) -> None:
+    """What was said is what the ledger and the backend hold, slot by slot."""
+    assert engine.ledger.groups == engine.backend.context
+    assert [t for g in engine.sequence for t in g] == prompt + said(steps)
+    assert engine.ledger.tokens + len(engine.pending) == len(prompt) + len(said(steps))

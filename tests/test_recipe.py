@@ -1,0 +1,105 @@
+"""What a recipe may say, and what is refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy_checkpoints import write_hf
+from toy_models import toy_model as random_model
+from toy_training import (
+    JOINT,
+    LORA,
+    SHORT,
+    toy_trainer,
+)
+from training_data_files import DataFiles, ladders
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.objective import LossWeights
+from hamburger_edge.models.recipe import read_recipe
+from hamburger_edge.models.runs import train
+
+GOOD = """
+base = "toy"
+data = "data"
+out = "out"
+[shape]
+taps = [0, 1]
+[[stages]]
+name = "joint"
+learns = ["micro", "base"]
+epochs = 1
+learning_rate = 1e-3
+cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epochs = 1", "epochs = 1\nepohcs = 2", r"stages\[0\]: unknown key 'epohcs'"),
+        ("taps = [0, 1]", "taps = [0, 1]\nheads = 3", r"shape: unknown key 'heads'"),
+        ('out = "out"', 'out = "out"\nthreads = 3', r"unknown key 'threads'"),
+        ("epochs = 1", "", r"stages\[0\]: missing key 'epochs'"),
+        ('base = "toy"', "", r"missing key 'base'"),
+        ("epochs = 1", 'epochs = "many"', r"stages\[0\]\.epochs: expected float, got 'many'"),
+        ("taps = [0, 1]", "taps = 3", r"shape\.taps: expected a list, got 3"),
+        (
+            "taps = [0, 1]",
+            'taps = [0]\nposition_rule = "last"',
+            r"shape\.position_rule: expected one of 'token'",
+        ),
+        ("ratio = [0.3, 0.4]", "ratio = [true]", r"cuts\.ratio\[0\]: expected float, got True"),
+        ('"micro", "base"', '"micro", "bass"', r"'joint': learns has 'bass'"),
+        ("ratio = [0.3, 0.4]", "random = 0.5", r"'joint': the shares of cuts add up to 1.1, more than 1"),
+        ("epochs = 1", "epochs = -1", r"'joint': epochs must be positive, got -1"),
+        ("epochs = 1", "epochs = nan", r"'joint': epochs must be positive, got nan"),
+        ('learns = ["micro", "base"]', "learns = []", r"'joint': learns is empty"),
+        ("[shape]", "rows = 0\n[shape]", r"recipe\.rows must be positive, got 0"),
+        ("learning_rate = 1e-3", "learning_rate = 1e-3 1", r"not valid TOML"),
+    ],
+)
+def test_bad_recipes_are_refused_with_the_key_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(GOOD)
+    assert read_recipe(path).stages[0].cuts.low == (0.1, 0.2)
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        read_recipe(path)
+
+
+def test_missing_data_and_another_base_are_refused(tmp_path: Path) -> None:
+    base = write_hf(tmp_path / "base", random_model())
+    recipe = replace(SHORT, base=str(base), data=str(tmp_path / "data"), out=str(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="no training data there"):
+        train(recipe, tmp_path / "checkpoint")
+    DataFiles.write(tmp_path / "data", ladders(50), {"base": "smollm2-135m", "sha256": "0" * 64})
+    with pytest.raises(ConfigError, match="was distilled from smollm2-135m, not from the recipe's base"):
+        train(recipe, tmp_path / "checkpoint")
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_the_base_learns_in_one_way(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the base learns at one lora_rank throughout, got 0, 2"):
+        replace(SHORT, stages=(JOINT, LORA))
+
+
+def test_features_need_a_base_that_is_still_there(tmp_path: Path) -> None:
+    matching = replace(JOINT, loss=LossWeights(features=1.0))
+    with pytest.raises(ConfigError, match=r"loss\.features compares with the plain base.*set lora_rank"):
+        replace(SHORT, stages=(matching,))
+    assert replace(SHORT, stages=(replace(matching, lora_rank=2),)).base_ranks == {2}
+
+
+@pytest.mark.parametrize("name", ["first_every", "features_every"])
+def test_every_none_is_refused_by_name(name: str) -> None:
+    stage = replace(LORA, loss=LossWeights(**{name: 0}))
+    with pytest.raises(ConfigError, match=rf"loss\.{name} must be positive, got 0"):
+        replace(SHORT, stages=(stage,))
+
+
+def test_too_little_data_to_hold_any_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="too few conversations to hold any out: distill more"):
+        toy_trainer(tmp_path, conversations=2)

@@ -1,0 +1,264 @@
+"""A chat that is saved goes on as if it had never stopped; a file that is not one is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_models import TURNS, byte_tokenizer, toy_model
+
+from hamburger_edge.chat import Chat
+from hamburger_edge.errors import SessionError
+from hamburger_edge.model import Model
+from hamburger_edge.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return byte_tokenizer(tmp_path_factory.mktemp("chat"))
+
+
+@pytest.fixture
+def model(tokenizer: Tokenizer) -> Iterator[Model]:
+    with toy_model(tokenizer) as model:
+        yield model
+
+
+OPTIONS: dict[str, Any] = {
+    "confidence": 0.4,
+    "temperature": 0.9,
+    "seed": 11,
+    "top_p": 0.95,
+    "frequency_penalty": 0.2,
+    "logit_bias": {40: 1.5},
+    "banned": (41,),
+    "stop": ["zq"],
+    "max_tokens": 25,
+}
+
+
+@pytest.mark.parametrize("rule", ["token", "slot"])
+@pytest.mark.parametrize("mode", ["trust", "verify"])
+def test_a_resumed_session_goes_on_bit_for_bit(
+    tokenizer: Tokenizer, tmp_path: Path, rule: str, mode: str
+) -> None:
+    shape = {"position_rule": rule}
+    never = toy_model(tokenizer, shape).chat("be kind", mode=mode, **OPTIONS)
+    straight = [list(never.send(turn)) for turn in TURNS]
+    path = tmp_path / "talk.session"
+    chat = toy_model(tokenizer, shape).chat("be kind", mode=mode, **OPTIONS)
+    for turn, expected in zip(TURNS, straight, strict=True):
+        assert list(chat.send(turn)) == expected
+        chat.save(path)
+        fresh = toy_model(tokenizer, shape)
+        resumed = fresh.resume(path)
+        assert (resumed.groups, resumed.messages) == (chat.groups, chat.messages)
+        assert (resumed.settings, resumed.system) == (chat.settings, "be kind")
+        assert fresh.backend.context == chat.groups[: fresh.backend.slots]
+        chat = resumed
+    assert chat.groups == never.groups
+    assert chat.sampler.state() == never.sampler.state()
+    assert os.listdir(tmp_path) == ["talk.session"]
+
+
+def test_only_the_new_turn_is_read_after_resuming(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    chat = model.chat(max_tokens=30)
+    list(chat.send("hello " * 20))
+    chat.save(tmp_path / "s")
+    fresh = toy_model(tokenizer)
+    resumed = fresh.resume(tmp_path / "s")
+    list(resumed.send("x"))
+    assert fresh.backend.macro_calls[0] < 30
+    assert resumed.stats.reused_tokens > 50
+
+
+def test_an_answer_in_the_middle_survives_a_session(
+    model: Model, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model.backend.eos_rate = 0.0
+    options = {**OPTIONS, "max_tokens": 40}
+    whole = list(model.chat(**options).send("hello"))
+    chat, cut = model.chat(**options), []
+    for record in chat.send("hello"):
+        cut.append(record)
+        if len(cut) == 5:
+            model.cancel()
+    chat.save(tmp_path / "s")
+    fresh = toy_model(tokenizer, eos_rate=0.0)
+    resumed = fresh.resume(tmp_path / "s")
+    rest = list(resumed.proceed(max_tokens=40 - sum(len(record.tokens) for record in cut)))
+    assert [r.tokens for r in cut[:-1]] + [r.tokens for r in rest] == [r.tokens for r in whole]
+
+
+def test_saving_after_something_else_used_the_model(
+    model: Model, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    chat = model.chat(max_tokens=15)
+    list(chat.send("hello"))
+    model.generate("quite different", max_tokens=30)
+    chat.save(tmp_path / "s")
+    expected = list(chat.send("on"))
+    assert list(toy_model(tokenizer).resume(tmp_path / "s").send("on")) == expected
+
+
+def test_an_empty_chat_can_be_saved(model: Model, tmp_path: Path) -> None:
+    chat = model.chat("S", seed=1, temperature=1.0, max_tokens=5)
+    chat.save(tmp_path / "s")
+    assert list(model.resume(tmp_path / "s").send("x")) == list(chat.send("x"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fingerprint": "other"},
+        {"position_rule": "slot"},
+        {"backend": "onnx"},
+        {"precision": "int4"},
+        {"kv_bytes_per_slot": 50},
+    ],
+)
+def test_a_session_of_another_model_is_refused(
+    model: Model, tokenizer: Tokenizer, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    list(model.chat(max_tokens=5).send("hello"))
+    model.chat().save(tmp_path / "s")
+    with pytest.raises(SessionError, match=f"another model: its {next(iter(change))} is"):
+        toy_model(tokenizer, change).resume(tmp_path / "s")
+
+
+def test_a_session_too_large_for_this_cache_is_refused(
+    model: Model, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    chat = model.chat(max_tokens=5)
+    list(chat.send("hello"))
+    chat.save(tmp_path / "s")
+    small = toy_model(tokenizer, {"capacity": 10})
+    with pytest.raises(SessionError, match="10 of 10 slots"):
+        small.resume(tmp_path / "s")
+    assert small.backend.slots == small.engine.ledger.slots == 0
+
+
+def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="no session here"):
+        model.resume(tmp_path / "missing")
+    with pytest.raises(SessionError, match="cannot be written"):
+        model.chat().save(tmp_path / "no" / "folder")
+    with pytest.raises(SessionError):
+        model.chat().save(tmp_path)
+    with pytest.raises(SessionError, match="cannot be written"):
+        model.chat().save(f"{tmp_path}/a\0b")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def saved(model: Model, tmp_path: Path) -> Path:
+    chat = model.chat(**{**OPTIONS, "max_tokens": 6})
+    list(chat.send("hello"))
+    chat.save(tmp_path / "s")
+    return tmp_path / "s"
+
+
+def rewritten(path: Path, change: Any) -> None:
+    """The session with its header changed, well-formed again."""
+    with zipfile.ZipFile(path) as archive:
+        arrays = {name[:-4]: np.load(io.BytesIO(archive.read(name))) for name in archive.namelist()}
+    header = json.loads(arrays["header"].tobytes())
+    change(header)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def test_other_versions_are_refused(model: Model, saved: Path) -> None:
+    rewritten(saved, lambda header: header.update(version=2))
+    with pytest.raises(SessionError, match="version 2, this program reads 1"):
+        model.resume(saved)
+    rewritten(saved, lambda header: header.update(format="diary"))
+    with pytest.raises(SessionError, match="not a session"):
+        model.resume(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"groups": [[10**9]]},
+        {"groups": [[]]},
+        {"groups": [[1, 2, 3, 4, 5]]},
+        {"groups": "abc"},
+        {"slots": 10**9},
+        {"slots": -1},
+        {"slots": 1},
+        {"slots": "many"},
+        {"model": {}},
+        {"model": None},
+        {"messages": [["user"]]},
+        {"system": 5},
+        {"options": {"temperature": "hot", "logit_bias": {}}},
+        {"options": {}},
+        {"options": {"logit_bias": {"x": 1}}},
+        {"options": {"logit_bias": []}},
+        {"messages": [], "unfinished": True},
+        {"sampler": {}},
+        {"sampler": {"seed": 1, "draws": 0, "answer": [-1], "prompt": []}},
+        {"text": {"bytes": "zz", "held": "", "strip": False}},
+        {"text": None},
+    ],
+)
+def test_impossible_headers_are_refused(model: Model, saved: Path, change: dict[str, Any]) -> None:
+    rewritten(saved, lambda header: header.update(change))
+    with pytest.raises(SessionError, match=str(saved)):
+        model.resume(saved)
+    assert model.backend.slots == model.engine.ledger.slots
+    assert model.generate("still fine", max_tokens=2).tokens
+
+
+def test_every_truncation_is_refused(model: Model, saved: Path) -> None:
+    data = saved.read_bytes()
+    for size in range(0, len(data), 37):
+        saved.write_bytes(data[:size])
+        with pytest.raises(SessionError, match="truncated or damaged"):
+            model.resume(saved)
+
+
+def test_a_flipped_byte_is_refused_or_harmless(model: Model, saved: Path) -> None:
+    data, random = saved.read_bytes(), np.random.default_rng(0)
+    whole: Chat = model.resume(saved)
+    refused = 0
+    for place in random.integers(0, len(data), 150):
+        saved.write_bytes(
+            data[:place] + bytes([data[place] ^ (1 << int(random.integers(8)))]) + data[place + 1 :]
+        )
+        try:
+            chat = model.resume(saved)
+        except SessionError:
+            refused += 1
+            continue
+        assert (chat.groups, chat.settings, chat.messages) == (whole.groups, whole.settings, whole.messages)
+        assert model.backend.context == whole.groups[: model.backend.slots]
+    assert refused > 100
+
+
+def test_pickles_are_not_opened(model: Model, saved: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (os.mkdir, (str(saved) + ".pwned",))
+
+    with saved.open("wb") as file:
+        np.savez(file, header=np.array([Evil()], dtype=object))
+    with pytest.raises(SessionError):
+        model.resume(saved)
+    assert not Path(str(saved) + ".pwned").exists()
+
+
+def test_compressed_archives_are_refused(model: Model, saved: Path) -> None:
+    with saved.open("wb") as file:
+        np.savez_compressed(file, header=np.zeros(10**6, dtype=np.uint8))  # what a zip bomb would need
+    with pytest.raises(SessionError, match="compressed"):
+        model.resume(saved)

@@ -1,0 +1,68 @@
+"""A recipe, a base and a trainer small enough for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from toy_models import toy_config
+from training_data_files import END, ladders
+
+from hamburger_edge.models.grafting import graft
+from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.llama import Base
+from hamburger_edge.models.recipe import Recipe, Shape, Stage
+from hamburger_edge.models.training import Trainer
+from hamburger_edge.models.training_data import Cuts
+from hamburger_edge.models.weights import LoadedBase
+
+SHAPE = Shape(taps=(0, 1), micro_layers=1, merger_heads=4, initialise="random", shortlist_size=90)
+EVERYTHING = ("micro", "stop_head", "embedder", "base")
+JOINT = Stage("joint", EVERYTHING, epochs=4, learning_rate=6e-3, base_learning_rate=6e-3, cuts=Cuts())
+RECIPE = Recipe(
+    base="toy",
+    data="data",
+    out="out",
+    shape=SHAPE,
+    stages=(replace(JOINT, name="plain", cuts=None), JOINT),
+    held_out=0.2,
+    rows=2,
+    row_slots=64,
+    precision="fp32",
+    judge_every=50,
+    save_minutes=0.0,
+)
+
+
+def toy_base(seed: int = 0) -> LoadedBase:
+    torch.manual_seed(seed)
+    base = Base(toy_config(num_layers=2).base)
+    torch.nn.init.normal_(base.embed_tokens.weight, std=0.05)
+    return LoadedBase(base.config, dict(base.state_dict()), None, None, (END,), "toy", None)
+
+
+def toy_model(recipe: Recipe = RECIPE) -> Hamburger:
+    base = toy_base()
+    shortlist = torch.arange(recipe.shape.shortlist_size)
+    return graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+
+
+def toy_trainer(out: Path, recipe: Recipe = RECIPE, conversations: int = 500) -> Trainer:
+    torch.set_num_threads(1)
+    recipe = replace(recipe, out=str(out))
+    quiet = lambda line: None  # noqa: E731
+    return Trainer(recipe, toy_model(recipe), ladders(conversations), quiet, device="cpu")
+
+
+SHORT = replace(RECIPE, stages=tuple(replace(stage, epochs=1) for stage in RECIPE.stages), judge_every=10**6)
+LORA = replace(JOINT, name="lora", epochs=1, lora_rank=2)
+
+
+def short(lora_rank: int) -> Recipe:
+    """Two stages of a dozen steps, merging text in every way."""
+    cuts = Cuts(entropy=0.3, random=0.3, agreement=0.3)
+    stages = (
+        replace(stage, lora_rank=lora_rank, cuts=cuts if stage.cuts else None) for stage in SHORT.stages
+    )
+    return replace(SHORT, stages=tuple(stages))
