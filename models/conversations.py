@@ -83,6 +83,16 @@ class Conversation:
     def answer_tokens(self) -> int:
         return self.roles.count(ANSWER)
 
+    def add(self, token: int, role: int, entropy: float, top: tuple[np.ndarray, np.ndarray]) -> None:
+        self.ids.append(token)
+        self.roles.append(role)
+        self.entropy.append(entropy)
+        self.top.append(top)
+
+    def cut(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        del self.ids[length:], self.roles[length:], self.entropy[length:], self.top[length:]
+
 
 def plan(number: int, settings: DistillSettings, prompts: Sequence[Sequence[int]]) -> Conversation:
     """Conversation `number` of a run: everything random about it comes from (seed, number)."""
@@ -153,11 +163,9 @@ class ShardRun:
             c.forced = [*c.given, self.turns.end]
 
     def _append(self, c: Conversation, ids: list[int], role: int) -> None:
-        c.ids += ids
-        c.roles += [role] * len(ids)
         empty = np.zeros(self.settings.top_k, dtype=np.float32)
-        c.entropy += [0.0] * len(ids)
-        c.top += [(empty.astype(np.int32), empty)] * len(ids)
+        for token in ids:
+            c.add(token, role, 0.0, (empty.astype(np.int32), empty))
 
     def _choose(self, rows: list[Conversation], logits: Tensor, seen: set[bytes]) -> None:
         """Pick every row's next token: forced, or by the row's own style."""
@@ -173,10 +181,7 @@ class ShardRun:
             else:
                 token, role = self._sample(c, log_probabilities[row], top_ids[row]), c.role
             k = self.settings.top_k
-            c.ids.append(token)
-            c.roles.append(role)
-            c.entropy.append(float(entropies[row]))
-            c.top.append((top_ids[row, :k], log_probabilities[row, :k]))
+            c.add(token, role, float(entropies[row]), (top_ids[row, :k], log_probabilities[row, :k]))
             self._advance(c, seen)
 
     def _sample(self, c: Conversation, log_p: np.ndarray, ids: np.ndarray) -> int:
@@ -223,8 +228,7 @@ class ShardRun:
         for length in range(len(c.ids) - c.text_start - CLEAN_STEP, 0, -CLEAN_STEP):
             beginning = c.ids[c.text_start : c.text_start + length]
             if length >= MIN_BEGINNING and four_gram_repetition(beginning) < self.settings.kept_repetition:
-                for kept in (c.ids, c.roles, c.entropy, c.top):
-                    del kept[c.text_start + length :]  # type: ignore[attr-defined]
+                c.cut(c.text_start + length)
                 c.done = True
                 return
         c.rejected = "repetition"

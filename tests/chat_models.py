@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import toy_tokenizers
 from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.chat import ChatTemplate
@@ -13,10 +11,6 @@ from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
 
 TURNS = ["hello", "tell me more\n", "日本 🙂?"]
-
-
-def byte_tokenizer(folder: Path) -> Tokenizer:
-    return Tokenizer(toy_tokenizers.byte_level(folder))
 
 
 def toy_model(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from hamburger_edge.model import Model
+from hamburger_edge.tokenizer import Tokenizer
 
 # Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
 # start and interrupt; a shell on a terminal takes it back as well.
@@ -39,3 +42,17 @@ def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from toy_tokenizers import byte_level
 
     return byte_level(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tokenizer_path: Path) -> Tokenizer:
+    return Tokenizer(tokenizer_path)
+
+
+@pytest.fixture
+def model(tokenizer: Tokenizer) -> Iterator[Model]:
+    """Chats, on a scripted backend."""
+    from chat_models import toy_model
+
+    with toy_model(tokenizer) as model:
+        yield model

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from chat_models import TURNS, byte_tokenizer, tokens_of, toy_model
+from chat_models import TURNS, tokens_of, toy_model
 from scripted_backend import EOS
 
 from hamburger_edge.chat import PRESETS, ChatTemplate
 from hamburger_edge.errors import ConfigError, ContextFullError, InputError
 from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return byte_tokenizer(tmp_path_factory.mktemp("chat"))
-
-
-@pytest.fixture
-def model(tokenizer: Tokenizer) -> Iterator[Model]:
-    with toy_model(tokenizer) as model:
-        yield model
 
 
 def text_of(parts: list[tuple[str, bool]]) -> str:

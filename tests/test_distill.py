@@ -126,14 +126,12 @@ def answer(tokens: list[int], **changes: float) -> Conversation:
     settings = DistillSettings(tokens=1, top_k=1, **changes)  # type: ignore[arg-type]
     run = ShardRun(BatchGenerator(toy_base(), 1, 640, torch.float32), settings, TURNS)
     c = plan(0, settings, [])
-    c.ids, c.roles, c.entropy, c.role, c.text_start = [1, 90], [TEMPLATE] * 2, [0.0] * 2, ANSWER, 2
-    c.top = [(np.zeros(1), np.zeros(1))] * 2
+    nothing = np.zeros(1), np.zeros(1)
+    c.add(1, TEMPLATE, 0.0, nothing)
+    c.role, c.text_start = ANSWER, 1
     for token in tokens:
         if not c.done:
-            c.ids.append(token)
-            c.roles.append(ANSWER)
-            c.entropy.append(1.0)
-            c.top.append((np.array([token]), np.zeros(1)))
+            c.add(token, ANSWER, 1.0, nothing)
             run._advance(c, set())
     return c
 
@@ -144,8 +142,8 @@ def test_an_answer_that_loops_is_cut_back_to_before_its_loop() -> None:
     assert c.done
     assert c.rejected is None
     assert 64 <= c.answer_tokens < 96  # the clean 70, give or take a step
-    assert c.ids[2:] == looping[: c.answer_tokens]
-    assert four_gram_repetition(c.ids[2:]) < 0.1
+    assert c.ids[1:] == looping[: c.answer_tokens]
+    assert four_gram_repetition(c.ids[1:]) < 0.1
     assert len(c.ids) == len(c.roles) == len(c.entropy) == len(c.top)
     assert answer(looping, kept_repetition=0.0).rejected == "repetition"
 

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 from toy_checkpoints import write_hf
 from toy_models import toy_model as random_model
-from toy_training import (
-    JOINT,
-    LORA,
-    SHORT,
-    toy_trainer,
-)
+from toy_training import JOINT, LORA, SHORT, toy_trainer
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError

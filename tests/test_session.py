@@ -6,30 +6,17 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chat_models import TURNS, byte_tokenizer, toy_model
+from chat_models import TURNS, toy_model
 
 from hamburger_edge.chat import Chat
 from hamburger_edge.errors import SessionError
 from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return byte_tokenizer(tmp_path_factory.mktemp("chat"))
-
-
-@pytest.fixture
-def model(tokenizer: Tokenizer) -> Iterator[Model]:
-    with toy_model(tokenizer) as model:
-        yield model
-
 
 OPTIONS: dict[str, Any] = {
     "confidence": 0.4,

@@ -14,16 +14,7 @@ import pytest
 import torch
 from toy_checkpoints import write_hf
 from toy_models import toy_model as random_model
-from toy_training import (
-    JOINT,
-    LORA,
-    SHAPE,
-    SHORT,
-    short,
-    toy_base,
-    toy_model,
-    toy_trainer,
-)
+from toy_training import JOINT, LORA, SHAPE, SHORT, short, toy_base, toy_model, toy_trainer
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.engine import Engine
