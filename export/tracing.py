@@ -40,9 +40,38 @@ def trace(graph: Graph, opset: int = OPSET, **sizes: int) -> ir.Model:
         ClearMetadataAndDocStringPass()(program.model)  # stack traces with this machine's paths
         for value in program.model.graph.initializers.values():
             value.metadata_props.clear()  # nobody reads it, and it is a quarter of the file
+    if opset == OPSET:
+        _norm_sums(program.model.graph)
     _move_into_branches(program.model)
     io.name_axes(program.model)
     return program.model
+
+
+def _norm_sums(graph: ir.Graph) -> None:
+    """A sum and the norm of it become one operator that gives both: fewer operators, the same bits."""
+    for norm in [node for node in graph if node.op_type == "RMSNormalization"]:
+        summed, weight = norm.inputs
+        add = summed.producer() if summed is not None else None
+        if add is None or add.op_type != "Add" or weight is None or weight.producer() is not None:
+            continue
+        left, right = (None if value is None else value.shape for value in add.inputs)
+        if left is None or left != right:  # the operator does not broadcast
+            continue
+        both = ir.node(
+            "SkipSimplifiedLayerNormalization",
+            [*add.inputs, weight],
+            {"epsilon": norm.attributes["epsilon"].as_float()},
+            domain="com.microsoft",
+            num_outputs=4,  # the norm, two that only training needs, the sum
+            version=1,
+        )
+        for old, new in (norm.outputs[0], both.outputs[0]), (add.outputs[0], both.outputs[3]):
+            new.name, new.shape, new.type = old.name, old.shape, old.type
+            ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        for unused in both.outputs[1:3]:
+            unused.name = ""
+        graph.insert_before(add, both)
+        graph.remove([norm, add], safe=True)
 
 
 def _move_into_branches(model: ir.Model) -> None:

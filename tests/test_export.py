@@ -113,6 +113,18 @@ def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..
         open_bundle(bundle, context=77)
 
 
+def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -> None:
+    bundle = bundles(**CHANGES)
+    model = load_manifest(bundle).model
+    for name, layers in ("base", model.num_layers), ("micro_decoder", model.micro_layers):
+        nodes = list(graphs(bundle)[name].graph.node)
+        sums = {output for node in nodes if node.op_type == "Add" for output in node.output}
+        norms = [node for node in nodes if node.op_type == "RMSNormalization"]
+        assert not any(norm.input[0] in sums for norm in norms)
+        both = [node for node in nodes if node.op_type == "SkipSimplifiedLayerNormalization"]
+        assert len(both) >= 2 * layers - 2  # the first norm has no sum before it
+
+
 @pytest.mark.parametrize("rule", ["token", "slot"])
 def test_portable_equals_pytorch(rule: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
     changes = {"position_rule": rule, "shortlist_size": 40}
