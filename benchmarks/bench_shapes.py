@@ -56,7 +56,8 @@ def shape_bundle(
 ) -> Path:
     """The bundle of this shape, exported once and kept in the cache folder."""
     from hamburger_edge.benchmarks.peers_files import made
-    from hamburger_edge.export.bundle import TOKENIZER, export
+    from hamburger_edge.export.bundle import export
+    from hamburger_edge.export.description import TOKENIZER
     from hamburger_edge.models.checkpoint import Checkpoint, build
     from hamburger_edge.models.fetch import home
 

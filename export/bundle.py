@@ -11,25 +11,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 from torch import Tensor
 
-import hamburger_edge
 from hamburger_edge.bundle_files import file_entries
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerWarning, InputError, MissingExtraError
 from hamburger_edge.export.calibration import measure
+from hamburger_edge.export.description import TOKENIZER, copy_tokenizer, manifest_of
 from hamburger_edge.export.gguf_tensors import make_gguf_plan
 from hamburger_edge.export.gguf_writer import calibrated_layers, check_supported, write_gguf
-from hamburger_edge.export.graph_io import GraphIO, graph_ios
+from hamburger_edge.export.graph_io import graph_ios
 from hamburger_edge.export.graphs import GRAPHS, FusedAttention
 from hamburger_edge.export.parity import check_parity
 from hamburger_edge.export.portable import OPSET as PORTABLE_OPSET
@@ -38,28 +36,16 @@ from hamburger_edge.export.publish import put_in_place
 from hamburger_edge.export.quantize import apply_plan, keep_grid, make_plan, needs_moments
 from hamburger_edge.export.tracing import OPSET, trace
 from hamburger_edge.export.weight_file import WeightFile
-from hamburger_edge.manifest import (
-    FORMAT,
-    KIND,
-    KV_TYPES,
-    Flavor,
-    KVLayout,
-    Manifest,
-    ModelSpec,
-    Origin,
-    PrecisionPlan,
-)
+from hamburger_edge.manifest import KV_TYPES, Flavor, Manifest, PrecisionPlan
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
-from hamburger_edge.models.config import HamburgerConfig
 from hamburger_edge.models.fetch import home
 from hamburger_edge.models.files import locked
-from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.sampling import whole_in
 
 # (stage, done, of): "loading", "quantizing", "tracing base", "verifying", "finishing"; of 0: not countable
 Progress = Callable[[str, int, int], None]
 
-WEIGHTS, TOKENIZER = "weights.bin", "tokenizer.json"
+WEIGHTS = "weights.bin"
 DEFAULT_CONTEXT, SHORTEST = 2048, 64  # slots of a portable cache; the parity gate needs some room
 
 
@@ -221,7 +207,7 @@ def write_graphs(
     if checkpoint.tokenizer is not None:
         copy_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     progress("hashing", 0, 0)
-    return describe(
+    return manifest_of(
         checkpoint, folder, ios, flavor=flavor, plan=plan, kv=KV_TYPES[kv], cache_length=cache_length
     )
 
@@ -235,13 +221,6 @@ def _calibrate(
     return measure(
         checkpoint, layers, cache=cache, progress=lambda done, of: progress("calibrating", done, of)
     )
-
-
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """Without the blanks: a third of the usual file, and of the time to read it."""
-    content = json.loads(source.read_text(encoding="utf-8"))
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    target.write_text(text, encoding="utf-8")
 
 
 def add_gguf(
@@ -261,7 +240,7 @@ def add_gguf(
     if manifest is None:
         if checkpoint.tokenizer is not None:
             copy_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-        manifest = describe(checkpoint, folder, {}, flavor="gguf", plan=plan, cache_length=0)
+        manifest = manifest_of(checkpoint, folder, {}, flavor="gguf", plan=plan, cache_length=0)
     return dataclasses.replace(manifest, gguf=part, files=tuple(file_entries(folder)))
 
 
@@ -271,66 +250,3 @@ def check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint, 
         check_parity(folder, manifest, checkpoint, backend="llamacpp", progress=progress)
     except MissingExtraError as error:
         warnings.warn(f"the GGUF files were not compared: {error}", HamburgerWarning, stacklevel=2)
-
-
-def describe(
-    checkpoint: Checkpoint,
-    folder: Path,
-    ios: Mapping[str, GraphIO],
-    *,
-    flavor: Flavor,
-    plan: PrecisionPlan,
-    cache_length: int,
-    kv: str = "float32",
-) -> Manifest:
-    base = checkpoint.model.config.base
-    layout = KVLayout(base.num_layers, base.num_kv_heads, base.head_dim, kv)
-    origins = origins_of(checkpoint)
-    return Manifest(
-        format=FORMAT,
-        kind=KIND,
-        producer=f"hamburger-edge {hamburger_edge.__version__}",
-        flavor=flavor,
-        model=model_spec(checkpoint.model),
-        precision=plan,
-        kv=layout,
-        cache_length=cache_length,
-        graphs=tuple(io.spec for io in ios.values()),
-        files=tuple(file_entries(folder)),
-        tokenizer=TOKENIZER if (folder / TOKENIZER).exists() else None,
-        base=origins[0],
-        graft=origins[1],
-        chat_template=checkpoint.chat_template,
-    )
-
-
-def model_spec(model: Hamburger) -> ModelSpec:
-    config: HamburgerConfig = model.config
-    base = config.base
-    return ModelSpec(
-        family=base.family,
-        vocab_size=base.vocab_size,
-        hidden_size=base.hidden_size,
-        num_layers=base.num_layers,
-        max_steps=config.max_steps,
-        micro_layers=config.micro_layers,
-        taps=config.taps,
-        position_rule=config.position_rule,
-        stop_rule=config.stop_rule,
-        context_length=base.context_length,
-        eos_ids=config.eos_ids,
-        tied_head=base.tied_head,
-        shortlist=tuple(model.shortlist.tolist()) if config.shortlist_size else None,
-    )
-
-
-def origins_of(checkpoint: Checkpoint) -> tuple[Origin, Origin]:
-    """Of base and graft, as far as the checkpoint says."""
-    facts: dict[str, Any] = checkpoint.manifest
-    base, terms = facts.get("base", {}), facts.get("license", {})
-    provenance = facts.get("provenance", {})
-    name = checkpoint.path.name
-    return (
-        Origin(base.get("name") or name, terms.get("base"), base.get("kind"), base.get("sha256")),
-        Origin(name, terms.get("graft"), provenance.get("source")),
-    )

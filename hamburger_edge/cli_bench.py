@@ -20,13 +20,14 @@ from hamburger_edge.terminal import Progress
 from hamburger_edge.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from hamburger_edge.benchmarks.bench import Plan
+    from hamburger_edge.benchmarks.bench_plan import Plan
 
 TOKENS = 1 << 20
 
 
 def bench(options: argparse.Namespace) -> None:
-    from hamburger_edge.benchmarks.bench import Bench, all_programs, source_of
+    from hamburger_edge.benchmarks.bench import Bench
+    from hamburger_edge.benchmarks.bench_plan import all_programs, source_of
     from hamburger_edge.benchmarks.bench_plots import plot
     from hamburger_edge.benchmarks.bench_prompts import prompts
     from hamburger_edge.benchmarks.bench_report import tables
@@ -61,7 +62,7 @@ def bench(options: argparse.Namespace) -> None:
 
 def plan_of(options: argparse.Namespace) -> Plan:
     """The defaults, quick or full, and what was given instead."""
-    from hamburger_edge.benchmarks.bench import QUICK, Plan
+    from hamburger_edge.benchmarks.bench_plan import QUICK, Plan
 
     given: dict[str, float | None] = {
         "tokens": _whole("--tokens", options.tokens, 2, TOKENS),

@@ -14,8 +14,9 @@ import toy_tokenizers
 from scripted_backend import ScriptedBackend, info
 
 import hamburger_edge.cli as cli
-from hamburger_edge.benchmarks import bench, bench_ours, bench_report, machine
-from hamburger_edge.benchmarks.bench import Bench, Plan
+from hamburger_edge.benchmarks import bench_ours, bench_plan, bench_report, machine
+from hamburger_edge.benchmarks.bench import Bench
+from hamburger_edge.benchmarks.bench_plan import Plan
 from hamburger_edge.benchmarks.interleave import Spread, interleave, ratios
 from hamburger_edge.benchmarks.peers import PEERS, Facts, Program, Source, Turn, WeightBytes
 from hamburger_edge.chat import ChatTemplate
@@ -110,7 +111,7 @@ class Known:
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
         self.turns += 1
-        self.log.append(bench.full(self.name, variant))
+        self.log.append(bench_plan.full(self.name, variant))
         if self.turns == self.fails_at:
             raise HamburgerError("it fell over")
         seconds = (tokens - 1) / self.tps
