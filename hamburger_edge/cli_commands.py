@@ -290,6 +290,12 @@ COMMANDS = (
             option(
                 "--prompts", action="append", default=[], metavar="FILE.jsonl", help="questions to mix in"
             ),
+            option(
+                "--given",
+                type=float,
+                metavar="SHARE",
+                help="conversations that begin with one of --prompts (default 0.4)",
+            ),
             option("--seed", type=int, default=0, metavar="N", help="default 0"),
             option("--rows", type=int, metavar="N", help="conversations side by side (default 128)"),
             option("--threads", type=int, metavar="N", help="processor threads"),

@@ -27,6 +27,10 @@ def distill(options: argparse.Namespace) -> None:
 
     if options.tokens < 1:
         raise InputError(f"--tokens must be at least 1, got {options.tokens}")
+    if options.rows is not None and options.rows < 1:
+        raise InputError(f"--rows must be at least 1, got {options.rows}")
+    if options.given is not None and not 0 <= options.given <= 1:
+        raise InputError(f"--given must be between 0 and 1, got {options.given}")
     if options.threads:
         torch.set_num_threads(options.threads)
     progress = Progress()
@@ -35,10 +39,15 @@ def distill(options: argparse.Namespace) -> None:
         raise ConfigError(f"{options.base}: has no tokenizer.json or no chat template that is understood")
     tokenizer = Tokenizer(loaded.tokenizer)
     turns = turn_tokens(ChatTemplate.from_json(loaded.chat_template), tokenizer)
-    changes = {"rows": options.rows} if options.rows else {}
+    changes = {
+        name: getattr(options, name) for name in ("rows", "given") if getattr(options, name) is not None
+    }
     settings = DistillSettings(tokens=options.tokens, seed=options.seed, **changes)
-    prompts = [tokenizer.encode_parts([(text, False)]) for text in read_prompts(options.prompts)]
-    prompts = [ids for ids in prompts if 0 < len(ids) <= settings.max_question]
+    read = [tokenizer.encode_parts([(text, False)]) for text in read_prompts(options.prompts)]
+    prompts = [ids for ids in read if 0 < len(ids) <= settings.max_question]
+    if len(prompts) < len(read):
+        left_out = len(read) - len(prompts)
+        print(f"{left_out} of {len(read)} prompts left out: empty, or above {settings.max_question} tokens")
     base = Base(loaded.config)
     base.load_state_dict(loaded.state)
     cuda = torch.cuda.is_available()

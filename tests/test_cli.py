@@ -109,6 +109,8 @@ def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], nam
         ["demo", "no-such-model"],
         ["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"],
         ["distill", "{nowhere}", "-o", "{new}", "--tokens", "-1"],
+        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"],
+        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--given", "1.5"],
         ["segment", "{nowhere}"],
         ["train", "{nowhere}", "-o", "{new}"],
         ["train", "{file}", "-o", "{new}"],
