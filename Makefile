@@ -3,6 +3,7 @@
 # make check  lint, format and types only
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/benchmarks.md anew
 # All of them make .venv on first use and are quick from then on.
+# make graft BIN=gpu/bin  with a torch that knows the GPU: data and graft of smollm2-135m from nothing; goes on where it stopped
 
 PYTHON ?= python3.11
 VENV   ?= .venv
@@ -12,7 +13,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench graft clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
@@ -27,6 +28,13 @@ check: $(VENV)/.dev
 bench: $(VENV)/.bench
 	@$(BIN)/hamburger-edge bench $(BUNDLE) --against $(CHECKPOINT) --json bench.json --plot docs/images
 	@$(BIN)/python -m hamburger_edge.benchmarks.bench_report bench.json
+
+TOKENS ?= 20000000
+ZOO    := models/zoo/smollm2-135m
+graft:
+	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) \
+		--prompts $(ZOO)/prompts.jsonl --prompts $(ZOO)/prompts-2.jsonl
+	$(BIN)/hamburger-edge train $(ZOO)/recipe.toml -o my-checkpoint
 
 $(VENV)/.torch:
 	@echo "creating $(VENV) and installing torch (CPU) ..."
