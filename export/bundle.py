@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import re
 import secrets
 import shutil
@@ -24,7 +25,7 @@ from torch import Tensor
 from hamburger_edge.bundle_files import file_entries
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerWarning, InputError, MissingExtraError
 from hamburger_edge.export.calibration import measure
-from hamburger_edge.export.description import TOKENIZER, copy_tokenizer, manifest_of
+from hamburger_edge.export.description import TOKENIZER, manifest_of
 from hamburger_edge.export.gguf_tensors import make_gguf_plan
 from hamburger_edge.export.gguf_writer import calibrated_layers, check_supported, write_gguf
 from hamburger_edge.export.graph_io import graph_ios
@@ -221,6 +222,13 @@ def _calibrate(
     return measure(
         checkpoint, layers, cache=cache, progress=lambda done, of: progress("calibrating", done, of)
     )
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Without the blanks: a third of the usual file, and of the time to read it."""
+    content = json.loads(source.read_text(encoding="utf-8"))
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    target.write_text(text, encoding="utf-8")
 
 
 def add_gguf(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,6 @@ from hamburger_edge.models.config import HamburgerConfig
 from hamburger_edge.models.hamburger import Hamburger
 
 TOKENIZER = "tokenizer.json"
-
-
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """Without the blanks: a third of the usual file, and of the time to read it."""
-    content = json.loads(source.read_text(encoding="utf-8"))
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    target.write_text(text, encoding="utf-8")
 
 
 def manifest_of(

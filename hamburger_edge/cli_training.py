@@ -24,13 +24,14 @@ def distill(options: argparse.Namespace) -> None:
     from hamburger_edge.models.distill import distill as make
     from hamburger_edge.models.llama import Base
     from hamburger_edge.models.runs import find_base
+    from hamburger_edge.sampling import number_in, whole_in
 
-    if options.tokens < 1:
-        raise InputError(f"--tokens must be at least 1, got {options.tokens}")
-    if options.rows is not None and options.rows < 1:
-        raise InputError(f"--rows must be at least 1, got {options.rows}")
-    if options.given is not None and not 0 <= options.given <= 1:
-        raise InputError(f"--given must be between 0 and 1, got {options.given}")
+    whole_in("--tokens", options.tokens, 1, 2**62)
+    changes: dict[str, Any] = {}
+    if options.rows is not None:
+        changes["rows"] = whole_in("--rows", options.rows, 1, 2**62)
+    if options.given is not None:
+        changes["given"] = number_in("--given", options.given, 0, 1)
     if options.threads:
         torch.set_num_threads(options.threads)
     progress = Progress()
@@ -39,9 +40,6 @@ def distill(options: argparse.Namespace) -> None:
         raise ConfigError(f"{options.base}: has no tokenizer.json or no chat template that is understood")
     tokenizer = Tokenizer(loaded.tokenizer)
     turns = turn_tokens(ChatTemplate.from_json(loaded.chat_template), tokenizer)
-    changes = {
-        name: getattr(options, name) for name in ("rows", "given") if getattr(options, name) is not None
-    }
     settings = DistillSettings(tokens=options.tokens, seed=options.seed, **changes)
     read = [tokenizer.encode_parts([(text, False)]) for text in read_prompts(options.prompts)]
     prompts = [ids for ids in read if 0 < len(ids) <= settings.max_question]

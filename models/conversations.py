@@ -164,8 +164,9 @@ class ShardRun:
 
     def _append(self, c: Conversation, ids: list[int], role: int) -> None:
         empty = np.zeros(self.settings.top_k, dtype=np.float32)
+        nothing = empty.astype(np.int32), empty
         for token in ids:
-            c.add(token, role, 0.0, (empty.astype(np.int32), empty))
+            c.add(token, role, 0.0, nothing)
 
     def _choose(self, rows: list[Conversation], logits: Tensor, seen: set[bytes]) -> None:
         """Pick every row's next token: forced, or by the row's own style."""
