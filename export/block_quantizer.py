@@ -10,7 +10,8 @@ least squares, weighed by how large the inputs are that meet each column.
 
 With the moments M of the layer's inputs (see calibration.py), columns are then rounded one after the other,
 the largest inputs first, each passing its error on to those that are still to come, in the proportion that
-leaves the layer's output nearest to what it was (GPTQ, arXiv 2210.17323).
+leaves the layer's output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a
+row are fitted once more, together, to the same end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
+FACTORS_AT_ONCE = 1 << 20  # entries of the matrices that scales and minima are solved with
 SMALLEST = 1e-7  # scale: what float16 can still hold
 DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
 
@@ -56,6 +58,8 @@ def quantize(
     q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     if moments is not None:
         q = _compensate(padded, scales, -scales * zeros, bits, moments)
+        centred = q.reshape(N, blocks, size) - zeros[..., None].float()
+        scales = _larger(_refit(padded, [centred], [scales], moments)[0], scales)
     return Blocks(bits, size, (N, K), _pack(q.reshape(N, blocks, size), bits), scales, _pack(zeros, bits))
 
 
@@ -78,7 +82,12 @@ def quantize_with_minimum(
         scales = torch.where(slope > 0, slope, scales).clamp_(min=SMALLEST).half().float()
         minima = (mean_w - scales * mean_q).half().float()
     scales, minima = scales.squeeze(-1), minima.squeeze(-1)
-    return round_to_grid(weight, scales, minima, moments), scales, minima
+    q = round_to_grid(weight, scales, minima, moments)
+    if moments is not None:
+        levels = q.unflatten(1, (-1, size)).float()
+        fitted, minima = _refit(weight, [levels, torch.ones_like(levels)], [scales, minima], moments)
+        scales, minima = _larger(fitted, scales).half().float(), minima.half().float()
+    return q, scales, minima
 
 
 def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Tensor | None) -> Tensor:
@@ -90,15 +99,17 @@ def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Tenso
     return q.flatten(1).to(torch.uint8)
 
 
-def with_means(q: Tensor, scales: Tensor, minima: Tensor) -> Blocks:
+def quantize_with_means(weight: Tensor, size: int, *, moments: Tensor | None = None) -> Blocks:
     """A grid with minima in whole zero points: what is left of each minimum is one more column a block.
 
     The columns [N, blocks] behind the K others meet the mean input of each block, and are themselves stored
     in blocks of 4 bits, so that all of it [N, K + blocks] is one matrix for MatMulNBits.
     """
-    size = q.shape[1] // scales.shape[1]
+    q, scales, minima = quantize_with_minimum(weight, size, moments=moments)
     zeros = (-minima / scales).round().clamp(0, 15)
     rest = quantize(size * (minima + zeros * scales), 4, size)
+    if moments is not None:  # the weights make up for how the minima were rounded, too
+        q = round_to_grid(weight.detach().float(), scales, dequantize(rest) / size - zeros * scales, moments)
     packed = _pack(q.unflatten(1, (-1, size)), 4)
     _, rest_zeros = unpacked(rest)
     return Blocks(
@@ -112,7 +123,7 @@ def with_means(q: Tensor, scales: Tensor, minima: Tensor) -> Blocks:
 
 
 def without_means(blocks: Blocks) -> Tensor:
-    """The weights [N, K] that a matrix [N, K + blocks] `with_means` stands for."""
+    """The weights [N, K] that a matrix [N, K + blocks] of `quantize_with_means` stands for."""
     each = dequantize(blocks)
     count = each.shape[1] // (blocks.size + 1)
     return each[:, :-count] + each[:, -count:].repeat_interleave(blocks.size, 1) / blocks.size
@@ -166,9 +177,7 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tens
 def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Tensor) -> Tensor:
     """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]"""
     K, top, at_once = w.shape[1], 2**bits - 1, 64
-    M = torch.zeros(K, K, dtype=torch.float64)
-    M[: len(moments), : len(moments)] = moments
-    M.diagonal().add_(DAMPING * M.diagonal().mean() + 1e-12)
+    M = _damped(moments, K)
     order = M.diagonal().argsort(descending=True)
     M, w = M[order][:, order], w[:, order]
     scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
@@ -187,6 +196,44 @@ def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: T
             block[:, i + 1 :] -= errors[:, i : i + 1] * share[k, k + 1 : stop]
         w[:, stop:] -= errors @ share[start:stop, stop:]
     return q
+
+
+def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Tensor) -> list[Tensor]:
+    """Sums of  factor * level  that leave a layer's output nearest to what it was: least squares, by rows.
+
+    w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks]. Of
+    what the moments leave open, and a little beyond, factors stay as they were.
+    """
+    N, blocks, size = levels[0].shape
+    M = _damped(moments, blocks * size).float()
+    at_once = max(1, FACTORS_AT_ONCE // (len(levels) * blocks) ** 2)
+    fitted = []
+    for start in range(0, N, at_once):
+        rows = slice(start, start + at_once)
+        each = torch.stack([level[rows] for level in levels], dim=1)  # [n, L, blocks, size]
+        reach = torch.stack(  # [n, L, blocks, K']: what one unit of a factor moves, as M weighs it
+            [each[:, :, b] @ M[b * size : (b + 1) * size] for b in range(blocks)], dim=2
+        ).unflatten(-1, (blocks, size))
+        normal = torch.einsum("nlbck,nmck->nlbmc", reach, each).flatten(3).flatten(1, 2).double()
+        wanted = torch.einsum("nbk,nlbk->nlb", (w[rows] @ M).unflatten(1, (blocks, size)), each)
+        before = torch.stack([factor[rows] for factor in factors], dim=1).flatten(1).double()
+        held = DAMPING * normal.diagonal(dim1=1, dim2=2) + 1e-12
+        target = wanted.flatten(1).double() + held * before
+        fitted.append(torch.linalg.solve(normal + torch.diag_embed(held), target).float())
+    return list(torch.cat(fitted).unflatten(1, (len(levels), blocks)).unbind(1))
+
+
+def _larger(scales: Tensor, before: Tensor) -> Tensor:
+    """A fit that turned a block's scale around, or to nothing, is none."""
+    return torch.where(scales > 0.25 * before, scales, before)
+
+
+def _damped(moments: Tensor, width: int) -> Tensor:
+    """float64 [width, width], zero beyond the moments' own, and a little on the diagonal"""
+    M = torch.zeros(width, width, dtype=torch.float64)
+    M[: len(moments), : len(moments)] = moments
+    M.diagonal().add_(DAMPING * M.diagonal().mean() + 1e-12)
+    return M
 
 
 def _pack(values: Tensor, bits: int) -> Tensor:

@@ -34,7 +34,7 @@ from hamburger_edge.export.parity import check_parity
 from hamburger_edge.export.portable import OPSET as PORTABLE_OPSET
 from hamburger_edge.export.portable import PortableAttention, pack_nibbles
 from hamburger_edge.export.publish import put_in_place
-from hamburger_edge.export.quantize import apply_plan, keep_grid, make_plan, needs_moments
+from hamburger_edge.export.quantize import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.tracing import OPSET, trace
 from hamburger_edge.export.weight_file import WeightFile
 from hamburger_edge.manifest import KV_TYPES, Flavor, Manifest, PrecisionPlan
@@ -104,6 +104,8 @@ def export(
             try:
                 manifest = None
                 if plan is not None:
+                    if flavor == "fused":
+                        plan = fit_plan(plan, checkpoint.model, tiers=keep_head is None)
                     manifest = write_graphs(
                         checkpoint,
                         partial,
@@ -177,7 +179,6 @@ def write_graphs(
     if context is not None and flavor == "portable":
         cache_length = whole_in("context", context, min(SHORTEST, most), most)
     ios = graph_ios(config, context=cache_length, kv=KV_TYPES[kv])
-    plan = keep_grid(plan, model) if flavor == "fused" else plan
     layers = sum(1 for module in model.modules() if type(module).__name__ == "Linear")
     done = 0
 

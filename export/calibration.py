@@ -23,6 +23,7 @@ from hamburger_edge.tokenizer import Tokenizer
 
 TEXT = Path(__file__).with_name("calibration.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read at once; tokens of each
+HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or the embeddings
 
 
 def measure(
@@ -57,6 +58,9 @@ class _Moments:
             for name, module in model.named_modules()
             if name in layers
         ]
+        if HEAD in layers:
+            add = self._hook(HEAD)
+            self.hooks.append(model.base.norm.register_forward_hook(lambda norm, _, out: add(norm, (out,))))
 
     def _hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def add(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -133,6 +137,7 @@ def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
         prompt = tokenizer.encode_parts(template.first_turn(turn["prompt"]))[: longest // 2]
         answer = tokenizer.encode(turn["answer"])[: longest - len(prompt)]
         rows.append(([[token] for token in prompt], list(_cut(answer, config.max_steps))))
+    rows.sort(key=lambda row: len(row[0]) + len(row[1]))  # rows of a batch are padded to the longest
     for start in range(0, len(rows), ROWS):
         yield _batch(rows[start : start + ROWS], config.max_steps)
 

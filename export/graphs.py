@@ -39,7 +39,7 @@ class Vocabulary(nn.Module):
 
     places: Tensor | None
 
-    def __init__(self, model: Hamburger, form_of: Any = FloatForm):
+    def __init__(self, model: Hamburger, form_of: Any = FloatForm, head_form_of: Any = FloatForm):
         super().__init__()
         config, base = model.config, model.base
         order, places = None, None
@@ -50,7 +50,7 @@ class Vocabulary(nn.Module):
             places = order.argsort()
         self.register_buffer("places", places)
         weight = base.head_weight.detach()
-        self.head: Form = form_of(weight if order is None else weight[order])
+        self.head: Form = head_form_of(weight if order is None else weight[order])
         self.tied = base.lm_head is None
         self.table: Form = self.head if self.tied else form_of(base.embed_tokens.weight.detach())
         self.short: Form = self.head.first(config.micro_vocab)
@@ -74,11 +74,12 @@ class FusedAttention:
     """GroupQueryAttention: appends to the cache in place and attends, in one operator.
 
     past and present are the same memory, [1, K, capacity, D]; `last_slot` [1] is the newest entry's index.
-    Where a slot's position is its index, the operator rotates as well. Where positions have gaps, operators
-    of their own rotate first: inside, positions given with a first prompt would be ignored.
+    It rotates as well; positions that are given are heeded from the second call on: in an empty cache they
+    begin at 0 and have no gaps.
 
     An int8 cache holds keys, rotated, and values in units of `key_scale.N` and `value_scale.N` [K * D].
-    To a float16 cache it attends in 16 bits throughout, the only way that CUDA's kernel knows.
+    To a float16 cache it attends in 16 bits throughout, the only way that CUDA's kernel knows. That kernel
+    reads the position off the cache's length: where positions have gaps, operators of their own rotate first.
     """
 
     def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
@@ -95,14 +96,15 @@ class FusedAttention:
             "kv_num_heads": config.num_kv_heads,
             "scale": config.head_dim**-0.5,
         }
-        if "positions" in given:
+        half = past_key.dtype == torch.float16
+        if half and "positions" in given:
             operands[0] = self._rotate(query, config.num_heads)
             operands[1] = self._rotate(key, config.num_kv_heads)
         else:
-            operands += [self.cos, self.sin]
+            operands += [self.cos, self.sin, given.get("positions")]
             attributes["do_rotary"] = 1
-        if past_key.dtype == torch.float16:
-            operands = [x.half() if x.is_floating_point() else x for x in operands]
+        if half:
+            operands = [x.half() if x is not None and x.is_floating_point() else x for x in operands]
         if past_key.dtype == torch.int8:
             operands += [None] * (_KEY_SCALE - len(operands))
             operands += [given[f"key_scale.{layer}"], given[f"value_scale.{layer}"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,25 +28,39 @@ class GraphParity:
 
 
 def _compare(graph: str, pairs: list[tuple[str, Array, Array]], limit: float) -> GraphParity:
-    """(tensor, exported, reference) pairs -> their errors, or a ParityError at the worst place."""
+    """(tensor, exported, reference) pairs -> their errors, or a ParityError at a tensor's worst place.
+
+    What is limited is the root mean square of all pairs of a tensor: at 4 bits a single pair on random tokens
+    may be far off where nothing is wrong.
+    """
     worst, relative = 0.0, 0.0
-    for tensor, got, want in pairs:
-        if got.shape != want.shape:
-            raise ParityError(f"{graph}.{tensor}: shape {list(got.shape)}, PyTorch has {list(want.shape)}")
-        error = np.abs(got.astype(np.float64) - want)
+    for tensor in dict.fromkeys(tensor for tensor, _, _ in pairs):
+        gots, wants = zip(*((got, want) for name, got, want in pairs if name == tensor), strict=True)
+        for got, want in zip(gots, wants, strict=True):
+            if got.shape != want.shape:
+                raise ParityError(
+                    f"{graph}.{tensor}: shape {list(got.shape)}, PyTorch has {list(want.shape)}"
+                )
+        errors = [np.abs(got.astype(np.float64) - want) for got, want in zip(gots, wants, strict=True)]
         # a probability is measured against 1: half of next to nothing is nothing
-        size = 1.0 if tensor == "p_stop" else np.sqrt(np.mean(np.square(want, dtype=np.float64)))
-        scale = float(size) + 1e-6
-        share = float(np.sqrt(np.mean(np.square(error)))) / scale
-        place = np.unravel_index(np.argmax(np.nan_to_num(error, nan=np.inf)), error.shape)
+        size = 1.0 if tensor == "p_stop" else _root_mean_square(wants)
+        share = _root_mean_square(errors) / (size + 1e-6)
+        peaks = [float(np.nan_to_num(error, nan=np.inf).max()) for error in errors]
         if not share <= limit:
+            call = int(np.argmax(peaks))
+            got, want, error = gots[call], wants[call], np.nan_to_num(errors[call], nan=np.inf)
+            place = np.unravel_index(np.argmax(error), error.shape)
             index = ", ".join(str(int(i)) for i in place)
             raise ParityError(
                 f"{graph}.{tensor}: error {share:.3g} of its size (limit {limit:g}), worst at "
                 f"[{index}]: {got[place]:.6g}, PyTorch has {want[place]:.6g}"
             )
-        worst, relative = max(worst, float(error.max())), max(relative, share)
+        worst, relative = max(worst, *peaks), max(relative, share)
     return GraphParity(graph, worst, relative)
+
+
+def _root_mean_square(arrays: Sequence[Array]) -> float:
+    return float(np.sqrt(np.mean(np.concatenate([np.square(a, dtype=np.float64).ravel() for a in arrays]))))
 
 
 def check_embedder(model: Hamburger, embed: Embed, limit: float) -> GraphParity:

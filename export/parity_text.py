@@ -95,13 +95,17 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
     agree, worst = [], 0.0
     for prompt, groups in texts:
-        fed = [*((token,) for token in prompt), *groups]
-        rows = list(range(len(prompt) - 1, len(fed) - 1))
+        first, then = [(token,) for token in prompt], groups[:-1]  # nothing follows the last one
         ledger = Ledger.of(reference.info)
-        positions = [ledger.append(group) for group in fed]
+        positions = [ledger.append(group) for group in (*first, *then)]
         targets = [group[0] for group in groups]
         restart(reference, exported)
-        scores = {backend: backend.macro(fed, positions, rows).logits for backend in (reference, exported)}
+        scores = {}
+        for backend in (reference, exported):
+            parts = [backend.macro(first, positions[: len(first)], [len(first) - 1]).logits.copy()]
+            if then:
+                parts.append(backend.macro(then, positions[len(first) :], range(len(then))).logits)
+            scores[backend] = np.concatenate(parts)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
         agree += list(scores[exported].argmax(1) == scores[reference].argmax(1))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.export.block_quantizer import has_minima, quantize, quantize_with_minimum, with_means
+from hamburger_edge.export.block_quantizer import has_minima, quantize, quantize_with_means
+from hamburger_edge.export.calibration import HEAD
 from hamburger_edge.export.graphs import Vocabulary, own_structure
 from hamburger_edge.export.portable import PortableBlockForm
 from hamburger_edge.export.weight_forms import (
@@ -18,7 +20,9 @@ from hamburger_edge.export.weight_forms import (
     Form,
     GridForm,
     HalfForm,
+    TieredForm,
     pack_attention,
+    pack_feed_forward,
     replace_linears,
 )
 from hamburger_edge.manifest import PRECISIONS, Precision, PrecisionPlan
@@ -29,9 +33,10 @@ GRID_SIZE = 32  # of a base that comes from 4 bits with a minimum a block, llama
 SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
 
 # at int4, measured on SmolLM2 (docs/benchmarks.md): values do most damage for their size, then the way out of
-# the feed-forward; the stop head is small
-INT8_LAYERS = ("self_attn.v_proj", "stop_head.0", "stop_head.2")
-NARROW_LAYERS = ("mlp.down_proj",)
+# the feed-forward; the stop head is small; the micro decoder's queries and keys are one product with values
+INT8_LAYERS = ("*.self_attn.v_proj", "micro.*.self_attn.[qk]_proj", "stop_head.[02]")
+NARROW_LAYERS = ("*.mlp.down_proj",)
+WHOLE_LAYERS = ("*.self_attn.o_proj",)  # on a grid with minima, the ones that lose nothing without them
 
 
 def make_plan(
@@ -56,13 +61,20 @@ def make_plan(
     )
 
 
-def keep_grid(plan: PrecisionPlan, model: Hamburger) -> PrecisionPlan:
-    """A base that comes from 4 bits with minima goes back to that grid, and loses little."""
-    if plan.base != "int4" or not plan.narrow_layers:  # none: a block size that was asked for
+def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> PrecisionPlan:
+    """What int4 makes of this very model. A base that comes from 4 bits with minima goes back to that grid,
+    and loses little; with `tiers`, the head's rows of rare tokens have 4 bits, half the bytes of a step's
+    largest matrix."""
+    if plan.base != "int4":
         return plan
-    first = [m.weight for m in model.base.layers[0].modules() if isinstance(m, nn.Linear)]
-    grid = GRID_SIZE if all(has_minima(weight, GRID_SIZE) for weight in first) else 0
-    return dataclasses.replace(plan, grid=grid)
+    if plan.narrow_layers:  # none: a block size that was asked for
+        first = [m.weight for m in model.base.layers[0].modules() if isinstance(m, nn.Linear)]
+        if all(has_minima(weight, GRID_SIZE) for weight in first):
+            plan = dataclasses.replace(plan, grid=GRID_SIZE)
+    frequent = 2 * model.config.shortlist_size
+    if tiers and plan.head == "int8" and 0 < frequent < model.config.base.vocab_size:
+        plan = dataclasses.replace(plan, frequent_rows=frequent)
+    return plan
 
 
 def _precision(name: str) -> Precision:
@@ -80,14 +92,16 @@ class Former:
         if plan.grid and path.startswith("base."):
             return plan.base
         precision = plan.base if path.startswith("base.") else plan.graft
-        return "int8" if precision == "int4" and path.endswith(plan.int8_layers) else precision
+        return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision
 
     def linear(self, path: str, weight: Tensor) -> Form:
         precision, grid = self.precision(path), self.plan.grid
         moments = self.moments.pop(path, None) if precision == "int4" else None
         if grid and path.startswith("base."):
-            return GridForm(with_means(*quantize_with_minimum(weight, grid, moments=moments)))
-        narrow = path.startswith("base.") and path.endswith(self.plan.narrow_layers)
+            if _among(path, WHOLE_LAYERS):
+                return GridForm(quantize(weight, 4, grid, moments=moments), means=False)
+            return GridForm(quantize_with_means(weight, grid, moments=moments))
+        narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
         return self._form(weight, precision, size, table=False, moments=moments)
 
@@ -99,6 +113,17 @@ class Former:
                 f"a width of {weight.shape[1]} has no whole blocks: export with --keep-head fp32"
             )
         return self._form(weight, precision, self.plan.block_size, table=True, moments=None)
+
+    def head(self, weight: Tensor) -> Form:
+        """Rows of frequent tokens come first."""
+        count = self.plan.frequent_rows
+        if not count:
+            return self.vocabulary(weight)
+        moments = self.moments.pop(HEAD, None)
+        if moments is not None:  # rows are embeddings, too: each must be near to what it was by itself
+            moments.diagonal().add_(moments.diagonal().mean())
+        rare = self._form(weight[count:], self.plan.base, GRID_SIZE, table=True, moments=moments)
+        return TieredForm(self.vocabulary(weight[:count]), rare)
 
     def _form(
         self, weight: Tensor, precision: str, size: int, *, table: bool, moments: Tensor | None
@@ -113,6 +138,10 @@ class Former:
         return PortableBlockForm(blocks, table=table) if self.portable else BlockForm(blocks)
 
 
+def _among(path: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
 def _fitting(size: int, width: int, *, whole: bool) -> int:
     """A block no longer than a row, and with `whole` one that divides it."""
     while size > 16 and (size > width or (whole and width % size)):
@@ -124,7 +153,8 @@ def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
     """Layers whose rounding is better for knowing their inputs."""
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     former = Former(plan, {}, portable=False)
-    return [name for name in linears if former.precision(name) == "int4"]
+    head = [HEAD] if plan.frequent_rows else []
+    return head + [name for name in linears if former.precision(name) == "int4"]
 
 
 @torch.no_grad()
@@ -144,9 +174,10 @@ def apply_plan(
         return former.linear(path, weight)
 
     progress("vocabulary")
-    vocabulary = Vocabulary(model, former.vocabulary)
+    vocabulary = Vocabulary(model, former.vocabulary, former.head)
     own.base.lm_head = None  # the vocabulary has it
     replace_linears(own, linear)
     for layer in [*own.base.layers, *own.micro.layers]:
         pack_attention(layer.self_attn)
+        pack_feed_forward(layer.mlp)
     return own, vocabulary

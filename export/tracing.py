@@ -42,6 +42,7 @@ def trace(graph: Graph, opset: int = OPSET, **sizes: int) -> ir.Model:
             value.metadata_props.clear()  # nobody reads it, and it is a quarter of the file
     if opset == OPSET:
         _norm_sums(program.model.graph)
+        _packed_attention(program.model.graph)
     _move_into_branches(program.model)
     io.name_axes(program.model)
     return program.model
@@ -72,6 +73,17 @@ def _norm_sums(graph: ir.Graph) -> None:
             unused.name = ""
         graph.insert_before(add, both)
         graph.remove([norm, add], safe=True)
+
+
+def _packed_attention(graph: ir.Graph) -> None:
+    """Attention that is fed the three parts of one product takes them as they are: it knows where to cut."""
+    for node in [node for node in graph if node.op_type == "GroupQueryAttention"]:
+        query, key, value = node.inputs[:3]
+        split = query.producer() if query is not None else None
+        if split is not None and split.op_type == "Split" and split.outputs == (query, key, value):
+            for place, operand in enumerate((split.inputs[0], None, None)):
+                node.replace_input_with(place, operand)
+            graph.remove(split, safe=True)
 
 
 def _move_into_branches(model: ir.Model) -> None:

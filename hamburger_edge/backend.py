@@ -79,8 +79,8 @@ class Backend(Protocol):
     ) -> Readout:
         """Append one slot per group at the given positions; read out at `rows` (indices into groups).
 
-        A group of one token is that token's own embedding; longer groups are merged. Returned arrays
-        are valid until the next call of `macro`.
+        A group of one token is that token's own embedding; longer groups are merged. The positions of a
+        call into the empty cache are 0, 1, 2, ... Returned arrays are valid until the next call of `macro`.
         """
         ...
 

@@ -55,6 +55,7 @@ def show(facts: dict[str, Any]) -> str:
     head = f"{model['shortlist']} tokens" if model["shortlist"] else "the whole vocabulary"
     block = f", blocks of {plan['block_size']}" if plan["block_size"] else ""
     grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
+    rare = f" ({plan['base']} for rare tokens)" if plan["frequent_rows"] else ""
     lines = [
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
@@ -62,7 +63,7 @@ def show(facts: dict[str, Any]) -> str:
         f"groups      up to {model['max_steps']} tokens; positions by {model['position_rule']}; "
         f"taps {', '.join(map(str, model['taps'])) or 'none'}",
         f"micro       {model['micro_layers']} layers, choosing from {head}",
-        f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}, "
+        f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {facts['kv']['dtype']})",

@@ -97,7 +97,7 @@ class KVLayout:
 
 @dataclass(frozen=True)
 class PrecisionPlan:
-    """How each part's weights are stored. `int8_layers` and `narrow_layers` are endings of layer names."""
+    """How each part's weights are stored. `int8_layers` and `narrow_layers` are patterns of layer names."""
 
     base: Precision
     head: Precision  # the token embeddings and both heads
@@ -106,6 +106,7 @@ class PrecisionPlan:
     int8_layers: tuple[str, ...] = ()  # kept at int8 where others have fewer bits
     narrow_layers: tuple[str, ...] = ()  # with blocks half as long: the more sensitive
     grid: int = 0  # of a base that keeps its own 4-bit grid in all layers: weights that share a minimum
+    frequent_rows: int = 0  # of the head as stored: those behind have the base's precision; 0: all alike
 
 
 @dataclass(frozen=True)

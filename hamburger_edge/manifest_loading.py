@@ -92,6 +92,10 @@ def _check(manifest: Manifest) -> None:
     _require(1 <= kv.head_size <= 1 << 12, f"kv.head_size must be 1..4096, got {kv.head_size}")
     _require(kv.dtype in DTYPES, f"kv.dtype {kv.dtype!r} is unknown (known: {', '.join(DTYPES)})")
     _require(0 <= manifest.precision.block_size <= 1 << 12, "precision.block_size must be 0..4096")
+    _require(
+        0 <= manifest.precision.frequent_rows <= model.vocab_size,
+        "precision.frequent_rows must be 0..model.vocab_size",
+    )
     _require(0 <= manifest.cache_length <= 1 << 24, f"cache_length {manifest.cache_length} is out of range")
     _check_names(manifest)
     if manifest.graphs:

@@ -158,6 +158,9 @@ class OnnxBackend:
         self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
     ) -> Readout:
         self._check_open()
+        if not self.slots and not self.manifest.cache_length and list(positions) != [*range(len(positions))]:
+            # the fused operator does not look at them there
+            raise InputError("the positions of a call into the empty cache must be 0, 1, 2, ...")
         self.base.cache.kv.reserve(len(groups))
         buffer = self.base.embeddings[len(groups)]
         self.embedder.run(groups, buffer)

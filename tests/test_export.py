@@ -125,6 +125,22 @@ def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -
         assert len(both) >= 2 * layers - 2  # the first norm has no sum before it
 
 
+@pytest.mark.parametrize("kv", ["fp32", "fp16"])
+def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, tmp_path: Path) -> None:
+    """CUDA's operator, whose cache has 16 bits, takes the cache's length for the position: that has no gaps."""
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **CHANGES)
+    model = graphs(export(checkpoint, tmp_path / kv, precision="int8", kv=kv, verify=False))["base"]
+    layers = checkpoint.model.config.base.num_layers
+    attention = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
+    inside = kv == "fp32"
+    assert [any(a.name == "do_rotary" for a in node.attribute) for node in attention] == [inside] * layers
+    assert {"positions" in node.input for node in attention} == {inside}
+    assert {bool(node.input[1]) for node in attention} == {not inside}  # inside, it cuts their product apart
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("RotaryEmbedding") == (0 if inside else 2 * layers)
+    assert kinds.count("Split") == (layers if inside else 2 * layers)  # gate and up; and attention's
+
+
 @pytest.mark.parametrize("rule", ["token", "slot"])
 def test_portable_equals_pytorch(rule: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
     changes = {"position_rule": rule, "shortlist_size": 40}

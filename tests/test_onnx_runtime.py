@@ -76,19 +76,31 @@ def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_
             close(a.p_stop, b.p_stop)
         got, want = both([group], [0])
     assert ours.slots == reference.slots == len(PROMPT) + len(GROUPS)
-    # a first call whose positions have gaps already, and one that reads out several rows
+    # one call whose positions have gaps, and one that reads out several rows
     for rows in ([5], [1, 6, 3]):
         for part in (ours, reference, ledger):
-            part.truncate(0)
+            part.truncate(1)
         both(GROUPS, rows)
+
+
+def test_positions_of_the_first_call_have_no_gaps(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    """There the fused operator counts for itself: it must not be asked for anything else."""
+    ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    for positions in ([1], [0, 2], [5, 6]):
+        with pytest.raises(InputError, match="empty cache must be 0, 1, 2"):
+            ours.macro([(1,)] * len(positions), positions, [0])
+    assert ours.slots == 0
+    ours.macro([(1,)], [0], [0])
+    ours.macro([(1,), (2, 3)], [4, 8], [0])
 
 
 def test_cached_in_pieces_equals_at_once(bundles: Callable[..., Path], tmp_path: Path) -> None:
     ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
-    positions = [sum(map(len, GROUPS[: i + 1])) - 1 for i in range(len(GROUPS))]
+    positions = [sum(map(len, GROUPS[: i + 1])) + 4 for i in range(len(GROUPS))]
+    ours.macro(PROMPT, range(5), [])
     whole = ours.macro(GROUPS, positions, [6]).logits.copy()
     for cut in (1, 3, 6):
-        ours.truncate(0)
+        ours.truncate(5)
         ours.macro(GROUPS[:cut], positions[:cut], [])
         got = ours.macro(GROUPS[cut:], positions[cut:], [6 - cut]).logits
         np.testing.assert_allclose(got, whole, atol=1e-5)
@@ -229,6 +241,8 @@ def test_lower_precisions_run(
 ) -> None:
     ours, reference = pair(bundles(precision=precision, **BY_TOKEN), tmp_path, BY_TOKEN)
     assert ours.info.precision == precision
+    for backend in (ours, reference):
+        backend.macro(PROMPT[:1], [0], [])
     got, want = (backend.macro(GROUPS, range(3, 24, 3), [6]) for backend in (ours, reference))
     assert 0 < np.abs(got.logits - want.logits).max() < limit
     ours.micro_begin(got.features[0])

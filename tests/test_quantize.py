@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
+from toy_bundles import toy_checkpoint
 from toy_models import toy_model
 
 from hamburger_edge.errors import ConfigError, InputError
@@ -18,15 +19,17 @@ from hamburger_edge.export.block_quantizer import (
     dequantize,
     has_minima,
     quantize,
+    quantize_with_means,
     quantize_with_minimum,
     unpacked,
-    with_means,
     without_means,
 )
+from hamburger_edge.export.bundle import export
 from hamburger_edge.export.gguf_tensors import four_bits
-from hamburger_edge.export.quantize import Former, apply_plan, keep_grid, make_plan
+from hamburger_edge.export.quantize import Former, apply_plan, fit_plan, make_plan
 from hamburger_edge.export.tracing import quiet
-from hamburger_edge.export.weight_forms import BlockForm, FloatForm, FormedLinear, GridForm
+from hamburger_edge.export.weight_forms import BlockForm, FloatForm, FormedLinear, GridForm, TieredForm
+from hamburger_edge.manifest_loading import load_manifest
 
 
 def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
@@ -66,6 +69,47 @@ def test_knowing_the_inputs_helps(K: int) -> None:
     assert error[1] < 0.5 * error[0]
     unused = torch.zeros(K, K)
     assert torch.isfinite(dequantize(quantize(weight, 4, 32, moments=unused))).all()
+
+
+@pytest.mark.parametrize("minimum", [False, True])
+def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
+    """Each of them, moved by itself, leaves the outputs no nearer to what they were."""
+    inputs, weight = correlated_inputs(96), weights(24, 96)
+    moments = inputs.T @ inputs / 500
+    if minimum:
+        q, scales, minima = quantize_with_minimum(weight, 32, moments=moments)
+        levels, offset = q.float(), minima.repeat_interleave(32, 1)
+    else:
+        blocks = quantize(weight, 4, 32, moments=moments)
+        q, zeros = unpacked(blocks)
+        scales, offset = blocks.scales, 0.0
+        levels = q.float() - zeros.float().repeat_interleave(32, 1)
+
+    def errors(scales: torch.Tensor, offset: torch.Tensor | float) -> torch.Tensor:
+        back = levels * scales.repeat_interleave(32, 1) + offset
+        return (inputs @ (back - weight).T).square().sum(0)  # of each output
+
+    best = errors(scales, offset)
+    for block in range(3):
+        for change in (0.97, 1.03):
+            moved = scales.clone()
+            moved[:, block] *= change
+            assert (errors(moved, offset) > best).all()
+            if minimum:
+                moved = minima.clone()
+                moved[:, block] *= change
+                assert (errors(scales, moved.repeat_interleave(32, 1)) > best).float().mean() > 0.9
+
+
+def test_knowing_the_inputs_helps_on_a_grid_with_minima() -> None:
+    """Also against what the columns of means lose to their own 4 bits."""
+    inputs, weight = correlated_inputs(128), q4_1(48, 128) + 0.03 * weights(48, 128, seed=1)
+    moments = inputs.T @ inputs / 500
+    error = [
+        (inputs @ (without_means(quantize_with_means(weight, 32, moments=known)) - weight).T).norm()
+        for known in (None, moments)
+    ]
+    assert error[1] < 0.7 * error[0]
 
 
 def test_values_on_a_grid_are_kept_exactly() -> None:
@@ -112,7 +156,7 @@ def test_a_grid_with_minima_is_found_again() -> None:
     q, scales, minima = quantize_with_minimum(exact, 32)
     back = q.unflatten(1, (-1, 32)) * scales[..., None] + minima[..., None]
     assert (back.flatten(1) - exact).abs().max() < 2e-3  # float16's steps
-    stored = without_means(with_means(q, scales, minima))
+    stored = without_means(quantize_with_means(exact, 32))
     whole = dequantize(quantize(exact, 4, 32))
     assert (stored - exact).norm() < 0.2 * (whole - exact).norm()
 
@@ -137,17 +181,18 @@ def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Pa
 def test_a_base_keeps_its_grid_if_it_has_one() -> None:
     model = toy_model(hidden_size=64, intermediate_size=96)
     plan = make_plan("int4")
-    assert keep_grid(plan, model) == plan
+    assert fit_plan(plan, model, tiers=True) == plan
     for module in model.base.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)
-    assert keep_grid(plan, model).grid == 32
-    assert keep_grid(make_plan("int4", block_size=64), model).grid == 0  # what was asked for
-    assert keep_grid(make_plan("int8"), model).grid == 0
-    own, _ = apply_plan(model, keep_grid(plan, model), {})
+    assert fit_plan(plan, model, tiers=True).grid == 32
+    assert fit_plan(make_plan("int4", block_size=64), model, tiers=True).grid == 0  # what was asked for
+    assert fit_plan(make_plan("int8"), model, tiers=True).grid == 0
+    own, _ = apply_plan(model, fit_plan(plan, model, tiers=True), {})
     forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
-    assert len(forms) == 5 * len(model.base.layers)  # queries, keys and values are one
+    assert len(forms) == 4 * len(model.base.layers)  # queries, keys and values are one, and gate and up
     assert all(isinstance(form, GridForm) for form in forms)
+    assert [form.means for form in forms[:4]].count(False) == 1  # the way out of attention
     with torch.no_grad():
         wanted = model.base.layers[0].self_attn.k_proj.weight
         widths = own.base.layers[0].self_attn.packed.widths
@@ -178,6 +223,32 @@ def test_the_first_rows_of_a_form_are_a_slice_of_its_memory() -> None:
     assert part.shape == (10, 64)
     assert torch.equal(torch.as_tensor(part.packed), form.packed[:10])
     assert form.packed.shape[0] == 40
+
+
+def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
+    model = toy_model(hidden_size=64, shortlist_size=20)
+    plan = fit_plan(make_plan("int4"), model, tiers=True)
+    assert plan.frequent_rows == 40
+    assert fit_plan(make_plan("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
+    assert fit_plan(make_plan("int8"), model, tiers=True).frequent_rows == 0
+    assert fit_plan(make_plan("int4"), toy_model(shortlist_size=0), tiers=True).frequent_rows == 0
+    _, vocabulary = apply_plan(model, plan, {})
+    assert isinstance(vocabulary.head, TieredForm) and vocabulary.places is not None
+    error = (vocabulary.head.dense()[vocabulary.places] - model.base.head_weight).norm(dim=1)
+    relative = (error / model.base.head_weight.norm(dim=1))[vocabulary.places.argsort()]
+    assert relative[:40].max() < 0.01 < 0.03 < relative[40:].min()
+    assert relative[40:].max() < 0.12
+    assert vocabulary.short.shape == (20, 64)
+    assert vocabulary.short.packed.data_ptr() == vocabulary.head.frequent.packed.data_ptr()
+    with pytest.raises(ValueError, match="41 rows"):
+        vocabulary.head.first(41)
+
+
+def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", shortlist_size=20, hidden_size=64, head_dim=16)
+    assert load_manifest(export(checkpoint, tmp_path / "a", precision="int4")).precision.frequent_rows == 40
+    one = export(checkpoint, tmp_path / "b", precision="int4", keep_head="int8")
+    assert load_manifest(one).precision.frequent_rows == 0
 
 
 def test_plans() -> None:

@@ -85,7 +85,8 @@ def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:
         return backend.macro([(9,)], [backend.slots], [0]).logits.copy()
 
     backend = OnnxBackend(small, load_manifest(small), capacity=40)
-    backend.macro([(5,), (6, 7), (8,)], [0, 2, 3], [2])
+    backend.macro([(5,)], [0], [])
+    backend.macro([(6, 7), (8,)], [2, 3], [1])
     assert backend.base.cache.kv.keys.dtype == np.int8
     assert np.abs(backend.base.cache.kv.keys[:, 0, :, :3]).max() > 20
     assert not backend.base.cache.kv.keys[:, 0, :, 3:].any()
