@@ -127,7 +127,7 @@ def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -
 
 @pytest.mark.parametrize("kv", ["fp32", "fp16"])
 def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, tmp_path: Path) -> None:
-    """CUDA's operator, whose cache has 16 bits, takes the cache's length for the position: that has no gaps."""
+    """CUDA's operator, whose cache has 16 bits, takes the cache's length for a position: no gaps."""
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", **CHANGES)
     model = graphs(export(checkpoint, tmp_path / kv, precision="int8", kv=kv, verify=False))["base"]
     layers = checkpoint.model.config.base.num_layers

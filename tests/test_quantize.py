@@ -233,7 +233,8 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     assert fit_plan(make_plan("int8"), model, tiers=True).frequent_rows == 0
     assert fit_plan(make_plan("int4"), toy_model(shortlist_size=0), tiers=True).frequent_rows == 0
     _, vocabulary = apply_plan(model, plan, {})
-    assert isinstance(vocabulary.head, TieredForm) and vocabulary.places is not None
+    assert isinstance(vocabulary.head, TieredForm)
+    assert vocabulary.places is not None
     error = (vocabulary.head.dense()[vocabulary.places] - model.base.head_weight).norm(dim=1)
     relative = (error / model.base.head_weight.norm(dim=1))[vocabulary.places.argsort()]
     assert relative[:40].max() < 0.01 < 0.03 < relative[40:].min()
