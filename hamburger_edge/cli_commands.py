@@ -112,7 +112,11 @@ COMMANDS = (
                 help="weights that share a scale (power of two); default 64, for a base in Q4_1 "
                 "its own blocks of 32, which int4 keeps: a tenth slower, far nearer to float32",
             ),
-            option("--keep-head", choices=["int8", "fp32"], help="precision of embeddings and heads"),
+            option(
+                "--keep-head",
+                choices=["int8", "fp32"],
+                help="precision of all embeddings and heads (default at int4: int8, rare tokens int4)",
+            ),
             option(
                 "--kv",
                 choices=["fp32", "fp16", "int8"],
@@ -315,6 +319,7 @@ COMMANDS = (
             option("--ratio", type=float, metavar="R", help="... or below R times its group's highest"),
             option("--max-steps", type=int, default=4, metavar="N", help="most tokens of a group"),
             option("--sample", type=int, default=0, metavar="N", help="answer to show, cut (default 0)"),
+            option("--report", action="store_true", help="print the report: what it does anyway"),
             _JSON,
         ),
         ("hamburger-edge segment data", "hamburger-edge segment data --low 0.5 --ratio 0.7"),
