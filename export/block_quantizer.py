@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
+ROWS_AT_ONCE = 1 << 14  # of a matrix whose errors are passed on: a head has many
 FACTORS_AT_ONCE = 1 << 20  # entries of the matrices that scales and minima are solved with
 SMALLEST = 1e-7  # scale: what float16 can still hold
 DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
@@ -176,13 +177,23 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tens
 
 def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Tensor) -> Tensor:
     """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]"""
-    K, top, at_once = w.shape[1], 2**bits - 1, 64
+    K, top = w.shape[1], 2**bits - 1
     M = _damped(moments, K)
     order = M.diagonal().argsort(descending=True)
-    M, w = M[order][:, order], w[:, order]
-    scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
+    M = M[order][:, order]
     # row k: how column k's error is shared out among the columns after it, given those before are fixed
     share = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(M)), upper=True).float()
+    parts = zip(*(x.split(ROWS_AT_ONCE) for x in (w, scales, minima)), strict=True)
+    return torch.cat([_round_in_order(*part, top, order, share) for part in parts])
+
+
+def _round_in_order(
+    w: Tensor, scales: Tensor, minima: Tensor, top: int, order: Tensor, share: Tensor
+) -> Tensor:
+    """Rows w [n, K'] -> q uint8 [n, K'], column by column in that order; errors go on by their `share`."""
+    K, at_once = w.shape[1], 64
+    w = w[:, order]
+    scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
     q = torch.empty(w.shape, dtype=torch.uint8)
     for start in range(0, K, at_once):
         columns = range(start, min(start + at_once, K))
@@ -211,10 +222,12 @@ def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Tens
     for start in range(0, N, at_once):
         rows = slice(start, start + at_once)
         each = torch.stack([level[rows] for level in levels], dim=1)  # [n, L, blocks, size]
-        reach = torch.stack(  # [n, L, blocks, K']: what one unit of a factor moves, as M weighs it
-            [each[:, :, b] @ M[b * size : (b + 1) * size] for b in range(blocks)], dim=2
-        ).unflatten(-1, (blocks, size))
-        normal = torch.einsum("nlbck,nmck->nlbmc", reach, each).flatten(3).flatten(1, 2).double()
+        normal = torch.empty(len(each), len(levels), blocks, len(levels), blocks, dtype=torch.float64)
+        for b in range(blocks):
+            # [n, L, blocks, size]: what one unit of the block's factors moves, as M weighs it
+            moved = (each[:, :, b] @ M[b * size : (b + 1) * size]).unflatten(-1, (blocks, size))
+            normal[:, :, b] = torch.einsum("nlck,nmck->nlmc", moved, each)
+        normal = normal.flatten(3).flatten(1, 2)
         wanted = torch.einsum("nbk,nlbk->nlb", (w[rows] @ M).unflatten(1, (blocks, size)), each)
         before = torch.stack([factor[rows] for factor in factors], dim=1).flatten(1).double()
         held = DAMPING * normal.diagonal(dim1=1, dim2=2) + 1e-12

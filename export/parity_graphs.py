@@ -33,26 +33,25 @@ def _compare(graph: str, pairs: list[tuple[str, Array, Array]], limit: float) ->
     What is limited is the root mean square of all pairs of a tensor: at 4 bits a single pair on random tokens
     may be far off where nothing is wrong.
     """
+    calls: dict[str, list[tuple[Array, Array]]] = {}
+    for tensor, got, want in pairs:
+        if got.shape != want.shape:
+            raise ParityError(f"{graph}.{tensor}: shape {list(got.shape)}, PyTorch has {list(want.shape)}")
+        calls.setdefault(tensor, []).append((got, want))
     worst, relative = 0.0, 0.0
-    for tensor in dict.fromkeys(tensor for tensor, _, _ in pairs):
-        gots, wants = zip(*((got, want) for name, got, want in pairs if name == tensor), strict=True)
-        for got, want in zip(gots, wants, strict=True):
-            if got.shape != want.shape:
-                raise ParityError(
-                    f"{graph}.{tensor}: shape {list(got.shape)}, PyTorch has {list(want.shape)}"
-                )
-        errors = [np.abs(got.astype(np.float64) - want) for got, want in zip(gots, wants, strict=True)]
+    for tensor, compared in calls.items():
+        errors = [np.abs(got.astype(np.float64) - want) for got, want in compared]
         # a probability is measured against 1: half of next to nothing is nothing
-        size = 1.0 if tensor == "p_stop" else _root_mean_square(wants)
+        size = 1.0 if tensor == "p_stop" else _root_mean_square([want for _, want in compared])
         share = _root_mean_square(errors) / (size + 1e-6)
         peaks = [float(np.nan_to_num(error, nan=np.inf).max()) for error in errors]
         if not share <= limit:
             call = int(np.argmax(peaks))
-            got, want, error = gots[call], wants[call], np.nan_to_num(errors[call], nan=np.inf)
-            place = np.unravel_index(np.argmax(error), error.shape)
+            got, want = compared[call]
+            place = np.unravel_index(np.argmax(np.nan_to_num(errors[call], nan=np.inf)), got.shape)
             index = ", ".join(str(int(i)) for i in place)
             raise ParityError(
-                f"{graph}.{tensor}: error {share:.3g} of its size (limit {limit:g}), worst at "
+                f"{graph}.{tensor}: error {share:.3g} of its size (limit {limit:g}), worst in call {call} at "
                 f"[{index}]: {got[place]:.6g}, PyTorch has {want[place]:.6g}"
             )
         worst, relative = max(worst, *peaks), max(relative, share)

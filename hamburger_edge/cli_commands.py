@@ -110,12 +110,13 @@ COMMANDS = (
                 type=int,
                 metavar="N",
                 help="weights that share a scale (power of two); default 64, for a base in Q4_1 "
-                "its own blocks of 32, which int4 keeps: a tenth slower, far nearer to float32",
+                "its own blocks of 32, which int4 keeps: a little slower, far nearer to float32",
             ),
             option(
                 "--keep-head",
                 choices=["int8", "fp32"],
-                help="precision of all embeddings and heads (default at int4: int8, rare tokens int4)",
+                help="precision of all embeddings and heads (default at int4: int8, in fused graphs int4 for "
+                "the head's rows of rare tokens)",
             ),
             option(
                 "--kv",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
@@ -167,10 +167,9 @@ class Engine:
         self.pending = ()
         self._truncate(kept)
         readout: Readout | None = None
-        for start in range(0, len(prompt), self.chunk):
+        for chunk in self._chunks(prompt):
             if cancel.is_set():
                 return
-            chunk = prompt[start : start + self.chunk]
             readout, seconds = self._feed(chunk, [len(chunk) - 1])
             stats.prefill_s += seconds
         assert readout is not None
@@ -195,6 +194,17 @@ class Engine:
             if self.pending:
                 readout, row = self._step([self.pending], [0], stats), 0
                 self.pending = ()
+
+    def _chunks(self, prompt: list[Group]) -> Iterator[list[Group]]:
+        """What is read at once: into the empty cache, where positions have no gaps (see `Backend.macro`),
+        nothing beyond the first merged group."""
+        start = 0
+        while start < len(prompt):
+            stop = min(start + self.chunk, len(prompt))
+            if not self.ledger.slots:
+                stop = next((i for i in range(start + 1, stop) if len(prompt[i]) > 1), stop)
+            yield prompt[start:stop]
+            start = stop
 
     def _group(self, readout: Readout, row: int, rules: _Rules, stats: Stats) -> Step:
         """One group: the base's token, then micro tokens until a rule ends it."""

@@ -105,7 +105,7 @@ class PrecisionPlan:
     block_size: int = 0  # weights that share a scale; 0 where nothing is quantized
     int8_layers: tuple[str, ...] = ()  # kept at int8 where others have fewer bits
     narrow_layers: tuple[str, ...] = ()  # with blocks half as long: the more sensitive
-    grid: int = 0  # of a base that keeps its own 4-bit grid in all layers: weights that share a minimum
+    grid: int = 0  # of a base that keeps its own 4-bit grid (not in `o_proj`): weights that share a minimum
     frequent_rows: int = 0  # of the head as stored: those behind have the base's precision; 0: all alike
 
 

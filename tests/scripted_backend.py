@@ -58,6 +58,7 @@ class ScriptedBackend:
             self.before_macro(self)
         assert groups, "a macro step appends at least one slot"
         assert all(0 <= row < len(groups) for row in rows)
+        assert self.slots or list(positions) == [*range(len(groups))], "gaps in the empty cache"
         self.macro_calls.append(len(groups))
         contexts = []
         for group, position in zip(groups, positions, strict=True):

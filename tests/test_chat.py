@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from chat_models import TURNS, tokens_of, toy_model
 from scripted_backend import EOS
 
+import hamburger_edge
 from hamburger_edge.chat import PRESETS, ChatTemplate
 from hamburger_edge.errors import ConfigError, ContextFullError, InputError
 from hamburger_edge.model import Model
@@ -134,6 +137,29 @@ def test_two_chats_and_other_uses_share_a_model(model: Model, tokenizer: Tokeniz
         said_two.append([t for r in two.send(second) for t in r.tokens])
     assert said_one == alone(TURNS)
     assert said_two == alone(["x", "y", "z"])
+
+
+@pytest.mark.parametrize("rule", ["token", "slot"])
+def test_a_conversation_is_read_once_more_where_something_else_was(
+    rule: str, bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    """With merged answers in it, into a cache that holds nothing of it, by graphs that rotate themselves."""
+    said = []
+    for disturbed in (False, True):
+        with hamburger_edge.load(bundles(shortlist_size=100, position_rule=rule)) as model:
+            chat = model.chat(confidence=0.0, max_tokens=30, ignore_eos=True)
+            list(chat.send("hello"))
+            if disturbed:
+                model.generate([5], max_tokens=3)  # nothing in common, not even the first token
+            answer = [record.tokens for record in chat.send("and more")]
+            assert (chat.stats.reused_tokens > 0) != disturbed
+            chat.save(tmp_path / "chat")
+            said.append((answer, [record.tokens for record in chat.send("and more yet")]))
+            model.generate([5], max_tokens=3)
+            resumed = model.resume(tmp_path / "chat")
+            assert [record.tokens for record in resumed.send("and more yet")] == said[-1][1]
+    assert any(len(tokens) > 1 for tokens in said[0][0])
+    assert said[0] == said[1]
 
 
 def test_reset_begins_anew(model: Model) -> None:

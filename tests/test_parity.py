@@ -72,7 +72,7 @@ def test_a_difference_is_named(
     finally:
         with torch.no_grad():
             tensor[0] -= 0.5
-    assert re.search(place + r": error .* worst at \[\d+.*\]: ", str(caught.value))
+    assert re.search(place + r": error .* worst in call \d+ at \[\d+.*\]: ", str(caught.value))
 
 
 def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:
