@@ -137,8 +137,7 @@ class ShardRun:
             for row, conversation in enumerate(rows):
                 if conversation.done and conversation.number not in finished:
                     finished[conversation.number] = conversation
-                    if conversation.rejected is None:
-                        tick(conversation.answer_tokens)
+                    tick(conversation.answer_tokens if conversation.rejected is None else 0)
                     if waiting:
                         rows[row] = waiting.pop()
                         self._open(row, rows[row])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -77,12 +78,15 @@ def distill(
         number = len(manifest["shards"])
         first = number * settings.shard_conversations
         jobs = [plan(first + i, settings, prompts) for i in range(settings.shard_conversations)]
-        progress = done
+        progress, finished = done, 0
 
-        def tick(tokens: int) -> None:
-            nonlocal progress
-            progress += tokens
-            report(progress, settings.tokens, (time.monotonic() - began) / max(progress - resumed, 1))
+        def tick(tokens: int, start: int = done) -> None:
+            """Shards are made whole, and the last one usually holds more than was asked for."""
+            nonlocal progress, finished
+            progress, finished = progress + tokens, finished + 1
+            shard = max(1.0, (progress - start) / finished * settings.shard_conversations)
+            total = round(start + math.ceil((settings.tokens - start) / shard) * shard)
+            report(progress, max(total, progress), (time.monotonic() - began) / max(progress - resumed, 1))
 
         before = set(seen)
         kept = run.run(jobs, seen, tick)

@@ -106,6 +106,22 @@ def test_killed_in_between_it_ends_with_the_same_bytes(made: Path, tmp_path: Pat
         }
 
 
+def test_progress_counts_what_whole_shards_come_to(tmp_path: Path) -> None:
+    """A few tokens take a whole shard: said from the beginning, not found out at 100%."""
+    told: list[tuple[int, int]] = []
+    settings = DistillSettings(**{**vars(SETTINGS), "tokens": 10})
+    manifest = distill(
+        toy_base(), tmp_path, settings, TURNS, PROMPTS, {"base": "toy"},
+        lambda done, total, seconds: told.append((done, total)), torch.float32,
+    )  # fmt: skip
+    [shard] = manifest["shards"]  # type: ignore[misc]
+    assert all(done <= total for done, total in told)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    made = shard["answer_tokens"]
+    assert 0.5 * made < told[len(told) // 2][1] < 2 * made
+    assert 0.8 * made < told[-1][0] <= told[-1][1] < 1.25 * made
+
+
 def test_more_tokens_later_go_on_where_it_stopped(made: Path, tmp_path: Path) -> None:
     make(tmp_path / "d", tokens=100)
     before = len(list((tmp_path / "d").glob("*.safetensors")))
