@@ -116,7 +116,7 @@ def segment(options: argparse.Namespace) -> None:
     data = DistilledData.load(Path(options.data))
     given = options.low is not None or options.ratio is not None
     rules = (EntropyRule(options.low or 0.0, options.ratio or 0.0),) if given else RULES
-    source: Any = data.manifest["source"]
+    source = data.source
     try:
         base, _ = find_base(source["base"])
         decode = None if base.tokenizer is None else Tokenizer(base.tokenizer).decode

@@ -52,6 +52,7 @@ class Recipe:
     out: str  # folder for checkpoints, metrics and curves
     shape: Shape
     stages: tuple[Stage, ...]
+    more_data: tuple[str, ...] = ()  # further folders from the same base; one named twice counts twice
     start: str = ""  # checkpoint folder or built-in name to go on from, instead of a new graft
     seed: int = 0
     held_out: float = 0.02  # share of questions never trained on

@@ -73,7 +73,7 @@ def train(
 ) -> Path | None:
     """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`."""
     base, reference = find_base(recipe.base)
-    data = DistilledData.load(Path(recipe.data))
+    data = DistilledData.load(*map(Path, (recipe.data, *recipe.more_data)))
     _same_source(data, reference, recipe)
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
     if not trainer.run(minutes=minutes) or not trainer.processes.first:
@@ -124,7 +124,7 @@ def _frozen(name: str, recipe: Recipe) -> bool:
 
 
 def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
-    shards: list[dict[str, Any]] = data.manifest["shards"]  # type: ignore[assignment]
+    shards = data.shards
     hashes = "".join(shard["sha256"] for shard in shards)
     began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
     return {
@@ -137,7 +137,7 @@ def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | N
 
 
 def _same_source(data: DistilledData, reference: dict[str, Any], recipe: Recipe) -> None:
-    source: dict[str, Any] = data.manifest["source"]  # type: ignore[assignment]
+    source = data.source
     if (source.get("sha256") or None) != reference.get("sha256"):  # a base that is a path has none
         raise ConfigError(
             f"{recipe.data}: was distilled from {source.get('base')}, not from the recipe's base "

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +54,7 @@ class Split:
 
 @dataclass
 class DistilledData:
-    """All shards of a data folder, flat over tokens."""
+    """All shards of one or more data folders, flat over tokens."""
 
     starts: npt.NDArray[np.int64]  # [conversations + 1]
     ids: npt.NDArray[np.int32]  # [tokens]
@@ -61,36 +62,35 @@ class DistilledData:
     entropies: npt.NDArray[np.float16]
     top_ids: npt.NDArray[np.int32]  # [tokens, k]
     top_log_probabilities: npt.NDArray[np.float16]
-    manifest: dict[str, object]
+    source: dict[str, Any]  # the base that said all this
+    shards: list[dict[str, Any]]  # what the folders' data.json say of each shard
 
     @classmethod
-    def load(cls, folder: Path, *, verify: bool = False) -> DistilledData:
-        try:
-            manifest = json.loads((folder / "data.json").read_text())
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{folder}: no training data there: make it with 'hamburger-edge distill'"
-            ) from error
-        if manifest.get("format") != FORMAT or not manifest.get("shards"):
-            raise ConfigError(f"{folder}/data.json: holds no shards of format {FORMAT}: run distill again")
-        shards = []
-        for shard in manifest["shards"]:
-            path = folder / shard["file"]
-            try:
-                if verify and hashlib.sha256(path.read_bytes()).hexdigest() != shard["sha256"]:
-                    raise ConfigError(
-                        f"{path}: changed since it was made: delete {folder} and run distill again"
-                    )
-                shards.append(load_file(path))
-            except (OSError, SafetensorError) as error:
-                raise ConfigError(f"{path}: missing or damaged ({error}): run distill again") from error
-        offsets = np.cumsum([0, *(s["starts"][-1] for s in shards)])
-        starts = [s["starts"][:-1] + offset for s, offset in zip(shards, offsets, strict=False)]
+    def load(cls, *folders: Path, verify: bool = False) -> DistilledData:
+        manifests = [_manifest(folder) for folder in folders]
+        for folder, manifest in zip(folders, manifests, strict=True):
+            if manifest["source"] != manifests[0]["source"]:
+                raise ConfigError(
+                    f"{folder}: was distilled from another base than {folders[0]}: name folders of one base"
+                )
+        shards = [
+            (folder, shard)
+            for folder, manifest in zip(folders, manifests, strict=True)
+            for shard in manifest["shards"]
+        ]
+        arrays = [_read_shard(folder, shard, verify) for folder, shard in shards]
+        offsets = np.cumsum([0, *(a["starts"][-1] for a in arrays)])
+        starts = [a["starts"][:-1] + offset for a, offset in zip(arrays, offsets, strict=False)]
         joined = {
-            name: np.concatenate([s[name] for s in shards])
+            name: np.concatenate([a[name] for a in arrays])
             for name in ("ids", "roles", "entropies", "top_ids", "top_log_probabilities")
         }
-        return cls(starts=np.concatenate([*starts, offsets[-1:]]), manifest=manifest, **joined)
+        return cls(
+            starts=np.concatenate([*starts, offsets[-1:]]),
+            source=manifests[0]["source"],
+            shards=[shard for _, shard in shards],
+            **joined,
+        )
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -122,6 +122,28 @@ class DistilledData:
         while len(chosen) < size:
             chosen.append(next(fill))
         return np.sort(np.asarray(chosen, dtype=np.int64))
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / "data.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{folder}: no training data there: make it with 'hamburger-edge distill'"
+        ) from error
+    if manifest.get("format") != FORMAT or not manifest.get("shards"):
+        raise ConfigError(f"{folder}/data.json: holds no shards of format {FORMAT}: run distill again")
+    return dict(manifest)
+
+
+def _read_shard(folder: Path, shard: dict[str, Any], verify: bool) -> dict[str, npt.NDArray[Any]]:
+    path = folder / shard["file"]
+    try:
+        if verify and hashlib.sha256(path.read_bytes()).hexdigest() != shard["sha256"]:
+            raise ConfigError(f"{path}: changed since it was made: delete {folder} and run distill again")
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: missing or damaged ({error}): run distill again") from error
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def test_killed_in_between_it_ends_with_the_same_bytes(made: Path, tmp_path: Pat
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    shards = len(DistilledData.load(folder).manifest["shards"])  # type: ignore[arg-type]
+    shards = len(DistilledData.load(folder).shards)
     make(folder)
     now = contents(folder)
     strays = [name for name in now if name.startswith(".")]  # a shard that was being written

@@ -29,6 +29,26 @@ def one(roles: list[int], ids: list[int], cuts: Cuts | None = None, **changes: o
     return batches.build(batches.plan(0)[0]).groups
 
 
+def test_folders_are_joined_and_one_named_twice_counts_twice(tmp_path: Path) -> None:
+    few, many = ladders(3), ladders(5, seed=1)
+    folders = DataFiles.write(tmp_path / "few", few), DataFiles.write(tmp_path / "many", many)
+    joined = DistilledData.load(folders[0], folders[1], folders[1])
+    assert len(joined) == 13
+    assert len(joined.shards) == 3
+    np.testing.assert_array_equal(joined.ids, np.concatenate([few.ids, many.ids, many.ids]))
+    for number, (data, place) in {3: (many, 0), 7: (many, 4), 12: (many, 4)}.items():
+        start, stop = joined.starts[number : number + 2]
+        first, last = data.starts[place : place + 2]
+        np.testing.assert_array_equal(joined.top_ids[start:stop], data.top_ids[first:last])
+
+
+def test_folders_of_two_bases_are_refused(tmp_path: Path) -> None:
+    one = DataFiles.write(tmp_path / "one", ladders(3))
+    other = DataFiles.write(tmp_path / "other", ladders(3), {"base": "another"})
+    with pytest.raises(ConfigError, match=r"other: was distilled from another base than .*one"):
+        DistilledData.load(one, other)
+
+
 def test_every_slot_before_an_answer_token_is_asked_for_what_follows() -> None:
     """T T Q | A A A A A A | T: six predicting slots, up to four tokens each, none beyond the answer."""
     groups = one([0, 0, 1, 2, 2, 2, 2, 2, 2, 0], [10, 11, 12, 20, 21, 22, 23, 24, 2, 13])

@@ -45,7 +45,8 @@ class DataFiles:
             entropies=nats.astype(np.float16),
             top_ids=top.astype(np.int32),
             top_log_probabilities=weights.astype(np.float16),
-            manifest={"format": FORMAT, "source": {"base": "toy"}, "shards": []},
+            source={"base": "toy"},
+            shards=[],
         )
 
     @staticmethod
