@@ -8,7 +8,7 @@ least squares, weighed by how large the inputs are that meet each column.
                  the best scale for the q that follow from it; the trial with the smallest error is kept
     minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
 
-With the moments M of the layer's inputs (see calibration.py), columns are then rounded one after the other,
+With the moments of the layer's inputs, columns are then rounded one after the other,
 the largest inputs first, each passing its error on to those that are still to come, in the proportion that
 leaves the layer's output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a
 row are fitted once more, together, to the same end.
@@ -23,11 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hamburger_edge.export.moments import DAMPING, Moments
+
 AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
 ROWS_AT_ONCE = 1 << 14  # of a matrix whose errors are passed on: a head has many
 FACTORS_AT_ONCE = 1 << 20  # entries of the matrices that scales and minima are solved with
 SMALLEST = 1e-7  # scale: what float16 can still hold
-DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class Blocks:
 
 
 def quantize(
-    weight: Tensor, bits: int, size: int, *, moments: Tensor | None = None, ranges: int | None = None
+    weight: Tensor, bits: int, size: int, *, moments: Moments | None = None, ranges: int | None = None
 ) -> Blocks:
-    """Whole zero points. Least squares over so many `ranges` (1: plain minimum to maximum); with `moments`
-    [K, K], GPTQ."""
+    """Whole zero points. Least squares over so many `ranges` (1: plain minimum to maximum); with `moments`,
+    GPTQ."""
     N, K = weight.shape
     blocks = -(-K // size)
     padded = F.pad(weight.detach().float(), (0, blocks * size - K))
@@ -65,7 +66,7 @@ def quantize(
 
 
 def quantize_with_minimum(
-    weight: Tensor, size: int, *, moments: Tensor | None = None, rounds: int = 3
+    weight: Tensor, size: int, *, moments: Moments | None = None, rounds: int = 3
 ) -> tuple[Tensor, Tensor, Tensor]:
     """4 bits: q uint8 [N, K]; scales, minima [N, K / size], numbers that float16 can hold"""
     weight = weight.detach().float()
@@ -91,7 +92,7 @@ def quantize_with_minimum(
     return q, scales, minima
 
 
-def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Tensor | None) -> Tensor:
+def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Moments | None) -> Tensor:
     """4 bits: q uint8 [N, K] of  scales * q + minima  [N, blocks]"""
     if moments is not None:
         return _compensate(weight, scales, minima, 4, moments)
@@ -100,7 +101,7 @@ def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Tenso
     return q.flatten(1).to(torch.uint8)
 
 
-def quantize_with_means(weight: Tensor, size: int, *, moments: Tensor | None = None) -> Blocks:
+def quantize_with_means(weight: Tensor, size: int, *, moments: Moments | None = None) -> Blocks:
     """A grid with minima in whole zero points: what is left of each minimum is one more column a block.
 
     The columns [N, blocks] behind the K others meet the mean input of each block, and are themselves stored
@@ -141,12 +142,11 @@ def has_minima(weight: Tensor, size: int) -> bool:
     return bool((grid - sample).square().sum() < whole / 2)
 
 
-def _importance(moments: Tensor | None, width: int) -> Tensor:
+def _importance(moments: Moments | None, width: int) -> Tensor:
     """[width] how much an error in each column weighs, 1 on average"""
     if moments is None:
         return torch.ones(width)
-    diagonal = F.pad(moments.diagonal().float(), (0, width - len(moments)))
-    diagonal = diagonal + DAMPING * diagonal.mean() + 1e-12
+    diagonal = moments.damped(width).diagonal().float()
     return diagonal / diagonal.mean()
 
 
@@ -175,16 +175,11 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tens
     return q_best.to(torch.uint8), scale_best.squeeze(-1), zero_best.to(torch.uint8).squeeze(-1)
 
 
-def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Tensor) -> Tensor:
+def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Moments) -> Tensor:
     """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]"""
-    K, top = w.shape[1], 2**bits - 1
-    M = _damped(moments, K)
-    order = M.diagonal().argsort(descending=True)
-    M = M[order][:, order]
-    # row k: how column k's error is shared out among the columns after it, given those before are fixed
-    share = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(M)), upper=True).float()
+    order, share = moments.order(w.shape[1])
     parts = zip(*(x.split(ROWS_AT_ONCE) for x in (w, scales, minima)), strict=True)
-    return torch.cat([_round_in_order(*part, top, order, share) for part in parts])
+    return torch.cat([_round_in_order(*part, 2**bits - 1, order, share) for part in parts])
 
 
 def _round_in_order(
@@ -209,14 +204,14 @@ def _round_in_order(
     return q
 
 
-def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Tensor) -> list[Tensor]:
+def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Moments) -> list[Tensor]:
     """Sums of  factor * level  that leave a layer's output nearest to what it was: least squares, by rows.
 
     w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks]. Of
     what the moments leave open, and a little beyond, factors stay as they were.
     """
     N, blocks, size = levels[0].shape
-    M = _damped(moments, blocks * size).float()
+    M = moments.damped(blocks * size).float()
     at_once = max(1, FACTORS_AT_ONCE // (len(levels) * blocks) ** 2)
     fitted = []
     for start in range(0, N, at_once):
@@ -239,14 +234,6 @@ def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Tens
 def _larger(scales: Tensor, before: Tensor) -> Tensor:
     """A fit that turned a block's scale around, or to nothing, is none."""
     return torch.where(scales > 0.25 * before, scales, before)
-
-
-def _damped(moments: Tensor, width: int) -> Tensor:
-    """float64 [width, width], zero beyond the moments' own, and a little on the diagonal"""
-    M = torch.zeros(width, width, dtype=torch.float64)
-    M[: len(moments), : len(moments)] = moments
-    M.diagonal().add_(DAMPING * M.diagonal().mean() + 1e-12)
-    return M
 
 
 def _pack(values: Tensor, bits: int) -> Tensor:

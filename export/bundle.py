@@ -30,6 +30,7 @@ from hamburger_edge.export.gguf_tensors import make_gguf_plan
 from hamburger_edge.export.gguf_writer import calibrated_layers, check_supported, write_gguf
 from hamburger_edge.export.graph_io import graph_ios
 from hamburger_edge.export.graphs import GRAPHS, FusedAttention
+from hamburger_edge.export.moments import Moments
 from hamburger_edge.export.parity import check_parity
 from hamburger_edge.export.portable import OPSET as PORTABLE_OPSET
 from hamburger_edge.export.portable import PortableAttention, pack_nibbles
@@ -216,7 +217,7 @@ def write_graphs(
 
 def _calibrate(
     checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Progress
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+) -> tuple[dict[str, Moments], dict[str, Tensor]]:
     """Moments and cache ranges, see `measure`; nothing where there is no tokenizer to read text with."""
     if checkpoint.tokenizer is None:
         return {}, {}

@@ -1,9 +1,8 @@
 """What a model's layers are fed and what its cache holds, for rounding them well.
 
-A layer's output error for weight errors e is  e^T M e,  with M the mean of x x^T over its inputs x: moments,
-which let 4-bit weights make up for each other's errors. An 8-bit cache needs the range of each channel. Both
-come from reading `calibration.jsonl`, questions and SmolLM2's own answers, through the model as it will be
-used: prompts token by token, answers in groups of every length.
+The moments of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
+range of each channel. Both come from reading `calibration.jsonl`, questions and SmolLM2's own answers,
+through the model as it will be used: prompts token by token, answers in groups of every length.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.export.moments import Moments
 from hamburger_edge.models.checkpoint import Checkpoint
 from hamburger_edge.models.hamburger import GroupBatch, Hamburger
 from hamburger_edge.tokenizer import Tokenizer
@@ -28,10 +28,10 @@ HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or th
 
 def measure(
     checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Callable[[int, int], None]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(layer -> moments [K, K] of its inputs, nothing for layers that reading does not reach;
+) -> tuple[dict[str, Moments], dict[str, Tensor]]:
+    """(layer -> moments of its inputs, nothing for layers that reading does not reach;
     with `cache`, "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache)"""
-    moments, ranges = _Moments(checkpoint.model, layers), _CacheRanges(checkpoint.model, cache)
+    moments, ranges = _Sums(checkpoint.model, layers), _CacheRanges(checkpoint.model, cache)
     try:
         if layers or cache:
             batches = list(calibration_batches(checkpoint))
@@ -45,7 +45,7 @@ def measure(
     return moments.means(), ranges.scales()
 
 
-class _Moments:
+class _Sums:
     """Sums x x^T before every chosen linear layer; layers fed by the same tensor share one sum."""
 
     def __init__(self, model: Hamburger, layers: Collection[str]):
@@ -77,8 +77,8 @@ class _Moments:
 
         return add
 
-    def means(self) -> dict[str, Tensor]:
-        means = {name: total.div_(self.counts[name]) for name, total in self.sums.items()}
+    def means(self) -> dict[str, Moments]:
+        means = {name: Moments(total.div_(self.counts[name])) for name, total in self.sums.items()}
         return {name: means[owner] for name, owner in self.owner.items()}
 
     def close(self) -> None:

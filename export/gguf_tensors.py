@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.export.block_quantizer import SMALLEST, quantize_with_minimum, round_to_grid
+from hamburger_edge.export.moments import Moments
 from hamburger_edge.manifest import GGUFFile, Precision, PrecisionPlan
 
 TYPES = {"f32": Type.F32, "f16": Type.F16, "q8_0": Type.Q8_0, "q4_0": Type.Q4_0, "q4_1": Type.Q4_1}
@@ -69,7 +70,7 @@ class Part:
             self.key(f"{self.architecture}.{name.replace('__', '.')}", value)
 
     def tensor(
-        self, name: str, tensor: Tensor, precision: Precision = "f32", moments: Tensor | None = None
+        self, name: str, tensor: Tensor, precision: Precision = "f32", moments: Moments | None = None
     ) -> None:
         """In the type of the precision. Vectors are always float32, which llama.cpp expects; rows that cannot
         be cut into a type's blocks stay at 16 bits. With the `moments` of their inputs, 4-bit layers are
@@ -96,7 +97,7 @@ class Part:
         return GGUFFile(self.path.name, header_bytes, digest)
 
 
-def four_bits(weight: Tensor, kind: Type, moments: Tensor) -> npt.NDArray[np.uint8]:
+def four_bits(weight: Tensor, kind: Type, moments: Moments) -> npt.NDArray[np.uint8]:
     """[N, K] -> [N, bytes]: of each block the scale, for Q4_1 the minimum, then q, its halves side by side"""
     if kind is Type.Q4_1:
         q, scales, minima = quantize_with_minimum(weight, BLOCK, moments=moments)

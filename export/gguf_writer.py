@@ -18,9 +18,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -30,6 +29,7 @@ from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.gguf_tensors import FILE_TYPES, Part, sections
 from hamburger_edge.export.gguf_vocabulary import add_vocabulary, jinja
+from hamburger_edge.export.moments import Moments
 from hamburger_edge.manifest import GGUFFile, GGUFPart, PrecisionPlan
 from hamburger_edge.models.checkpoint import Checkpoint
 from hamburger_edge.models.config import BaseConfig, HamburgerConfig
@@ -49,11 +49,11 @@ def write_gguf(
     folder: Path,
     *,
     plan: PrecisionPlan,
-    moments: Mapping[str, Tensor] = MappingProxyType({}),
+    moments: dict[str, Moments] | None = None,
     progress: Progress = lambda stage, done, of: None,
 ) -> GGUFPart:
     """Write the three files into an existing folder; returns what the manifest says of them. `moments` of
-    what layers are fed, by our names, make for better rounding."""
+    what layers are fed, by our names, make for better rounding, and are used up."""
     model = checkpoint.model
     config = model.config
     architecture = "paddleocr" if config.position_rule == "token" else "llama"
@@ -63,6 +63,7 @@ def write_gguf(
     def tick(done: int) -> None:
         progress("writing GGUF", done, count)
 
+    moments = {} if moments is None else moments
     base = _base(checkpoint, folder / BASE, architecture, plan, moments, export, tick)
     micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, moments, export, tick)
     graft = Part(folder / GRAFT, "hamburger", "graft", export)
@@ -95,7 +96,7 @@ def _base(
     path: Path,
     architecture: str,
     plan: PrecisionPlan,
-    moments: Mapping[str, Tensor],
+    moments: dict[str, Moments],
     export: str,
     tick: Callable[[int], None],
 ) -> GGUFFile:
@@ -126,7 +127,7 @@ def _base(
     part.tensor("output_norm.weight", model.base.norm.weight)
     if model.base.lm_head is not None:
         part.tensor("output.weight", model.base.lm_head.weight, plan.head)
-    _add_layers(part, model.base.layers, config.base, plan, _below("base.layers.", moments), tick)
+    _add_layers(part, model.base.layers, config.base, plan, "base.layers", moments, tick)
     return part.write()
 
 
@@ -134,7 +135,7 @@ def _micro_decoder(
     checkpoint: Checkpoint,
     path: Path,
     plan: PrecisionPlan,
-    moments: Mapping[str, Tensor],
+    moments: dict[str, Moments],
     export: str,
     tick: Callable[[int], None],
 ) -> GGUFFile:
@@ -155,8 +156,11 @@ def _micro_decoder(
     assert model.micro.norm is not None
     part.tensor("output_norm.weight", model.micro.norm.weight)
     before = len(model.base.layers)
-    rounding = _below("micro.layers.", moments)
-    _add_layers(part, model.micro.layers, config, plan, rounding, lambda done: tick(before + done))
+
+    def tick_on(done: int) -> None:
+        tick(before + done)
+
+    _add_layers(part, model.micro.layers, config, plan, "micro.layers", moments, tick_on)
     return part.write()
 
 
@@ -186,18 +190,16 @@ def _add_layers(
     layers: torch.nn.ModuleList,
     config: BaseConfig,
     plan: PrecisionPlan,
-    moments: Mapping[str, Tensor],
+    path: str,
+    moments: dict[str, Moments],
     tick: Callable[[int], None],
 ) -> None:
     for number, layer in enumerate(layers):
         tick(number)
         for name, tensor in _layer_tensors(layer, config, part.architecture):
             theirs = THEIRS[f"layers.{{}}.{name}"].format(number)
-            part.tensor(theirs, tensor, plan.base, moments.get(f"{number}.{name.removesuffix('.weight')}"))
-
-
-def _below(prefix: str, moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): M for name, M in moments.items() if name.startswith(prefix)}
+            fed = moments.pop(f"{path}.{number}.{name.removesuffix('.weight')}", None)
+            part.tensor(theirs, tensor, plan.base, fed)
 
 
 def calibrated_layers(model: Hamburger, plan: PrecisionPlan) -> list[str]:

@@ -13,6 +13,7 @@ from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.block_quantizer import has_minima, quantize, quantize_with_means
 from hamburger_edge.export.calibration import HEAD
 from hamburger_edge.export.graphs import Vocabulary, own_structure
+from hamburger_edge.export.moments import Moments
 from hamburger_edge.export.portable import PortableBlockForm
 from hamburger_edge.export.weight_forms import (
     BlockForm,
@@ -84,7 +85,7 @@ def _precision(name: str) -> Precision:
 class Former:
     """Gives every weight of a model the form its plan says; `moments` are used up on the way."""
 
-    def __init__(self, plan: PrecisionPlan, moments: dict[str, Tensor], *, portable: bool):
+    def __init__(self, plan: PrecisionPlan, moments: dict[str, Moments], *, portable: bool):
         self.plan, self.moments, self.portable = plan, moments, portable
 
     def precision(self, path: str) -> str:
@@ -122,12 +123,12 @@ class Former:
             return self.vocabulary(weight)
         frequent, moments = self.vocabulary(weight[:count]), self.moments.pop(HEAD, None)
         if moments is not None:
-            moments.diagonal().add_(moments.diagonal().mean())
+            moments = Moments(moments.mean + moments.mean.diagonal().mean() * torch.eye(len(moments.mean)))
         size = plan.block_size // (2 if plan.narrow_layers else 1)
         return TieredForm(frequent, self._form(weight[count:], plan.base, size, table=True, moments=moments))
 
     def _form(
-        self, weight: Tensor, precision: str, size: int, *, table: bool, moments: Tensor | None
+        self, weight: Tensor, precision: str, size: int, *, table: bool, moments: Moments | None
     ) -> Form:
         if precision == "fp32" or weight.shape[0] < SMALLEST:
             return FloatForm(weight)
@@ -162,7 +163,7 @@ def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
 def apply_plan(
     model: Hamburger,
     plan: PrecisionPlan,
-    moments: dict[str, Tensor],
+    moments: dict[str, Moments],
     progress: Callable[[str], None] = lambda part: None,
     *,
     portable: bool = False,

@@ -26,6 +26,7 @@ from hamburger_edge.export.block_quantizer import (
 )
 from hamburger_edge.export.bundle import export
 from hamburger_edge.export.gguf_tensors import four_bits
+from hamburger_edge.export.moments import Moments
 from hamburger_edge.export.quantize import Former, apply_plan, fit_plan, make_plan
 from hamburger_edge.export.tracing import quiet
 from hamburger_edge.export.weight_forms import BlockForm, FloatForm, FormedLinear, GridForm, TieredForm
@@ -64,10 +65,10 @@ def test_knowing_the_inputs_helps(K: int) -> None:
     inputs = correlated_inputs(K)
     weight = weights(48, K)
     plain = dequantize(quantize(weight, 4, 32))
-    informed = dequantize(quantize(weight, 4, 32, moments=inputs.T @ inputs / 500))
+    informed = dequantize(quantize(weight, 4, 32, moments=Moments(inputs.T @ inputs / 500)))
     error = [(inputs @ (back - weight).T).norm() for back in (plain, informed)]
     assert error[1] < 0.5 * error[0]
-    unused = torch.zeros(K, K)
+    unused = Moments(torch.zeros(K, K))
     assert torch.isfinite(dequantize(quantize(weight, 4, 32, moments=unused))).all()
 
 
@@ -75,7 +76,7 @@ def test_knowing_the_inputs_helps(K: int) -> None:
 def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
     """Each of them, moved by itself, leaves the outputs no nearer to what they were."""
     inputs, weight = correlated_inputs(96), weights(24, 96)
-    moments = inputs.T @ inputs / 500
+    moments = Moments(inputs.T @ inputs / 500)
     if minimum:
         q, scales, minima = quantize_with_minimum(weight, 32, moments=moments)
         levels, offset = q.float(), minima.repeat_interleave(32, 1)
@@ -104,7 +105,7 @@ def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
 def test_knowing_the_inputs_helps_on_a_grid_with_minima() -> None:
     """Also against what the columns of means lose to their own 4 bits."""
     inputs, weight = correlated_inputs(128), q4_1(48, 128) + 0.03 * weights(48, 128, seed=1)
-    moments = inputs.T @ inputs / 500
+    moments = Moments(inputs.T @ inputs / 500)
     error = [
         (inputs @ (without_means(quantize_with_means(weight, 32, moments=known)) - weight).T).norm()
         for known in (None, moments)
@@ -203,7 +204,7 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
 def test_gguf_blocks_are_read_back_and_rounded_for_their_inputs(kind: Type) -> None:
     weight, inputs = weights(48, 128), correlated_inputs(128)
-    moments = inputs.T @ inputs / 500
+    moments = Moments(inputs.T @ inputs / 500)
     data = four_bits(weight, kind, moments)
     plain = gguf.quants.quantize(weight.numpy(), kind)
     assert (data.shape, data.dtype) == (plain.shape, plain.dtype)
@@ -212,7 +213,7 @@ def test_gguf_blocks_are_read_back_and_rounded_for_their_inputs(kind: Type) -> N
         for packed in (plain, data)
     ]
     assert error[1] < 0.6 * error[0]
-    zero = gguf.quants.dequantize(four_bits(torch.zeros(2, 64), kind, torch.eye(64)), kind)
+    zero = gguf.quants.dequantize(four_bits(torch.zeros(2, 64), kind, Moments(torch.eye(64))), kind)
     assert not np.abs(zero).max() > 1e-6
 
 

@@ -1,0 +1,36 @@
+"""What rounding a layer knows of its inputs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
+
+
+class Moments:
+    """M [K, K], the mean of x x^T over a layer's inputs x: weight errors e move its output by  e^T M e.
+
+    Layers that are fed the same share one of these, and so what is worked out from it.
+    """
+
+    def __init__(self, mean: Tensor):
+        self.mean = mean
+        self._orders: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def damped(self, width: int) -> Tensor:
+        """float64 [width, width], zero beyond the moments' own, and a little on the diagonal"""
+        M = torch.zeros(width, width, dtype=torch.float64)
+        M[: len(self.mean), : len(self.mean)] = self.mean
+        M.diagonal().add_(DAMPING * M.diagonal().mean() + 1e-12)
+        return M
+
+    def order(self, width: int) -> tuple[Tensor, Tensor]:
+        """(columns [width], the largest inputs first; float32 [width, width], row k: how column k's error, in
+        that order, is shared out among those after it, given those before are fixed)"""
+        if width not in self._orders:
+            M = self.damped(width)
+            order = M.diagonal().argsort(descending=True)
+            inverse = torch.cholesky_inverse(torch.linalg.cholesky(M[order][:, order]))
+            self._orders[width] = order, torch.linalg.cholesky(inverse, upper=True).float()
+        return self._orders[width]
