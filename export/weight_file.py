@@ -47,12 +47,12 @@ class WeightFile:
                 tensor = value.const_value
                 if tensor is None or tensor.nbytes < INLINE:
                     continue
-                array = np.ascontiguousarray(tensor.numpy())
-                offset = self.place(memoryview(array).cast("B"))
+                data = _bytes(tensor)
+                offset = self.place(data)
                 value.const_value = ir.ExternalTensor(
                     self.path.name,
                     offset,
-                    array.nbytes,
+                    len(data),
                     tensor.dtype,
                     shape=tensor.shape,
                     name=value.name,
@@ -62,6 +62,13 @@ class WeightFile:
 
     def close(self) -> None:
         self.file.close()
+
+
+def _bytes(tensor: ir.TensorProtocol) -> memoryview:
+    """As ONNX stores them: 4-bit values two a byte, everything else as it lies in memory."""
+    if tensor.dtype.bitwidth < 8:
+        return memoryview(tensor.tobytes())
+    return memoryview(np.ascontiguousarray(tensor.numpy())).cast("B")
 
 
 def _parts(data: memoryview, step: int) -> Iterator[memoryview]:

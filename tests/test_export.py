@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from toy_bundles import toy_checkpoint
 
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerError, InputError
+from hamburger_edge.export import weight_file
 from hamburger_edge.export.bundle import export
 from hamburger_edge.inspection import describe
 from hamburger_edge.manifest_loading import load_manifest
@@ -111,6 +113,21 @@ def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..
     assert past.dims == (1, 2, manifest.cache_length, 16)
     with pytest.raises(InputError, match="--context 77"):
         open_bundle(bundle, context=77)
+
+
+def test_portable_4_bit_weights_are_stored_two_a_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they are large enough to lie in the weight file; the parity gate reads them back."""
+    monkeypatch.setattr(weight_file, "INLINE", 64)
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **CHANGES)
+    bundle = export(checkpoint, tmp_path / "bundle", flavor="portable", precision="int4")
+    graph = onnx.load(bundle / "base.onnx", load_external_data=False).graph
+    four_bits = [w for w in graph.initializer if w.data_type == onnx.TensorProto.UINT4 and w.external_data]
+    assert len(four_bits) > 5
+    for weight in four_bits:
+        stored = {entry.key: entry.value for entry in weight.external_data}
+        assert int(stored["length"]) == math.prod(weight.dims) // 2
 
 
 def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -> None:
