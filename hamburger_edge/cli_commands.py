@@ -34,7 +34,12 @@ _RUNTIME = (
     option("--backend", default="auto", choices=["auto", "onnx", "llamacpp", "torch"], help="runtime to use"),
     option("--provider", metavar="NAME", help="what computes: cpu, cuda, coreml or auto (default cpu)"),
     option("--threads", type=int, metavar="N", help="processor threads (default: one for each core)"),
-    option("--context", type=int, metavar="SLOTS", help="slots the KV buffer holds (default 4096)"),
+    option(
+        "--context",
+        type=int,
+        metavar="SLOTS",
+        help="slots the KV buffer holds (default 4096, or the model's context)",
+    ),
     option(
         "--kv",
         metavar="TYPE",
@@ -71,7 +76,7 @@ COMMANDS = (
         "demo",
         "export the built-in model, check it, and let it talk",
         (
-            option("model", nargs="?", metavar="MODEL", help="built-in model (default: the best one here)"),
+            option("model", nargs="?", metavar="MODEL", help="built-in model (default: smollm2-135m)"),
             option("--precision", choices=["fp32", "fp16", "int8", "int4"], help="default int4 (tiny: int8)"),
         ),
         ("hamburger-edge demo", "hamburger-edge demo tiny --precision fp32"),
@@ -124,7 +129,12 @@ COMMANDS = (
                 help="KV cache of fused graphs: int8 (default where weights are int8 or int4), fp32 (default "
                 "otherwise), or fp16, which CUDA needs",
             ),
-            option("--context", type=int, metavar="SLOTS", help="cache length of a portable bundle"),
+            option(
+                "--context",
+                type=int,
+                metavar="SLOTS",
+                help="slots a portable bundle's KV buffer holds (default 2048)",
+            ),
             option("--no-verify", action="store_true", help="skip the parity gate"),
             option("--force", action="store_true", help="replace an existing bundle"),
         ),
@@ -182,7 +192,13 @@ COMMANDS = (
         "what is in a bundle: sizes, precision, operators, memory, licences",
         (
             option("bundle", metavar="BUNDLE", help="folder made by `export`"),
-            option("--context", type=int, default=4096, metavar="SLOTS", help="memory for this many slots"),
+            option(
+                "--context",
+                type=int,
+                default=4096,
+                metavar="SLOTS",
+                help="memory for this many slots (default 4096)",
+            ),
             _JSON,
         ),
         ("hamburger-edge inspect bundle", "hamburger-edge inspect bundle --json"),
@@ -258,7 +274,9 @@ COMMANDS = (
                 help="cost against length up to here (default 4096; 0: no)",
             ),
             option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
-            option("--quick", action="store_true", help="fewer and shorter answers, under 2 minutes"),
+            option(
+                "--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"
+            ),
             option("--json", metavar="FILE", help="write all figures"),
             option("--plot", metavar="DIR", help="write speed.png, length.png and compression.png"),
         ),
@@ -277,7 +295,7 @@ COMMANDS = (
         "fetch",
         "bring a base model into the cache folder",
         (
-            option("name", metavar="NAME", help="smollm2-135m, or hf:ORG/NAME"),
+            option("name", metavar="NAME", help="smollm2-135m, or hf:ORG/NAME (needs the extra hub)"),
             option("--verify", action="store_true", help="read every file again and compare its sha256"),
         ),
         ("hamburger-edge fetch smollm2-135m", "hamburger-edge fetch hf:HuggingFaceTB/SmolLM2-360M-Instruct"),
@@ -316,11 +334,16 @@ COMMANDS = (
         "how the base's entropies cut text into groups (the paper's rule)",
         (
             option("data", metavar="DATA", help="folder made by `distill`"),
-            option("--low", type=float, metavar="NATS", help="below this a token always joins"),
+            option(
+                "--low",
+                type=float,
+                metavar="NATS",
+                help="below this a token always joins (default: three rules)",
+            ),
             option("--ratio", type=float, metavar="R", help="... or below R times its group's highest"),
             option("--max-steps", type=int, default=4, metavar="N", help="most tokens of a group"),
             option("--sample", type=int, default=0, metavar="N", help="answer to show, cut (default 0)"),
-            option("--report", action="store_true", help="print the report: what it does anyway"),
+            option("--report", action="store_true", help="no effect: the report is always printed"),
             _JSON,
         ),
         ("hamburger-edge segment data", "hamburger-edge segment data --low 0.5 --ratio 0.7"),

@@ -15,7 +15,8 @@ from hamburger_edge.sampling import whole_in
 
 
 def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
-    """The manifest, and what follows from it and its files; memory is for a cache of `context` slots."""
+    """The manifest, and what follows from it and its files; memory is for a cache of `context`
+    slots, or as many as the model has positions."""
     folder = Path(bundle)
     whole_in("context", context, 1, 1 << 31)
     manifest = load_manifest(folder)
@@ -32,7 +33,7 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
             for graph in manifest.graphs
             if graph.file.endswith(".onnx")
         },
-        "memory": expected_memory(manifest, context),
+        "memory": expected_memory(manifest, min(context, manifest.model.context_length)),
     }
 
 
