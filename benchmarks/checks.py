@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.tokenizer import check_text
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
 TYPES = ("exact", "number", "regex", "contains")
+_LARGEST = 1e300  # a float can hold it
 _NUMBER = re.compile(r"(?:(?<![\w.)])[-−])?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -58,7 +60,7 @@ def last_number(text: str) -> float | None:
 def read_prompts(path: str | PathLike[str] = BUILT_IN) -> list[Prompt]:
     """Every line's fault is named with its place."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").split("\n")  # JSON may hold other line ends
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}): give a file of prompts") from error
     except UnicodeDecodeError as error:
@@ -82,6 +84,8 @@ def parse_prompt(line: str, where: str) -> Prompt:
         raise InputError(f"{where}: prompt must be a text, got {text!r}")
     if not isinstance(kind, str) or not kind:
         raise InputError(f"{where}: kind must be a word, got {kind!r}")
+    for each in (text, kind):
+        _check_encodable(each, where)
     return Prompt(text, kind, parse_check(data["check"], where) if "check" in data else None)
 
 
@@ -92,17 +96,26 @@ def parse_check(data: Any, where: str) -> Check:
     if kind not in TYPES:
         raise InputError(f"{where}.type must be one of {', '.join(TYPES)}, got {kind!r}")
     if kind == "number":
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        if not numeric or not -_LARGEST <= value <= _LARGEST:
             raise InputError(f"{where}.value must be a number, got {value!r}")
         return Check(kind, float(value))
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}.value must be a text, got {value!r}")
+    _check_encodable(value, where)
     if kind == "regex":
         try:
             re.compile(value)
         except re.error as error:
             raise InputError(f"{where}.value is not a regular expression ({error}): {value!r}") from error
     return Check(kind, value)
+
+
+def _check_encodable(text: str, where: str) -> None:
+    try:
+        check_text(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def _only(data: Any, known: tuple[str, ...], where: str) -> None:

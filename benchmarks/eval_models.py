@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.benchmarks.quality import Judge
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
+from hamburger_edge.sampling import whole_in
 from hamburger_edge.tokenizer import Tokenizer
 
 
@@ -74,7 +76,9 @@ def reference_base(source: str, *, context: int | None = None, threads: int | No
     from hamburger_edge.runtimes.torch_reference import DEFAULT_CONTEXT, TorchBackend
 
     if threads is not None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(whole_in("threads", threads, 1, MOST_THREADS))
+    if context is not None:
+        whole_in("context", context, 1, 1 << 31)
     checkpoint = load_checkpoint(source)
     model = checkpoint.model
     name = f"{checkpoint.path.name} (plain base, torch fp32)"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import secrets
 import shutil
@@ -23,6 +24,7 @@ import onnx_ir as ir
 from torch import Tensor
 
 from hamburger_edge.bundle_files import file_entries
+from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerWarning, InputError, MissingExtraError
 from hamburger_edge.export.calibration import measure
 from hamburger_edge.export.description import TOKENIZER, manifest_of
@@ -38,11 +40,12 @@ from hamburger_edge.export.publish import put_in_place
 from hamburger_edge.export.quantize import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.tracing import OPSET, trace
 from hamburger_edge.export.weight_file import WeightFile
-from hamburger_edge.manifest import KV_TYPES, Flavor, Manifest, PrecisionPlan
+from hamburger_edge.manifest import FILE_NAME, KIND, KV_TYPES, Flavor, Manifest, PrecisionPlan
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.fetch import home
 from hamburger_edge.models.files import locked
 from hamburger_edge.sampling import whole_in
+from hamburger_edge.strict import read_json
 
 # (stage, done, of): "loading", "quantizing", "tracing base", "verifying", "finishing"; of 0: not countable
 Progress = Callable[[str, int, int], None]
@@ -86,11 +89,17 @@ def export(
         raise InputError(f"flavor must be 'fused' or 'portable', got {flavor!r}")
     if kv not in (None, *KV_TYPES):
         raise InputError(f"kv must be one of {', '.join(map(repr, KV_TYPES))}, got {kv!r}")
+    if context is not None and (flavor != "portable" or plan is None):
+        raise InputError(
+            "context is the cache length of portable graphs: others take any when they are loaded"
+        )
+    if gguf_precision is not None and gguf_plan is None:
+        raise InputError("gguf_precision is for GGUF files: add  --format gguf")
     if kv in ("fp16", "int8") and (flavor == "portable" or plan is None):
         raise InputError(
             f"kv {kv!r} is for fused graphs: leave it out (llama.cpp's --kv is an option of run)"
         )
-    lock = home() / "locks" / hashlib.sha256(str(out).encode()).hexdigest()[:16]
+    lock = home() / "locks" / hashlib.sha256(os.fsencode(out)).hexdigest()[:16]
     try:
         with locked(lock):
             _check_target(out, force)
@@ -98,6 +107,7 @@ def export(
                 shutil.rmtree(stale, ignore_errors=True)
             progress("loading", 0, 0)
             checkpoint = source if isinstance(source, Checkpoint) else load_checkpoint(source)
+            _check_template(checkpoint)
             if gguf_plan is not None:
                 check_supported(checkpoint.model.config)
             partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
@@ -153,8 +163,33 @@ def _check_target(out: Path, force: bool) -> None:
         raise InputError(f"{out}: not a folder name for a bundle")
     if out.exists() and not force:
         raise InputError(f"{out} exists already: use --force to replace it, or choose another folder")
-    if out.exists() and not (out / "manifest.json").exists() and (not out.is_dir() or any(out.iterdir())):
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    ours = _files_of_bundle(out)
+    if not ours:
         raise InputError(f"{out} is not a bundle: it will not be replaced; choose another folder")
+    if strangers := sorted({path.name for path in out.iterdir()} - ours):
+        raise InputError(f"{out} holds {strangers[0]}, which exporting would delete: choose another folder")
+
+
+def _check_template(checkpoint: Checkpoint) -> None:
+    try:
+        ChatTemplate.from_json(checkpoint.chat_template)
+    except ConfigError as error:
+        raise ConfigError(f"{checkpoint.path}: {error}") from error
+
+
+def _files_of_bundle(folder: Path) -> set[str]:
+    """What a bundle of any version says it consists of; nothing if this is none."""
+    try:
+        data = read_json(folder / FILE_NAME)
+    except ConfigError:
+        return set()
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        return set()
+    listed = data.get("files")
+    files = listed if isinstance(listed, list) else []
+    return {FILE_NAME, *(str(file.get("path")) for file in files if isinstance(file, dict))}
 
 
 def write_graphs(

@@ -156,6 +156,8 @@ class Chat:
 
     def send(self, text: str, *, max_tokens: int | None = None) -> Stream:
         """Say something; iterate over the result for the answer."""
+        if not check_text(text):
+            raise InputError("the message is empty: say something")
         turn = [(token,) for token in self._turn(text)]
         prompt = [*self.groups, *turn]
         sampler = self._sampler()

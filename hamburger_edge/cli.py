@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.cli_options import answer_options, build_parser, runtime_options
-from hamburger_edge.errors import HamburgerError
+from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.terminal import GroupPainter, Progress, interruptible, is_terminal, note, stats_line
 
 # What `run --json` says about an answer.
 STATS = (
@@ -34,6 +36,7 @@ STATS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors of ours become one line and exit code 1."""
     debug = False
+    _open_streams()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     if isinstance(sys.stdout, io.TextIOWrapper):  # text that the terminal cannot show is no error
         sys.stdout.reconfigure(errors="replace")
@@ -46,19 +49,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HamburgerError as error:
         if debug:
             traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
+        note(f"error: {error}")
         return 1
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+        note("\ninterrupted")
         return 130
-    except BrokenPipeError:  # the reader of our output went away: let nothing be written to it at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output went away
+        _write_nothing_more()
         return 0
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        _write_nothing_more()  # a full disk below standard output
+        place = error.filename if error.filename is not None else "output"
+        note(f"error: {place}: {error.strerror or error}: check that it is there, its rights and the space")
+        return 1
+
+
+def _open_streams() -> None:
+    """A standard stream that whoever started us closed is None: read and write nothing."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 open to the end
+
+
+def _write_nothing_more() -> None:
+    """What standard output still holds back would be written at exit, and fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fetch(options: argparse.Namespace) -> None:
     from hamburger_edge.models.fetch import fetch as bring
-    from hamburger_edge.terminal import Progress
 
     with Progress() as progress:
         folder = bring(options.name, progress=progress, verify=options.verify)
@@ -67,7 +89,6 @@ def fetch(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     from hamburger_edge.export.bundle import export as write
-    from hamburger_edge.terminal import Progress
 
     with Progress() as progress:
         bundle = write(
@@ -90,7 +111,6 @@ def export(options: argparse.Namespace) -> None:
 
 def verify(options: argparse.Namespace) -> None:
     from hamburger_edge.export.parity import verify as check
-    from hamburger_edge.terminal import Progress
 
     with Progress() as progress:
         report = check(
@@ -114,8 +134,9 @@ def inspect(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.loading import load
-    from hamburger_edge.terminal import GroupPainter, is_terminal, stats_line
 
+    if options.raw and options.system is not None:
+        raise InputError("--raw takes the prompt as it is: leave --system out")
     prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
     with load(options.bundle, options.backend, **runtime_options(options)) as model:
         stream = model.stream(
@@ -123,13 +144,15 @@ def run(options: argparse.Namespace) -> None:
         )
         painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
         groups = []
-        with stream:
+        with stream, interruptible(stream.cancel):
             for record in stream:
                 if record.tokens:
                     groups.append(list(record.tokens))
                 if not options.json:
                     text = painter.paint(record.text, len(record.tokens)) if painter else record.text
                     print(text, end="", flush=True)
+        if stream.finish_reason == "cancelled":
+            raise KeyboardInterrupt
         if options.json:
             info = model.info
             facts = {
@@ -148,7 +171,7 @@ def run(options: argparse.Namespace) -> None:
             return
         print()
         if options.show_steps or options.stats:
-            print(stats_line(stream.stats), file=sys.stderr)
+            note(stats_line(stream.stats))
 
 
 def chat(options: argparse.Namespace) -> None:
@@ -201,7 +224,7 @@ def _print_json(data: Any) -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    note(f"warning: {message}")
 
 
 _FUNCTIONS = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.bundle_files import check_files
 from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.cli_outputs import check_file, check_folder
 from hamburger_edge.errors import BundleError, CheckpointError, InputError
 from hamburger_edge.manifest import Manifest
 from hamburger_edge.manifest_loading import load_manifest
@@ -34,6 +35,8 @@ def bench(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.bench_shapes import shape_bundle
 
     plan = plan_of(options)
+    check_file(options.json)
+    check_folder(options.plot)
     if (options.bundle is None) == (options.shape is None):
         raise InputError("give either a BUNDLE or  --shape NAME")
     threads = _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
@@ -52,7 +55,7 @@ def bench(options: argparse.Namespace) -> None:
         runner = Bench(source, plan, texts, note=progress)
         report = runner.run(all_programs(plan, manifest))
     report = replace(report, base=manifest.base.name)
-    print(tables(report))
+    print(tables(report), flush=True)
     if options.json:
         _write(Path(options.json), json.dumps(report.to_json(), indent=1) + "\n")
     if options.plot:

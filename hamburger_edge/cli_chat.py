@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import io
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Unpack
 
 from hamburger_edge.chat import Chat
@@ -15,7 +11,7 @@ from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.model import Model
 from hamburger_edge.settings import Options
 from hamburger_edge.stream import Stream
-from hamburger_edge.terminal import GroupPainter, is_terminal, stats_line
+from hamburger_edge.terminal import GroupPainter, interruptible, is_terminal, note, stats_line
 
 HELP = "/continue  /save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops an answer"
 
@@ -48,28 +44,15 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
             elif text.strip():
                 _answer(chat.send(text), painter)
         except HamburgerError as error:
-            print(f"error: {error}", file=sys.stderr)
+            note(f"error: {error}")
 
 
 def _answer(stream: Stream, painter: GroupPainter | None) -> None:
-    with stream, _interruptible(stream):
+    with stream, interruptible(stream.cancel):
         for record in stream:
             shown = painter.paint(record.text, len(record.tokens)) if painter else record.text
             print(shown, end="", flush=True)
     print(" [stopped]" if stream.finish_reason == "cancelled" else "")
-
-
-@contextmanager
-def _interruptible(stream: Stream) -> Iterator[None]:
-    """Ctrl-C ends the answer between two steps, instead of an exception in the middle of one."""
-    if threading.current_thread() is not threading.main_thread():  # only that one hears signals
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: stream.cancel())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None) -> Chat:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 import time
 from pathlib import Path
 
 from hamburger_edge.bundle_files import check_files
-from hamburger_edge.errors import BundleError
+from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loading import load
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.terminal import GroupPainter, Progress, is_terminal, stats_line
@@ -28,6 +29,13 @@ def _readable(bundle: Path) -> bool:
     return True
 
 
+def _stamped(stamp: Path) -> str | None:
+    try:
+        return stamp.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def demo(name: str | None, *, precision: str | None) -> None:
     """Export (once), open, and answer a few prompts with the groups in view."""
     from hamburger_edge import __version__
@@ -39,17 +47,24 @@ def demo(name: str | None, *, precision: str | None) -> None:
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".safetensors")]
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
-    name = name or ("smollm2-135m" if "smollm2-135m" in built_in() else "tiny")
+    name = name or "smollm2-135m"
+    if name not in built_in():
+        raise InputError(
+            f"{name!r} is not built in ({', '.join(sorted(built_in()))} are): for a checkpoint of your own  "
+            f"hamburger-edge export {name} -o bundle"
+        )
     precision = precision or ("int8" if name == "tiny" else "int4")  # narrow layers suffer most from int4
     bundle = home() / "bundles" / f"{name}-{precision}"
     stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
     identity = f"{__version__} {weights_digest(resolve(name))}"
-    if not stamp.exists() or stamp.read_text() != identity or not _readable(bundle):
+    if _stamped(stamp) != identity or not _readable(bundle):
         print(f"exporting {name} at {precision} to {bundle}")
         with Progress() as progress:
             checkpoint = load_checkpoint(name, progress=progress)
+            if not _readable(bundle):  # damaged; what is in this folder is ours
+                shutil.rmtree(bundle, ignore_errors=True)
             export(checkpoint, bundle, precision=precision, force=True, progress=progress)
-        stamp.write_text(identity)
+        stamp.write_text(identity, encoding="utf-8")
     began = time.monotonic()
     with load(bundle) as model:
         info = model.info

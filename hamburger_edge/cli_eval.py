@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hamburger_edge.cli_options import runtime_options
+from hamburger_edge.cli_outputs import check_file, check_folder
 from hamburger_edge.errors import InputError
-from hamburger_edge.terminal import Progress
+from hamburger_edge.terminal import Progress, note
 
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.checks import Prompt
@@ -32,20 +32,20 @@ def evaluate(options: argparse.Namespace) -> None:
     plan = replace(QUICK if options.quick else Plan(), **{n: v for n, v in given.items() if v is not None})
     if options.confidence is not None:
         plan = replace(plan, confidences=_grid(options.confidence))
-    _check_outputs(options.json, options.plot)
-    report = _measure(options, prompts, plan)
+    check_file(options.json)
+    check_folder(options.plot)
     if options.plot:
-        from hamburger_edge.benchmarks.eval_plots import plot
+        from hamburger_edge.benchmarks.eval_plots import plot, pyplot
 
-        for path in plot(report, Path(options.plot)):
-            print(path, file=sys.stderr)
+        pyplot()  # or say what to install
+    report = _measure(options, prompts, plan)
     text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
-    if options.json == "-":
-        print(text)
-        return
-    if options.json:
+    print(text if options.json == "-" else tables(report), flush=True)  # whatever becomes of the files
+    if options.json not in (None, "-"):
         Path(options.json).write_text(text + "\n", encoding="utf-8")
-    print(tables(report))
+    if options.plot:
+        for path in plot(report, Path(options.plot)):
+            note(str(path))
 
 
 def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> Report:
@@ -83,16 +83,3 @@ def _grid(text: str) -> tuple[float, ...]:
         raise InputError(
             f"confidence must be numbers from 0 to 1 with commas between, such as 0.9,0.8; got {text!r}"
         ) from error
-
-
-def _check_outputs(report: str | None, pictures: str | None) -> None:
-    if report not in (None, "-"):
-        path = Path(str(report))
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            raise InputError(f"{path}: no file can be written there: name a file in a folder that exists")
-    if pictures is not None:
-        from hamburger_edge.benchmarks.eval_plots import pyplot
-
-        if Path(pictures).exists() and not Path(pictures).is_dir():
-            raise InputError(f"{pictures}: is a file: name a folder for the pictures")
-        pyplot()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
-from hamburger_edge.terminal import Progress, is_terminal
+from hamburger_edge.terminal import Progress, is_terminal, note
 from hamburger_edge.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ def distill(options: argparse.Namespace) -> None:
         changes["rows"] = whole_in("--rows", options.rows, 1, 2**62)
     if options.given is not None:
         changes["given"] = number_in("--given", options.given, 0, 1)
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    whole_in("--seed", options.seed, 0, 2**63 - 1)
+    _use_threads(torch, options.threads)
     progress = Progress()
     loaded, reference = find_base(options.base, progress=progress)
     if loaded.tokenizer is None or loaded.chat_template is None:
@@ -60,9 +62,7 @@ def distill(options: argparse.Namespace) -> None:
         base.to("cuda") if cuda else base, Path(options.output), settings, turns, prompts, source, report
     )
     progress.close()
-    shards: list[dict[str, Any]] = data["shards"]
-    tokens = sum(shard["answer_tokens"] for shard in shards)
-    print(f"{options.output}: {tokens} answer tokens in {len(shards)} shards")
+    print(f"{options.output}: {data.answer_tokens} answer tokens in {len(data.shards)} shards")
 
 
 def turn_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> TurnTokens:
@@ -92,10 +92,12 @@ def read_prompts(files: Iterable[str]) -> list[str]:
     prompts = []
     for file in files:
         try:
-            lines = Path(file).read_text(encoding="utf-8").splitlines()
+            lines = Path(file).read_text(encoding="utf-8").split("\n")  # JSON may hold other line ends
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{file}: cannot be read ({error})") from error
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
                 prompt = json.loads(line)["prompt"]
             except (ValueError, KeyError, TypeError):
@@ -106,23 +108,34 @@ def read_prompts(files: Iterable[str]) -> list[str]:
     return prompts
 
 
+def _use_threads(torch: ModuleType, threads: int | None) -> None:
+    from hamburger_edge.sampling import whole_in
+
+    if threads is not None:
+        torch.set_num_threads(whole_in("--threads", threads, 1, MOST_THREADS))
+
+
 def segment(options: argparse.Namespace) -> None:
     from hamburger_edge.models.runs import find_base
     from hamburger_edge.models.segment_report import RULES, render
     from hamburger_edge.models.segment_report import report as cut
     from hamburger_edge.models.segmentation import EntropyRule
     from hamburger_edge.models.training_data import DistilledData
+    from hamburger_edge.sampling import number_in, whole_in
 
+    steps = whole_in("--max-steps", options.max_steps, 1, 64)
+    for name, value in (("--low", options.low), ("--ratio", options.ratio)):
+        if value is not None:
+            number_in(name, value, 0, sys.float_info.max)
     data = DistilledData.load(Path(options.data))
     given = options.low is not None or options.ratio is not None
     rules = (EntropyRule(options.low or 0.0, options.ratio or 0.0),) if given else RULES
-    source = data.source
     try:
-        base, _ = find_base(source["base"])
+        base, _ = find_base(str(data.source.get("base")))
         decode = None if base.tokenizer is None else Tokenizer(base.tokenizer).decode
     except HamburgerError:  # the base is not here any more: figures only
         decode = None
-    facts = cut(data, rules, max_steps=options.max_steps, decode=decode, sample=options.sample)
+    facts = cut(data, rules, max_steps=steps, decode=decode, sample=options.sample)
     if options.json:
         print(json.dumps(facts.to_json()))
     else:
@@ -135,13 +148,11 @@ def train(options: argparse.Namespace) -> None:
     from hamburger_edge.models.recipe import read_recipe
     from hamburger_edge.models.runs import train as learn
 
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    report: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+    _use_threads(torch, options.threads)
     path, output = Path(options.recipe), Path(options.output)
     if tiny.is_recipe(path):  # brings a corpus of its own
-        written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=report)
+        written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=note)
     else:
-        written = learn(read_recipe(path), output, minutes=options.minutes, report=report)
+        written = learn(read_recipe(path), output, minutes=options.minutes, report=note)
     if written is not None:
         print(written)

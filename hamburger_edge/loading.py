@@ -26,8 +26,13 @@ def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Mo
     (threads, provider, ...)."""
     if backend != "auto" and backend not in _OPENERS:
         raise InputError(f"unknown backend {backend!r} (known: auto, {', '.join(_OPENERS)})")
-    folder = _find(path)
-    chosen = _choose(folder, backend)
+    try:
+        folder = _find(path)
+        chosen = _choose(folder, backend)
+    except OSError as error:
+        raise BundleError(f"{path}: {error.strerror}: check its name and its rights") from error
+    except TypeError as error:
+        raise InputError(f"a bundle is named by its path, got {path!r}") from error
     module, function = _OPENERS[chosen]
     opener = getattr(importlib.import_module(module), function)
     _, *parameters = inspect.signature(opener).parameters.values()

@@ -7,6 +7,7 @@ import math
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError
 from hamburger_edge.manifest import DTYPES, FILE_NAME, FORMAT, GRAPHS, KIND, Manifest
 from hamburger_edge.strict import from_mapping
@@ -97,6 +98,8 @@ def _check(manifest: Manifest) -> None:
         "precision.frequent_rows must be 0..model.vocab_size",
     )
     _require(0 <= manifest.cache_length <= 1 << 24, f"cache_length {manifest.cache_length} is out of range")
+    _require(bool(manifest.graphs) or manifest.gguf is not None, "names neither graphs nor GGUF files")
+    ChatTemplate.from_json(manifest.chat_template)
     _check_names(manifest)
     if manifest.graphs:
         _check_caches(manifest)

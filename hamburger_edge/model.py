@@ -21,6 +21,8 @@ from hamburger_edge.settings import Options, Settings
 from hamburger_edge.stream import Stream
 from hamburger_edge.tokenizer import TextStream, Tokenizer, check_text
 
+_CLOSED = "this model is closed: load it again"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -44,7 +46,8 @@ class Model:
         self.engine = Engine(backend)
         self._busy = threading.Lock()
         self._active: Callable[[], Stream | None] = lambda: None
-        self._closed = False
+        self._inside: int | None = None  # the thread of an exclusive use
+        self._closing = self._closed = False
 
     @property
     def info(self) -> ModelInfo:
@@ -111,9 +114,15 @@ class Model:
             stream.cancel()
 
     def close(self) -> None:
-        """Free everything, ending an answer first. Closing twice is harmless."""
+        """Free everything, ending an answer first. Closing twice is harmless. Called by a signal's handler in
+        the middle of a use by the same thread, it takes effect when that use ends."""
+        self._closing = True
         if (stream := self._active()) is not None:
             stream.close()
+        if threading.get_ident() not in (self._inside, stream.stepper if stream else None):
+            self._free()
+
+    def _free(self) -> None:
         with self._busy:
             if not self._closed:
                 self._closed = True
@@ -137,14 +146,19 @@ class Model:
         """Make the model busy with a stream; returns how to end that."""
         release = self._acquire()
         self._active = weakref.ref(stream)
+        if self._closing:  # since then: `close` did not see this stream, and waits
+            release()
+            raise InputError(_CLOSED)
         return release
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         release = self._acquire()
         try:
+            self._inside = threading.get_ident()
             yield
         finally:
+            self._inside = None
             release()
 
     def _acquire(self) -> Callable[[], None]:
@@ -153,10 +167,15 @@ class Model:
                 "this model is in the middle of an answer: read it to the end, close it or cancel it first, "
                 "or load a second model"
             )
-        if self._closed:
+        if self._closing:
             self._busy.release()
-            raise InputError("this model is closed: load it again")
-        return self._busy.release
+            raise InputError(_CLOSED)
+        return self._release
+
+    def _release(self) -> None:
+        self._busy.release()
+        if self._closing:
+            self._free()
 
     def _prompt(self, prompt: str | bytes | Sequence[int], raw: bool, system: str | None) -> list[Group]:
         if not isinstance(prompt, str | bytes):

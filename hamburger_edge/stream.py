@@ -49,6 +49,7 @@ class Stream(Iterator[Record]):
         self.finish_reason: FinishReason | None = None
         self.text = ""  # so far
         self._stepping = threading.Lock()
+        self.stepper: int | None = None  # the thread that is in the middle of a step
         self._closing = False
         self._open = False
         self._cancel = threading.Event()
@@ -76,18 +77,20 @@ class Stream(Iterator[Record]):
                 raise BusyError("another thread is reading this answer: read it from one thread")
             self._stepping.acquire()
         try:
+            self.stepper = threading.get_ident()
             if not self._open:
                 raise StopIteration
             begin = perf_counter()
             record = self._advance()
             self._count(perf_counter() - begin)
-            if record.finish_reason:
+            if record.finish_reason or self._closing:
                 self._finish()
             return record
         except BaseException:
             self._finish()
             raise
         finally:
+            self.stepper = None
             self._stepping.release()
 
     def cancel(self) -> None:
@@ -95,9 +98,12 @@ class Stream(Iterator[Record]):
         self._cancel.set()
 
     def close(self) -> None:
-        """Free the model; a step that another thread is in the middle of is waited for."""
+        """Free the model; a step that another thread is in the middle of is waited for. Called in the middle
+        of a step of its own thread, by a signal's handler, it lets that step be the last one."""
         self._closing = True
         self._cancel.set()
+        if self.stepper == threading.get_ident():
+            return
         with self._stepping:
             self._finish()
 

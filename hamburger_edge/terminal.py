@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from hamburger_edge.engine import Stats
@@ -16,6 +20,12 @@ _PLAIN = "\x1b[0m"
 
 def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb" and "NO_COLOR" not in os.environ
+
+
+def note(line: str) -> None:
+    """A line on standard error, if somebody still reads it: work goes on without."""
+    with contextlib.suppress(BrokenPipeError):
+        print(line, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -44,17 +54,20 @@ class Progress:
         share = f"{100 * min(done, total) // total:3}%" if total else "..."
         if self.live:
             bar = f"[{'#' * (24 * min(done, total) // total):24}] " if total else ""
-            self.stream.write(f"\r\x1b[K{stage:32} {bar}{share} {note}")
+            self._write(f"\r\x1b[K{stage:32} {bar}{share} {note}")
         else:
-            self.stream.write(f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
-        self.stream.flush()
+            self._write(f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
 
     def close(self) -> None:
         """End the line of the stage in progress."""
         if self.stage and self.live:
-            self.stream.write(f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
-            self.stream.flush()
+            self._write(f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
         self.stage = ""
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # nobody reads it any more: the work goes on
+            self.stream.write(text)
+            self.stream.flush()
 
 
 def stats_line(stats: Stats) -> str:
@@ -65,6 +78,19 @@ def stats_line(stats: Stats) -> str:
         f"{stats.decode_tps:.1f} tokens/s, first after {stats.ttft_s:.2f} s; "
         f"KV cache {stats.kv_bytes / 2**20:.2f} MiB, {100 * saved:.0f}% saved"
     )
+
+
+@contextlib.contextmanager
+def interruptible(cancel: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C ends the answer between two steps, instead of an exception in the middle of one."""
+    if threading.current_thread() is not threading.main_thread():  # only that one hears signals
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: cancel())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class GroupPainter:

@@ -13,6 +13,7 @@ A checkpoint is a folder:
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -214,6 +215,22 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     return Checkpoint(model, tokenizer, None, manifest.to_json(), path)
 
 
+def check_target(folder: str | Path) -> Path:
+    """A place for a checkpoint: a new folder, or one that holds nothing else. Asked before work begins."""
+    folder = Path(folder).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
+    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json"}
+    if strangers := sorted({path.name for path in folder.glob("*")} - ours):
+        raise CheckpointError(
+            f"{folder}: holds {strangers[0]}, which saving would delete: choose another folder"
+        )
+    there = next(parent for parent in folder.parents if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise CheckpointError(f"{folder}: {there} is no folder that may be written to: choose another")
+    return folder
+
+
 def save_checkpoint(
     folder: str | Path,
     model: Hamburger,
@@ -227,12 +244,7 @@ def save_checkpoint(
     rows: Rows = "fp16",
 ) -> Path:
     """Write a checkpoint folder, complete or not at all. `base` is a `BaseReference` as a dictionary."""
-    folder = Path(folder).absolute()
-    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json"}
-    if strangers := sorted({path.name for path in folder.glob("*")} - ours):
-        raise CheckpointError(
-            f"{folder}: holds {strangers[0]}, which saving would delete: choose another folder"
-        )
+    folder = check_target(folder)
     if base_delta and base.get("kind") == "embedded":
         raise CheckpointError(
             f"{folder}: an embedded base already holds its changes: save without base_delta"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -25,10 +26,9 @@ from safetensors.numpy import save_file
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.conversations import Conversation, DistillSettings, ShardRun, TurnTokens, plan
+from hamburger_edge.models.data_manifest import FORMAT, NAME, DataManifest, Shard, read_data_manifest
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base
-
-FORMAT = 1
 
 
 def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np.ndarray]:
@@ -54,28 +54,30 @@ def distill(
     source: dict[str, str],
     report: Callable[[int, int, float], None] = lambda done, total, seconds: None,
     dtype: torch.dtype = torch.bfloat16,
-) -> dict[str, object]:
+) -> DataManifest:
     """Fill `out` with shards until they hold settings.tokens answer tokens. Resumes; returns the manifest."""
     out.mkdir(parents=True, exist_ok=True)
     order = np.random.Generator(np.random.Philox(key=[settings.seed, 2**32])).permutation(len(prompts))
     prompts = [prompts[i] for i in order]
-    recipe = {
-        "format": FORMAT,
-        "source": source,
-        "settings": {k: v for k, v in dataclasses.asdict(settings).items() if k != "tokens"},
-        "turns": dataclasses.asdict(turns),
-        "dtype": str(dtype).removeprefix("torch."),
-        "prompts_sha256": hashlib.sha256(repr([list(map(int, p)) for p in prompts]).encode()).hexdigest(),
-    }
-    manifest = _resume(out / "data.json", json.loads(json.dumps(recipe)))
-    seen = {bytes.fromhex(key) for shard in manifest["shards"] for key in shard["questions"]}
+    given = {k: v for k, v in dataclasses.asdict(settings).items() if k != "tokens"}
+    manifest = DataManifest(
+        format=FORMAT,
+        source=source,
+        shards=(),
+        settings=json.loads(json.dumps(given)),
+        turns=json.loads(json.dumps(dataclasses.asdict(turns))),
+        dtype=str(dtype).removeprefix("torch."),
+        prompts_sha256=hashlib.sha256(repr([list(map(int, p)) for p in prompts]).encode()).hexdigest(),
+    )
+    manifest.shards = _resume(out, manifest)
+    seen = {bytes.fromhex(key) for shard in manifest.shards for key in shard.questions}
     generator = BatchGenerator(base, settings.rows, settings.context, dtype)
     generator.set_prefix(list(turns.prefix[:-1]))
     run = ShardRun(generator, settings, turns)
-    done = sum(shard["answer_tokens"] for shard in manifest["shards"])
+    done = manifest.answer_tokens
     resumed, began = done, time.monotonic()
     while done < settings.tokens:
-        number = len(manifest["shards"])
+        number = len(manifest.shards)
         first = number * settings.shard_conversations
         jobs = [plan(first + i, settings, prompts) for i in range(settings.shard_conversations)]
         progress, finished = done, 0
@@ -95,34 +97,30 @@ def distill(
         save_file(to_arrays(kept, settings.top_k), temporary)
         digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
         os.replace(temporary, out / name)
-        manifest["shards"].append(
-            {
-                "file": name,
-                "sha256": digest,
-                "conversations": len(kept),
-                "tokens": sum(len(c.ids) for c in kept),
-                "answer_tokens": sum(c.answer_tokens for c in kept),
-                "questions": sorted(key.hex() for key in seen - before),
-            }
+        shard = Shard(
+            file=name,
+            sha256=digest,
+            conversations=len(kept),
+            tokens=sum(len(c.ids) for c in kept),
+            answer_tokens=sum(c.answer_tokens for c in kept),
+            questions=tuple(sorted(key.hex() for key in seen - before)),
         )
-        _write_json(out / "data.json", manifest)
-        done = sum(shard["answer_tokens"] for shard in manifest["shards"])
+        manifest.shards += (shard,)
+        manifest.save(out)
+        done = manifest.answer_tokens
     return manifest
 
 
-def _resume(path: Path, recipe: dict[str, object]) -> dict[str, list]:
-    if not path.exists():
-        return {**recipe, "shards": []}
-    manifest = json.loads(path.read_text())
-    for key, value in recipe.items():
-        if manifest.get(key) != value:
+def _resume(folder: Path, wanted: DataManifest) -> tuple[Shard, ...]:
+    """The shards that are there, up to the first that is missing or damaged: that one is made again."""
+    if not (folder / NAME).exists():
+        return ()
+    there = read_data_manifest(folder)
+    made = there.facts()
+    for key, value in wanted.facts().items():
+        if made[key] != value:
             raise ConfigError(
-                f"{path}: was made with another {key}; give another folder or delete this one to start over"
+                f"{folder / NAME}: was made with another {key}; give another folder or delete this one to "
+                "start over"
             )
-    return manifest
-
-
-def _write_json(path: Path, data: object) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(data, indent=1))
-    os.replace(temporary, path)
+    return tuple(itertools.takewhile(lambda shard: shard.whole(folder), there.shards))

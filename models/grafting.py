@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.lora import LoraLinear, add_lora
@@ -42,6 +43,11 @@ def graft(
     nn.init.zeros_(model.embedder.output.weight)  # merging starts as the mean
     nn.init.zeros_(model.embedder.output.bias)
     if shape.initialise == "base":
+        if shape.micro_layers > len(model.base.layers):
+            raise ConfigError(
+                f"shape.micro_layers is {shape.micro_layers}, but the base has only {len(model.base.layers)} "
+                'layers to begin as: take fewer, or initialise = "random"'
+            )
         for micro, layer in zip(model.micro.layers, model.base.layers[-shape.micro_layers :], strict=True):
             micro.load_state_dict(layer.state_dict())
         if model.micro.norm is not None:

@@ -77,7 +77,8 @@ def _template(folder: Path) -> object:
     if (alone := folder / "chat_template.jinja").exists():
         return alone.read_text(encoding="utf-8", errors="replace")
     if (beside := folder / "tokenizer_config.json").exists():
-        return read_json(beside).get("chat_template")
+        settings = read_json(beside)
+        return settings.get("chat_template") if isinstance(settings, dict) else None
     return None
 
 
@@ -93,7 +94,8 @@ def read_eos(folder: Path) -> tuple[int, ...]:
     """Tokens that end an answer; generation_config.json knows more of them than config.json."""
     for file in ("generation_config.json", "config.json"):
         if (folder / file).exists():
-            ids = read_json(folder / file).get("eos_token_id")
+            settings = read_json(folder / file)
+            ids = settings.get("eos_token_id") if isinstance(settings, dict) else None
             if ids is not None:
                 return tuple(ids) if isinstance(ids, list) else (ids,)
     return ()

@@ -13,6 +13,8 @@ from hamburger_edge.models.objective import LossWeights
 from hamburger_edge.models.training_data import Cuts
 from hamburger_edge.strict import from_mapping
 
+SHORTEST_ROW = 16  # slots; a conversation has to have a question and an answer in it
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -84,6 +86,8 @@ class Recipe:
             raise ConfigError("recipe.stages: at least one [[stages]] table is needed")
         for name in ("rows", "row_slots", "judge_every", "judge_batches", "clip"):
             _positive(f"recipe.{name}", getattr(self, name))
+        if self.row_slots < SHORTEST_ROW:
+            raise ConfigError(f"recipe.row_slots must be at least {SHORTEST_ROW}, got {self.row_slots}")
         if not 0 < self.held_out < 1:
             raise ConfigError(f"recipe.held_out must be between 0 and 1, got {self.held_out}")
         for stage in self.stages:

@@ -15,6 +15,7 @@ from hamburger_edge.models.calibration import Calibration
 from hamburger_edge.models.checkpoint import (
     DELTA,
     MANIFEST,
+    check_target,
     load_base,
     load_checkpoint,
     resolve,
@@ -72,6 +73,7 @@ def train(
     report: Report = print,
 ) -> Path | None:
     """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`."""
+    check_target(checkpoint)
     base, reference = find_base(recipe.base)
     data = DistilledData.load(*map(Path, (recipe.data, *recipe.more_data)))
     _same_source(data, reference, recipe)
@@ -125,11 +127,11 @@ def _frozen(name: str, recipe: Recipe) -> bool:
 
 def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
     shards = data.shards
-    hashes = "".join(shard["sha256"] for shard in shards)
+    hashes = "".join(shard.sha256 for shard in shards)
     began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
     return {
         "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
-        "data_answer_tokens": sum(shard["answer_tokens"] for shard in shards),
+        "data_answer_tokens": sum(shard.answer_tokens for shard in shards),
         "data_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
         **({"start": began} if began else {}),  # how the checkpoint it went on from was made

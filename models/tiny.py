@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.chat_markup import chatml
-from hamburger_edge.models.checkpoint import save_checkpoint
+from hamburger_edge.models.checkpoint import check_target, save_checkpoint
 from hamburger_edge.models.config import BaseConfig
 from hamburger_edge.models.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
 from hamburger_edge.models.curves import plot
@@ -97,6 +97,7 @@ def build(
 
 
 def _build(recipe: TinyRecipe, checkpoint: Path, minutes: float | None, report: Report) -> Path | None:
+    check_target(checkpoint)
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     work, corpus = Path(recipe.work), recipe.corpus
     work.mkdir(parents=True, exist_ok=True)

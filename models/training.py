@@ -282,12 +282,16 @@ class Trainer:
         path = self.out / "last.pt"
         if not path.exists():
             return None
-        saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-        if not self._by_this_recipe(saved["recipe"]):
+        try:
+            saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+            made_by, progress = saved["recipe"], Progress(**saved["progress"])
+        except Exception as error:  # torch's, pickle's and zip's errors share no base class
+            raise ConfigError(f"{path}: damaged: delete it to begin this run again") from error
+        if not self._by_this_recipe(made_by):
             raise ConfigError(
                 f"{path}: was made by another recipe; choose another `out` or delete the folder"
             )
-        self.progress = Progress(**saved["progress"])
+        self.progress = progress
         for stage in self.recipe.stages[: self.progress.stage]:
             prepare(self.model, stage, bf16=self.recipe.rounds_base)
         if self.progress.stage == len(self.recipe.stages):

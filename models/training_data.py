@@ -8,7 +8,6 @@ up to `max_steps`, whatever the cuts say, but none outside the shortlist after t
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,9 +23,11 @@ from torch import Tensor
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.conversations import ANSWER
-from hamburger_edge.models.distill import FORMAT
+from hamburger_edge.models.data_manifest import Shard, read_data_manifest
 from hamburger_edge.models.hamburger import GroupBatch
 from hamburger_edge.models.segmentation import EntropyRule, cut_at_random, cut_by_entropy, cut_by_lengths
+
+ARRAYS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")
 
 
 @dataclass
@@ -63,31 +64,30 @@ class DistilledData:
     top_ids: npt.NDArray[np.int32]  # [tokens, k]
     top_log_probabilities: npt.NDArray[np.float16]
     source: dict[str, Any]  # the base that said all this
-    shards: list[dict[str, Any]]  # what the folders' data.json say of each shard
+    shards: list[Shard]
 
     @classmethod
     def load(cls, *folders: Path, verify: bool = False) -> DistilledData:
-        manifests = [_manifest(folder) for folder in folders]
+        manifests = [read_data_manifest(folder) for folder in folders]
         for folder, manifest in zip(folders, manifests, strict=True):
-            if manifest["source"] != manifests[0]["source"]:
+            if not manifest.shards:
+                raise ConfigError(f"{folder}: holds no shards: run distill again")
+            if manifest.source != manifests[0].source:
                 raise ConfigError(
                     f"{folder}: was distilled from another base than {folders[0]}: name folders of one base"
                 )
         shards = [
             (folder, shard)
             for folder, manifest in zip(folders, manifests, strict=True)
-            for shard in manifest["shards"]
+            for shard in manifest.shards
         ]
         arrays = [_read_shard(folder, shard, verify) for folder, shard in shards]
         offsets = np.cumsum([0, *(a["starts"][-1] for a in arrays)])
         starts = [a["starts"][:-1] + offset for a, offset in zip(arrays, offsets, strict=False)]
-        joined = {
-            name: np.concatenate([a[name] for a in arrays])
-            for name in ("ids", "roles", "entropies", "top_ids", "top_log_probabilities")
-        }
+        joined = {name: np.concatenate([a[name] for a in arrays]) for name in ARRAYS if name != "starts"}
         return cls(
             starts=np.concatenate([*starts, offsets[-1:]]),
-            source=manifests[0]["source"],
+            source=manifests[0].source,
             shards=[shard for _, shard in shards],
             **joined,
         )
@@ -124,26 +124,17 @@ class DistilledData:
         return np.sort(np.asarray(chosen, dtype=np.int64))
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _read_shard(folder: Path, shard: Shard, verify: bool) -> dict[str, npt.NDArray[Any]]:
+    path = folder / shard.file
+    if verify and not shard.whole(folder):
+        raise ConfigError(f"{path}: missing, or changed since it was made: run distill again")
     try:
-        manifest = json.loads((folder / "data.json").read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{folder}: no training data there: make it with 'hamburger-edge distill'"
-        ) from error
-    if manifest.get("format") != FORMAT or not manifest.get("shards"):
-        raise ConfigError(f"{folder}/data.json: holds no shards of format {FORMAT}: run distill again")
-    return dict(manifest)
-
-
-def _read_shard(folder: Path, shard: dict[str, Any], verify: bool) -> dict[str, npt.NDArray[Any]]:
-    path = folder / shard["file"]
-    try:
-        if verify and hashlib.sha256(path.read_bytes()).hexdigest() != shard["sha256"]:
-            raise ConfigError(f"{path}: changed since it was made: delete {folder} and run distill again")
-        return load_file(path)
+        arrays = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: missing or damaged ({error}): run distill again") from error
+    if lacking := sorted(set(ARRAYS) - set(arrays)):
+        raise ConfigError(f"{path}: has no {lacking[0]}: delete it and run distill again")
+    return arrays
 
 
 @dataclass(frozen=True)

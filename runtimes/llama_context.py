@@ -7,6 +7,8 @@ views of llama.cpp's own output buffers.
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ class LlamaModel:
         load = library.function(
             "llama_model_load_from_file", POINTER, ctypes.c_char_p, low.llama_model_params
         )
-        self.address: int | None = load(str(path).encode(), params)
+        self.address: int | None = load(os.fsencode(path), params)
         if self.address is None:
             raise BundleError(
                 f"{path}: llama.cpp cannot load it ({library.log.reason()}): export the bundle again"
@@ -130,13 +132,14 @@ class Context:
         if self.capture is None:
             return self._compute(count)
         rows = int(self.outputs[:count].sum())
-        self.capture.begin(count, rows)
-        self._compute(count)
-        if self.capture.outdated:  # the nodes come in another order: look again
-            self.capture.places.clear()
+        with _Interrupts():
             self.capture.begin(count, rows)
-            self.remove_from(int(self.positions[0]))
             self._compute(count)
+            if self.capture.outdated:  # the nodes come in another order: look again
+                self.capture.places.clear()
+                self.capture.begin(count, rows)
+                self.remove_from(int(self.positions[0]))
+                self._compute(count)
         return None
 
     def _compute(self, count: int) -> None:
@@ -186,6 +189,27 @@ class Context:
         if self.address is not None:
             self.library.free_context(self.address)
             self.address = None
+
+
+class _Interrupts:
+    """Ctrl-C in the middle of a callback from llama.cpp: Python can only report it there. Here it is raised,
+    once llama.cpp has returned."""
+
+    def __enter__(self) -> None:
+        self.caught: BaseException | None = None
+        self.before = sys.unraisablehook
+        sys.unraisablehook = self._look
+
+    def _look(self, unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            self.caught = unraisable.exc_value
+        else:
+            self.before(unraisable)
+
+    def __exit__(self, *_: object) -> None:
+        sys.unraisablehook = self.before
+        if self.caught is not None:
+            raise KeyboardInterrupt
 
 
 class Capture:

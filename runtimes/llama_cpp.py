@@ -51,7 +51,7 @@ def open_bundle(
         raise BundleError(f"{path}: holds no GGUF files: export it again with  --format gguf")
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
-    _check_options(manifest, context, threads, kv, flash_attention)
+    _check_options(manifest, context, threads, kv, flash_attention, gpu_layers)
     backend = LlamaCppBackend(
         path,
         manifest,
@@ -66,11 +66,14 @@ def open_bundle(
 
 
 def _check_options(
-    manifest: Manifest, context: int | None, threads: int | None, kv: str, flash: bool | None
+    manifest: Manifest, context: int | None, threads: int | None, kv: str, flash: bool | None, gpu_layers: int
 ) -> None:
     for name, value, most in (("context", context, 1 << 24), ("threads", threads, MOST_THREADS)):
         if value is not None:
             whole_in(name, value, 1, most)
+    if flash is not None and not isinstance(flash, bool):
+        raise InputError(f"flash_attention must be true, false or left out, got {flash!r}")
+    whole_in("gpu_layers", gpu_layers, -1, 1 << 16)
     if kv not in KV_BYTES:
         raise InputError(f"kv must be one of {', '.join(KV_BYTES)}, got {kv!r}")
     block = KV_BYTES[kv][0]

@@ -69,9 +69,15 @@ class Base:
         for start, stop, read in self._calls(len(rows), wanted):
             count = stop - start
             self.context.rows[:count] = rows[start:stop]
-            self.context.decode(count, positions[start:stop], read=read)
-            self.positions[self.slots : self.slots + count] = positions[start:stop]
-            self.slots += count
+            before = self.slots
+            try:
+                self.context.decode(count, positions[start:stop], read=read)
+                self.positions[before : before + count] = positions[start:stop]
+                self.slots += count
+            except BaseException:  # llama.cpp may hold the rows all the same, and they would be in the way
+                self.slots = before
+                self.context.remove_from(int(positions[start]) if before else 0)
+                raise
             if read:
                 parts.append(self._read(count, sorted(row - start for row in wanted if start <= row < stop)))
         if not parts:

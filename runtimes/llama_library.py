@@ -123,7 +123,7 @@ class Log:
         """The first error since the last call: the ones after it are its consequences."""
         first = self.lines[0] if self.lines else "it gives no reason"
         self.lines.clear()
-        return first[:300]
+        return " ".join(first.split())[:300]
 
 
 @functools.cache

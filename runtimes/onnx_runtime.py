@@ -32,6 +32,7 @@ from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.runtimes.onnx_cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx_parts import Base, Embedder, MicroDecoder
 from hamburger_edge.runtimes.onnx_sessions import Provider, choose_provider, open_graph
+from hamburger_edge.sampling import whole_in
 
 DEFAULT_CAPACITY = 4096
 
@@ -51,8 +52,8 @@ def open_bundle(
     `context` is how many slots the KV buffer holds; `verify` reads every file's hash first.
     """
     path = Path(path)
-    if context is not None and context < 1:
-        raise InputError(f"context must be at least 1 slot, got {context}")
+    if context is not None:
+        whole_in("context", context, 1, 1 << 31)
     manifest = load_manifest(path)
     check_files(path, manifest, hashes=verify)
     if kv is not None and KV_TYPES.get(kv) != manifest.kv.dtype:

@@ -96,6 +96,7 @@ def open_graph(
             folder / graph.file,
             options,
             providers=provider.order,
+            enable_fallback=0,  # it would say so on standard output, and go on without what was asked for
             disabled_optimizers=None if fold else ["ConstantFolding"],
         )
     except Exception as error:  # ONNX Runtime's errors share no base class of their own
@@ -103,6 +104,11 @@ def open_graph(
             raise RuntimeFailure(
                 f"{folder / graph.file}: not enough memory to load it: close other programs, or export it "
                 "with a lower --precision"
+            ) from error
+        if provider.name != "cpu":
+            raise RuntimeUnavailable(
+                f"provider {provider.name!r} cannot open {folder / graph.file} ({_first_line(error)}): "
+                "check its driver and its options, or use --provider cpu"
             ) from error
         raise BundleError(f"{folder / graph.file}: {_first_line(error)}: export it again") from error
     if _NAMES[provider.name] not in session.get_providers():  # ONNX Runtime goes on without it

@@ -26,7 +26,7 @@ from toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models import checkpoint
-from hamburger_edge.models.checkpoint import load_checkpoint, resolve
+from hamburger_edge.models.checkpoint import check_target, load_checkpoint, resolve
 
 # -- our own format ------------------------------------------------------------------------------------
 
@@ -233,6 +233,12 @@ def test_saving_deletes_nothing_of_others(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"holds thesis\.txt, which saving would delete"):
         save(tmp_path / "home", toy_model())
     assert (tmp_path / "home" / "thesis.txt").exists()
+    (tmp_path / "diary").write_text("dear")
+    with pytest.raises(CheckpointError, match="diary: is a file, which saving would delete"):
+        save(tmp_path / "diary", toy_model())
+    assert (tmp_path / "diary").read_text() == "dear"
+    with pytest.raises(CheckpointError, match="diary is no folder that may be written to"):
+        check_target(tmp_path / "diary" / "new")
 
 
 def test_values_too_large_for_16_bits(tmp_path: Path) -> None:

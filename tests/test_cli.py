@@ -107,6 +107,22 @@ def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], nam
         ["export", "tiny", "-o", "{new}", "--format", "gguf", "--precision", "q3_k"],
         ["fetch", "no-such-model"],
         ["demo", "no-such-model"],
+        ["demo", "{empty}"],
+        ["run", "{long}", "hi"],
+        ["run", "{nowhere}", "hi", "--raw", "--system", "brief"],
+        ["export", "tiny", "-o", "{new}", "--gguf-precision", "q8_0"],
+        ["export", "tiny", "-o", "{new}", "--context", "100"],
+        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--threads", "-1"],
+        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", "-1"],
+        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", "9" + 22 * "9"],
+        ["segment", "{nowhere}", "--max-steps", "0"],
+        ["segment", "{nowhere}", "--low", "nan"],
+        ["segment", "{nowhere}", "--ratio", "inf"],
+        ["train", "{file}", "-o", "{new}", "--threads", "-1"],
+        ["bench", "{nowhere}", "--json", "{nowhere}/x.json"],
+        ["bench", "{nowhere}", "--plot", "{file}"],
+        ["eval", "{nowhere}", "--json", "{nowhere}/x.json"],
+        ["eval", "{nowhere}", "--plot", "{file}/x"],
         ["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"],
         ["distill", "{nowhere}", "-o", "{new}", "--tokens", "-1"],
         ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"],
@@ -121,6 +137,7 @@ def test_bad_places_give_one_line_and_exit_code_1(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places = {name: tmp_path / name for name in ("nowhere", "empty", "file", "broken", "new")}
+    places["long"] = Path(300 * "a")
     places["empty"].mkdir()
     places["file"].write_text("= nothing of ours")
     places["broken"].mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from hamburger_edge.terminal import Progress, note
 
 PROGRAM = "import sys; from hamburger_edge.cli import main; sys.exit(main())"
 HOLDING = """
@@ -95,6 +98,40 @@ def test_a_reader_that_goes_away(bundle: Path) -> None:
         writer.stdout.close()
         assert writer.stderr.read() == b""
     assert writer.returncode == 0
+
+
+def test_a_reader_of_progress_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work goes on all the same."""
+
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    progress = Progress(Gone())
+    progress("working", 1, 2)
+    progress.close()
+    monkeypatch.setattr(sys, "stderr", Gone())
+    note("a line")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_one_line(bundle: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "hamburger_edge.cli", "inspect", str(bundle)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, env=ENVIRONMENT)
+    assert done.returncode == 1
+    assert re.fullmatch(rb"error: output: No space left on device: .+\n", done.stderr)
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_closed_standard_streams(closed: int, bundle: Path) -> None:
+    command = [sys.executable, "-m", "hamburger_edge.cli", "run", str(bundle), "hi", "--max-tokens", "3"]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command],
+        capture_output=True, timeout=PATIENCE, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) == (closed != 1)
 
 
 def test_chat_through_a_pipe(bundle: Path, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from hamburger_edge.models.conversations import (
     TurnTokens,
     plan,
 )
+from hamburger_edge.models.data_manifest import DataManifest
 from hamburger_edge.models.distill import distill
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
@@ -51,7 +54,7 @@ def toy_base() -> Base:
     return base
 
 
-def make(folder: Path, **changes: object) -> dict[str, object]:
+def make(folder: Path, **changes: object) -> DataManifest:
     settings = DistillSettings(**{**vars(SETTINGS), **changes})  # type: ignore[arg-type]
     return distill(toy_base(), folder, settings, TURNS, PROMPTS, {"base": "toy"}, dtype=torch.float32)
 
@@ -106,6 +109,16 @@ def test_killed_in_between_it_ends_with_the_same_bytes(made: Path, tmp_path: Pat
         }
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"half")])
+def test_a_shard_that_is_gone_is_made_again(
+    damage: Callable[[Path], object], made: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(made, tmp_path / "data")
+    damage(folder / "shard-00000.safetensors")
+    make(folder)
+    assert contents(folder) == contents(made)
+
+
 def test_progress_counts_what_whole_shards_come_to(tmp_path: Path) -> None:
     """A few tokens take a whole shard: said from the beginning, not found out at 100%."""
     told: list[tuple[int, int]] = []
@@ -114,10 +127,10 @@ def test_progress_counts_what_whole_shards_come_to(tmp_path: Path) -> None:
         toy_base(), tmp_path, settings, TURNS, PROMPTS, {"base": "toy"},
         lambda done, total, seconds: told.append((done, total)), torch.float32,
     )  # fmt: skip
-    [shard] = manifest["shards"]  # type: ignore[misc]
+    [shard] = manifest.shards
     assert all(done <= total for done, total in told)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
-    made = shard["answer_tokens"]
+    made = shard.answer_tokens
     assert 0.5 * made < told[len(told) // 2][1] < 2 * made
     assert 0.8 * made < told[-1][0] <= told[-1][1] < 1.25 * made
 

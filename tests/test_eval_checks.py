@@ -15,6 +15,7 @@ from hamburger_edge.benchmarks.checks import (
     parse_prompt,
     read_prompts,
 )
+from hamburger_edge.cli_training import read_prompts as prompts_to_answer
 from hamburger_edge.errors import InputError
 
 
@@ -65,6 +66,12 @@ def test_numbers_in_text() -> None:
         ('{"prompt": "a", "check": {"type": "number", "value": "15"}}', "value must be a number"),
         ('{"prompt": "a", "check": {"type": "number", "value": true}}', "value must be a number"),
         ('{"prompt": "a", "check": {"type": "number", "value": NaN}}', "value must be a number"),
+        (
+            '{"prompt": "a", "check": {"type": "number", "value": 1' + 400 * "0" + "}}",
+            "value must be a number",
+        ),
+        ('{"prompt": "a", "kind": "\\ud800"}', "not valid UTF-8"),
+        ('{"prompt": "a\\ud800"}', "not valid UTF-8"),
         ('{"prompt": "a", "check": {"type": "regex", "value": "("}}', "not a regular expression"),
         ('{"prompt": "a", "check": {"type": "regex", "value": "b", "flags": 1}}', "unknown key 'flags'"),
     ],
@@ -112,3 +119,14 @@ def test_tiny_s_own_questions() -> None:
     prompts = read_prompts(BUILT_IN.with_name("tiny_questions.jsonl"))
     assert len({prompt.text for prompt in prompts}) == 64
     assert sum(prompt.check is not None for prompt in prompts) >= 40
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    """JSON may hold other characters that end a line elsewhere."""
+    texts = ["one\u2028two", "three\x85four\u2029"]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(
+        "\r\n\n".join(json.dumps({"prompt": t}, ensure_ascii=False) for t in texts), encoding="utf-8"
+    )
+    assert [prompt.text for prompt in read_prompts(path)] == texts
+    assert prompts_to_answer([str(path)]) == texts

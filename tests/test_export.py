@@ -197,6 +197,16 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
     with pytest.raises(InputError, match="not a bundle"):
         export(checkpoint, other, force=True)
     assert (other / "letter.txt").read_text() == "dear"
+    (other / "manifest.json").write_text('{"name": "of a browser extension", "manifest_version": 3}')
+    with pytest.raises(InputError, match="not a bundle"):
+        export(checkpoint, other, force=True)
+    (taken / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds notes\.txt, which exporting would delete"):
+        export(checkpoint, taken, force=True)
+    with pytest.raises(InputError, match="context is"):
+        export(checkpoint, tmp_path / "new", context=100)
+    with pytest.raises(InputError, match="gguf_precision is for GGUF files"):
+        export(checkpoint, tmp_path / "new", gguf_precision="q8_0")
     with pytest.raises(InputError, match="precision"):
         export(checkpoint, tmp_path / "new", precision="int1")
     with pytest.raises(InputError, match="flavor"):

@@ -118,6 +118,7 @@ BAD_BASES = {
     "no map": (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "no weight_map"),
     "tokenizer": (lambda folder: write_tokenizer(folder / "tokenizer.json", 120), "token id 119"),
     "not a tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer file"),
+    "a list": (lambda folder: (folder / "config.json").write_text("[]"), "expected a JSON object"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "neither config.json nor"),
 }
 
@@ -130,6 +131,13 @@ def test_damaged_bases_are_named(case: str, tmp_path: Path) -> None:
         load_base(tmp_path)
     assert str(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_settings_that_are_no_object_say_nothing(tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, toy_model())
+    for name in ("tokenizer_config.json", "generation_config.json"):
+        (folder / name).write_text("[]")
+    assert load_base(folder).chat_template is None
 
 
 def test_absent_base(tmp_path: Path) -> None:

@@ -346,3 +346,48 @@ def test_llama_cpp_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> 
         assert printed.out == ""
         assert ("llama_model_loader" in printed.err) == log
     llama_library.library()
+
+
+def test_an_interrupted_call_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is heard once llama.cpp returns, when it already has rows that nobody counted."""
+    folder, _ = gguf_bundle(position_rule="token")
+    prompt = [token for (token,) in PROMPT]
+    with load(folder, "llamacpp", threads=1, kv="f32", context=512) as model:
+        expected = model.generate(prompt, max_tokens=12, ignore_eos=True).tokens
+        library = model.backend.base.context.library  # type: ignore[attr-defined]
+        decode, calls = library.decode, []
+
+        def interrupted(*words: Any) -> int:
+            calls.append(decode(*words))
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return calls[-1]
+
+        monkeypatch.setattr(library, "decode", interrupted)
+        for start in (prompt, [*prompt, 9]):
+            calls.clear()
+            with pytest.raises(KeyboardInterrupt):
+                model.generate(start, max_tokens=12, reuse_prefix=start is not prompt)
+            assert model.generate(prompt, max_tokens=12, ignore_eos=True).tokens == expected
+
+
+def test_ctrl_c_in_a_callback_is_raised_once_llama_cpp_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = gguf_bundle(position_rule="token")
+    prompt = [token for (token,) in PROMPT]
+    with load(folder, "llamacpp", threads=1, kv="f32", context=512) as model:
+        expected = model.generate(prompt, max_tokens=12, ignore_eos=True).tokens
+        capture = model.backend.base.context.capture  # type: ignore[attr-defined]
+        monkeypatch.setattr(capture, "known", None)
+        name, calls = capture.library.tensor_name, []
+
+        def interrupted(tensor: int) -> bytes:
+            calls.append(name(tensor))
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return calls[-1]
+
+        monkeypatch.setattr(capture.library, "tensor_name", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.generate(prompt, max_tokens=12, reuse_prefix=False)
+        assert len(calls) > 3  # llama.cpp went on
+        assert model.generate(prompt, max_tokens=12, ignore_eos=True).tokens == expected

@@ -109,7 +109,7 @@ def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
         ("model.stop_rule", "after", "hamburger.stop_rule is 'before'"),
         ("model.shortlist", [1, 2, 3], r"token_embd.weight is of shape \[100, 64\], expected \[3, 64\]"),
         ("kv.kv_heads", 4, "head_count_kv is 2"),
-        ("gguf", None, "holds no GGUF files"),
+        ("gguf", None, "names neither graphs nor GGUF files"),
         ("gguf.base.file", "elsewhere.gguf", "not in the list of files"),
         ("gguf.base.header_bytes", 0, "header_bytes is out of range"),
         ("gguf.architecture", "gpt2", "expected one of 'llama', 'paddleocr'"),

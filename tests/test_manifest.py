@@ -80,6 +80,8 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("model.taps", [2, 1], ["taps"]),
         ("model.taps", [99], ["taps"]),
         ("model.position_rule", "none", ["position_rule"]),
+        ("graphs", [], ["neither graphs nor GGUF"]),
+        ("chat_template", {"foo": 1}, ["chat template", "foo"]),
         ("model.eos_ids", [10**6], ["eos_ids"]),
         ("model.shortlist", [1, 1], ["shortlist"]),
         ("model.shortlist", [], ["shortlist"]),

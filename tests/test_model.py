@@ -341,3 +341,28 @@ def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
     model.close()
     with pytest.raises(InputError, match="closed"):
         model.stream("again")
+
+
+@pytest.mark.parametrize("closed", ["model", "stream"])
+def test_a_signals_handler_may_close_in_the_middle_of_a_step(closed: str, tokenizer_path: Path) -> None:
+    """It runs in the thread that it interrupts: the step ends, then the model is free, or closed."""
+    model = toy_model(tokenizer_path, eos_rate=0.0)
+    macro, calls = model.backend.macro, []
+
+    def interrupted(*words: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            (model if closed == "model" else stream).close()
+        return macro(*words)
+
+    model.backend.macro = interrupted  # type: ignore[method-assign]
+    stream = model.stream("Tell", max_tokens=50, confidence=1)
+    records = list(stream)
+    assert len(calls) == 3
+    assert len(records) == 3
+    assert stream.finish_reason == "cancelled"
+    if closed == "model":
+        with pytest.raises(InputError, match="closed"):
+            model.generate("Tell")
+    else:
+        assert model.generate("Tell", max_tokens=4).tokens

@@ -53,6 +53,7 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ("epochs = 1", "epochs = nan", r"'joint': epochs must be positive, got nan"),
         ('learns = ["micro", "base"]', "learns = []", r"'joint': learns is empty"),
         ("[shape]", "rows = 0\n[shape]", r"recipe\.rows must be positive, got 0"),
+        ("[shape]", "row_slots = 3\n[shape]", r"recipe\.row_slots must be at least 16, got 3"),
         ("learning_rate = 1e-3", "learning_rate = 1e-3 1", r"not valid TOML"),
     ],
 )
@@ -74,6 +75,19 @@ def test_missing_data_and_another_base_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="was distilled from smollm2-135m, not from the recipe's base"):
         train(recipe, tmp_path / "checkpoint")
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_micro_layers_begin_as_layers_that_the_base_has(tmp_path: Path) -> None:
+    shape = replace(SHORT.shape, micro_layers=9, initialise="base")
+    with pytest.raises(ConfigError, match="micro_layers is 9, but the base has only 2 layers"):
+        toy_trainer(tmp_path, replace(SHORT, shape=shape))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half a file"])
+def test_a_damaged_state_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "last.pt").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"last\.pt: damaged: delete it"):
+        toy_trainer(tmp_path, SHORT).run()
 
 
 def test_the_base_learns_in_one_way(tmp_path: Path) -> None:

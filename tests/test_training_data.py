@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
@@ -47,6 +48,33 @@ def test_folders_of_two_bases_are_refused(tmp_path: Path) -> None:
     other = DataFiles.write(tmp_path / "other", ladders(3), {"base": "another"})
     with pytest.raises(ConfigError, match=r"other: was distilled from another base than .*one"):
         DistilledData.load(one, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "not of format 1"),
+        ('{"format": 1}', "missing key"),
+        ('{"format": 1, "source": 5, "shards": []}', r"source: expected dict, got 5"),
+        ('{"format": 1, "source": {}, "shards": [7]}', r"shards\[0\]: expected a table"),
+        ('{"format": 1, "source": {}, "shards": []}', "holds no shards"),
+    ],
+)
+def test_damaged_manifests_are_named(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(text)
+    with pytest.raises(ConfigError, match=told) as error:
+        DistilledData.load(tmp_path)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_shards_that_lack_something_are_named(tmp_path: Path) -> None:
+    folder = DataFiles.write(tmp_path, ladders(3))
+    save_file({"ids": np.zeros(3, np.int32)}, folder / "shard.safetensors")
+    with pytest.raises(ConfigError, match=r"shard\.safetensors: has no entropies"):
+        DistilledData.load(folder)
+    with pytest.raises(ConfigError, match="changed since it was made"):
+        DistilledData.load(folder, verify=True)
 
 
 def test_every_slot_before_an_answer_token_is_asked_for_what_follows() -> None:
@@ -168,12 +196,12 @@ def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"shard\.safetensors: changed since"):
+    with pytest.raises(ConfigError, match=r"shard\.safetensors: missing, or changed since"):
         DistilledData.load(folder, verify=True)
     shard.write_bytes(content[:-40])
     with pytest.raises(ConfigError, match=r"shard\.safetensors: missing or damaged"):
         DistilledData.load(folder)
-    with pytest.raises(ConfigError, match="no training data there: make it with 'hamburger-edge distill'"):
+    with pytest.raises(ConfigError, match="no training data there: make it with  hamburger-edge distill"):
         DistilledData.load(tmp_path / "nothing")
     (folder / "data.json").write_text('{"format": 99, "shards": [1]}')
     with pytest.raises(ConfigError, match="format 1"):

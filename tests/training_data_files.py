@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from hamburger_edge.models.conversations import ANSWER, TEMPLATE
-from hamburger_edge.models.distill import FORMAT
+from hamburger_edge.models.data_manifest import FORMAT
 from hamburger_edge.models.training_data import DistilledData
 
 END = 2

@@ -1,0 +1,31 @@
+"""Whether a command will be able to write what it is asked for: found out before its long part, not after."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hamburger_edge.errors import InputError
+
+
+def check_file(name: str | None) -> None:
+    """A file that may be written or written over; None and "-" (standard output) are fine."""
+    if name in (None, "-"):
+        return
+    path = Path(str(name)).absolute()
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{name}: no file can be written there: name a file in a folder that exists")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{name}: may not be written: choose another place")
+
+
+def check_folder(name: str | None) -> None:
+    """A folder for pictures, which may be made."""
+    if name is None:
+        return
+    path = Path(name).absolute()
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise InputError(f"{name}: {there} is a file: name a folder for the pictures")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{name}: {there} may not be written to: choose another place")
