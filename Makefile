@@ -3,7 +3,7 @@
 # make check  lint, format and types only
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/benchmarks.md anew
 # All of them make .venv on first use and are quick from then on.
-# make graft BIN=gpu/bin  with a torch that knows the GPU: data and graft of smollm2-135m from nothing; goes on where it stopped
+# make graft BIN=gpu/bin  with a torch that knows the GPU: new data, and on from the shipped graft; goes on where it stopped
 
 PYTHON ?= python3.11
 VENV   ?= .venv
@@ -34,7 +34,7 @@ TOKENS ?= 20000000
 ZOO    := models/zoo/smollm2-135m
 graft:
 	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) \
-		--prompts $(ZOO)/prompts.jsonl --prompts $(ZOO)/prompts-2.jsonl
+		--prompts $(ZOO)/prompts.jsonl --prompts $(ZOO)/prompts-2.jsonl --prompts $(ZOO)/prompts-3.jsonl
 	$(BIN)/hamburger-edge train $(ZOO)/recipe.toml -o my-checkpoint
 
 $(VENV)/.torch:
