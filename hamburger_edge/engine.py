@@ -31,9 +31,9 @@ Reuse = Literal["none", "groups", "tokens"]
 
 
 # By stop rule "after" a group's first micro step is only a try, at about a fifth of a macro step, and it must
-# then convince at the confidence asked for: below even odds that is hardly ever worth its price
-# (docs/decisions.md has the curve).
-TRY = 0.5
+# then convince at the confidence asked for: where the base's own row gives it less than this share of that,
+# it is hardly ever worth its price (docs/decisions.md has the curve).
+TRY = 2 / 3
 
 # In verify mode a micro token that was computed is proposed even when it does not convince: one more row of
 # the base's call costs a quarter of a macro step, and a token that stays saves a whole one.
@@ -310,7 +310,7 @@ class _Rules:
         self.eos_ids = frozenset(() if decoding.ignore_eos else engine.info.eos_ids)
         self.confidence = -math.inf if decoding.force_group else decoding.confidence
         self.judge_after = engine.info.stop_rule == "after"
-        self.try_confidence = min(self.confidence, TRY) if self.judge_after else self.confidence
+        self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
         self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
         self.size = decoding.force_group or (1 if decoding.confidence >= 1 else engine.info.max_steps)
         if not sampler.micro_usable:

@@ -80,7 +80,7 @@ class Loop:
         model, shortlist = self.model, self.model["shortlist"]
         before = model["stop_rule"] == "before"
         group, stop = [int(read["logits"][row].argmax())], float(read["p_stop"][row])
-        trying = 1 - stop >= (confidence if before else min(confidence, 0.5))
+        trying = 1 - stop >= (confidence if before else 2 / 3 * confidence)
         while trying and len(group) < size and group[-1] not in model["eos_ids"]:
             given = np.zeros((0, model["hidden_size"]), np.float32)
             if len(group) == 1:

@@ -135,28 +135,29 @@ def test_by_rule_before_a_chance_speaks_of_the_token_after() -> None:
 
 def test_by_rule_after_a_chance_speaks_of_its_own_token() -> None:
     # prefill: worth a try; first micro token: sure; second: not sure, so the base chooses it
-    backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(0.5, 0.1, 0.9, 0.9)
+    backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(0.45, 0.1, 0.9, 0.9)
     steps, stats = run(Engine(backend), max_tokens=3, confidence=0.8)
     assert [len(step.tokens) for step in steps] == [2, 1]
     assert said(steps) == backend.plain(PROMPT, 3)
     assert stats.micro_steps == 2
-    assert steps[0].stop_probabilities == pytest.approx((0.5, 0.1))
-    # the base's own row says that not even a try is worth it
-    backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(0.9, 0.9)
-    steps, stats = run(Engine(backend), max_tokens=2, confidence=0.8)
-    assert [len(step.tokens) for step in steps] == [1, 1]
-    assert stats.micro_steps == 0
+    assert steps[0].stop_probabilities == pytest.approx((0.45, 0.1))
+    # the base's own row says that not even a try is worth it: less than two thirds of the confidence
+    for chance, confidence, tries in ((0.1, 0.8, 0), (0.52, 0.8, 0), (0.54, 0.8, 2), (0.54, 0.9, 0)):
+        backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(*[1 - chance, 0.9] * 2)
+        steps, stats = run(Engine(backend), max_tokens=2, confidence=confidence)
+        assert [len(step.tokens) for step in steps] == [1, 1]
+        assert stats.micro_steps == (tries and 1)
 
 
 def test_verifying_proposes_what_was_computed_unless_it_is_hopeless() -> None:
     # worth a try; not sure enough to go on, but the base looks at it anyway
-    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.5, 0.5, 0.9, 0.9)
+    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.45, 0.5, 0.9, 0.9)
     steps, stats = run(Engine(backend), max_tokens=3, confidence=0.8, mode="verify")
     assert [len(step.tokens) for step in steps] == [2, 1]
     assert said(steps) == backend.plain(PROMPT, 3)
     assert (stats.micro_steps, stats.base_calls) == (1, 1)
     # a row of the base's call would be wasted on it
-    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.5, 0.7, 0.9, 0.9)
+    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.45, 0.7, 0.9, 0.9)
     steps, stats = run(Engine(backend), max_tokens=2, confidence=0.8, mode="verify")
     assert [len(step.tokens) for step in steps] == [1, 1]
     assert stats.micro_steps == 1
