@@ -146,7 +146,7 @@ def _importance(moments: Moments | None, width: int) -> Tensor:
     """[width] how much an error in each column weighs, 1 on average"""
     if moments is None:
         return torch.ones(width)
-    diagonal = moments.damped(width).diagonal().float()
+    diagonal = moments.diagonal(width).float()
     return diagonal / diagonal.mean()
 
 

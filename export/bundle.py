@@ -43,7 +43,7 @@ from hamburger_edge.export.weight_file import WeightFile
 from hamburger_edge.manifest import FILE_NAME, KIND, KV_TYPES, Flavor, Manifest, PrecisionPlan
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.fetch import home
-from hamburger_edge.models.files import locked
+from hamburger_edge.models.files import OF_FILE_MANAGERS, locked
 from hamburger_edge.sampling import whole_in
 from hamburger_edge.strict import read_json
 
@@ -167,9 +167,13 @@ def _check_target(out: Path, force: bool) -> None:
         return
     ours = _files_of_bundle(out)
     if not ours:
-        raise InputError(f"{out} is not a bundle: it will not be replaced; choose another folder")
-    if strangers := sorted({path.name for path in out.iterdir()} - ours):
-        raise InputError(f"{out} holds {strangers[0]}, which exporting would delete: choose another folder")
+        raise InputError(
+            f"{out} is not a bundle: it will not be replaced; choose another folder, or delete it"
+        )
+    if strangers := sorted({path.name for path in out.iterdir()} - ours - OF_FILE_MANAGERS):
+        raise InputError(
+            f"{out} holds {strangers[0]}, which exporting would delete: choose another or move it away"
+        )
 
 
 def _check_template(checkpoint: Checkpoint) -> None:
@@ -212,7 +216,7 @@ def write_graphs(
         )
     most = config.base.context_length
     cache_length = 0 if flavor == "fused" else min(DEFAULT_CONTEXT, most)
-    if context is not None and flavor == "portable":
+    if context is not None:
         cache_length = whole_in("context", context, min(SHORTEST, most), most)
     ios = graph_ios(config, context=cache_length, kv=KV_TYPES[kv])
     layers = sum(1 for module in model.modules() if type(module).__name__ == "Linear")

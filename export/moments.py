@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
@@ -18,11 +19,16 @@ class Moments:
         self.mean = mean
         self._orders: dict[int, tuple[Tensor, Tensor]] = {}
 
+    def diagonal(self, width: int) -> Tensor:
+        """float64 [width], a little more than the moments', and that little beyond them"""
+        diagonal = F.pad(self.mean.diagonal().double(), (0, width - len(self.mean)))
+        return diagonal + DAMPING * diagonal.mean() + 1e-12
+
     def damped(self, width: int) -> Tensor:
-        """float64 [width, width], zero beyond the moments' own, and a little on the diagonal"""
+        """float64 [width, width] with that diagonal, zero beyond the moments' own"""
         M = torch.zeros(width, width, dtype=torch.float64)
         M[: len(self.mean), : len(self.mean)] = self.mean
-        M.diagonal().add_(DAMPING * M.diagonal().mean() + 1e-12)
+        M.diagonal().copy_(self.diagonal(width))
         return M
 
     def order(self, width: int) -> tuple[Tensor, Tensor]:

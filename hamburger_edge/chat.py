@@ -156,13 +156,14 @@ class Chat:
 
     def send(self, text: str, *, max_tokens: int | None = None) -> Stream:
         """Say something; iterate over the result for the answer."""
-        if not check_text(text):
+        text = check_text(text)
+        if not text:
             raise InputError("the message is empty: say something")
         turn = [(token,) for token in self._turn(text)]
         prompt = [*self.groups, *turn]
         sampler = self._sampler()
         sampler.begin(token for group in prompt for token in group)
-        messages = [*self.messages, Message("user", check_text(text)), Message("assistant", "")]
+        messages = [*self.messages, Message("user", text), Message("assistant", "")]
         return self._answer(prompt, messages, sampler, self._model.text_stream(self.settings), max_tokens)
 
     def proceed(self, *, max_tokens: int | None = None) -> Stream:

@@ -16,7 +16,15 @@ from typing import Any
 
 from hamburger_edge.cli_options import answer_options, build_parser, runtime_options
 from hamburger_edge.errors import HamburgerError, InputError
-from hamburger_edge.terminal import GroupPainter, Progress, interruptible, is_terminal, note, stats_line
+from hamburger_edge.terminal import (
+    GroupPainter,
+    Progress,
+    interruptible,
+    is_terminal,
+    note,
+    silence,
+    stats_line,
+)
 
 # What `run --json` says about an answer.
 STATS = (
@@ -55,14 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note("\ninterrupted")
         return 130
     except BrokenPipeError:  # the reader of our output went away
-        _write_nothing_more()
+        silence(sys.stdout)
         return 0
     except OSError as error:
         if debug:
             traceback.print_exc()
-        _write_nothing_more()  # a full disk below standard output
-        place = error.filename if error.filename is not None else "output"
-        note(f"error: {place}: {error.strerror or error}: check that it is there, its rights and the space")
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        silence(sys.stdout)  # a full disk below it would fail again at the end
+        place = "" if error.filename is None else f"{error.filename}: "
+        note(f"error: {place}{error.strerror or error}: check that it is there, its rights and the space")
         return 1
 
 
@@ -71,12 +81,6 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 open to the end
-
-
-def _write_nothing_more() -> None:
-    """What standard output still holds back would be written at exit, and fail again."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fetch(options: argparse.Namespace) -> None:

@@ -197,7 +197,7 @@ COMMANDS = (
                 type=int,
                 default=4096,
                 metavar="SLOTS",
-                help="memory for this many slots (default 4096)",
+                help="memory for so many slots (default 4096, or what the bundle can have)",
             ),
             _JSON,
         ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
+from hamburger_edge.sampling import number_in, whole_in
 from hamburger_edge.terminal import Progress, is_terminal, note
 from hamburger_edge.tokenizer import Tokenizer
 
@@ -26,7 +27,6 @@ def distill(options: argparse.Namespace) -> None:
     from hamburger_edge.models.distill import distill as make
     from hamburger_edge.models.llama import Base
     from hamburger_edge.models.runs import find_base
-    from hamburger_edge.sampling import number_in, whole_in
 
     whole_in("--tokens", options.tokens, 1, 2**62)
     changes: dict[str, Any] = {}
@@ -54,8 +54,8 @@ def distill(options: argparse.Namespace) -> None:
 
     def report(done: int, total: int, seconds: float) -> None:
         left = max(0, total - done) * seconds
-        note = f"{1 / max(seconds, 1e-9):.0f} tokens/s, {left / 60:.0f} min left"
-        progress("distilling", done, total, note)
+        speed = f"{1 / max(seconds, 1e-9):.0f} tokens/s, {left / 60:.0f} min left"
+        progress("distilling", done, total, speed)
 
     source = {"base": options.base, "sha256": reference.get("sha256", "")}
     data = make(
@@ -100,7 +100,7 @@ def read_prompts(files: Iterable[str]) -> list[str]:
                 continue
             try:
                 prompt = json.loads(line)["prompt"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 prompt = None
             if not isinstance(prompt, str):
                 raise InputError(f'{file}, line {number}: expected {{"prompt": "..."}}')
@@ -109,8 +109,6 @@ def read_prompts(files: Iterable[str]) -> list[str]:
 
 
 def _use_threads(torch: ModuleType, threads: int | None) -> None:
-    from hamburger_edge.sampling import whole_in
-
     if threads is not None:
         torch.set_num_threads(whole_in("--threads", threads, 1, MOST_THREADS))
 
@@ -121,7 +119,6 @@ def segment(options: argparse.Namespace) -> None:
     from hamburger_edge.models.segment_report import report as cut
     from hamburger_edge.models.segmentation import EntropyRule
     from hamburger_edge.models.training_data import DistilledData
-    from hamburger_edge.sampling import number_in, whole_in
 
     steps = whole_in("--max-steps", options.max_steps, 1, 64)
     for name, value in (("--low", options.low), ("--ratio", options.ratio)):

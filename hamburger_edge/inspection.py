@@ -15,12 +15,13 @@ from hamburger_edge.sampling import whole_in
 
 
 def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
-    """The manifest, and what follows from it and its files; memory is for a cache of `context`
-    slots, or as many as the model has positions."""
+    """The manifest, and what follows from it and its files; memory is for a cache of `context` slots, or as
+    many as a portable bundle's has, or the model has positions."""
     folder = Path(bundle)
     whole_in("context", context, 1, 1 << 31)
     manifest = load_manifest(folder)
     check_files(folder, manifest)
+    slots = manifest.cache_length or min(context, manifest.model.context_length)
     facts = manifest.to_json()
     if manifest.model.shortlist is not None:
         facts["model"]["shortlist"] = len(manifest.model.shortlist)  # the ids themselves are for machines
@@ -33,7 +34,7 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
             for graph in manifest.graphs
             if graph.file.endswith(".onnx")
         },
-        "memory": expected_memory(manifest, min(context, manifest.model.context_length)),
+        "memory": expected_memory(manifest, slots),
     }
 
 

@@ -46,7 +46,8 @@ class Model:
         self.engine = Engine(backend)
         self._busy = threading.Lock()
         self._active: Callable[[], Stream | None] = lambda: None
-        self._inside: int | None = None  # the thread of an exclusive use
+        self._holder: int | None = None  # the thread that made the model busy
+        self._turning: set[int] = set()  # threads in the middle of making it busy, or free
         self._closing = self._closed = False
 
     @property
@@ -119,14 +120,22 @@ class Model:
         self._closing = True
         if (stream := self._active()) is not None:
             stream.close()
-        if threading.get_ident() not in (self._inside, stream.stepper if stream else None):
+        if threading.get_ident() not in (self._holder, stream.stepper if stream else None):
             self._free()
 
     def _free(self) -> None:
-        with self._busy:
-            if not self._closed:
-                self._closed = True
-                self.backend.close()
+        """Once nobody uses the model. A handler leaves it to what it interrupts, if that is about to."""
+        here = threading.get_ident()
+        if self._closed or here in self._turning:
+            return
+        self._turning.add(here)
+        try:
+            with self._busy:
+                if not self._closed:
+                    self._closed = True
+                    self.backend.close()
+        finally:
+            self._turning.discard(here)
 
     def __enter__(self) -> Model:
         return self
@@ -155,25 +164,33 @@ class Model:
     def exclusive(self) -> Iterator[None]:
         release = self._acquire()
         try:
-            self._inside = threading.get_ident()
             yield
         finally:
-            self._inside = None
             release()
 
     def _acquire(self) -> Callable[[], None]:
-        if not self._busy.acquire(blocking=False):
-            raise BusyError(
-                "this model is in the middle of an answer: read it to the end, close it or cancel it first, "
-                "or load a second model"
-            )
+        here = threading.get_ident()
+        self._turning.add(here)
+        try:
+            if not self._busy.acquire(blocking=False):
+                raise BusyError(
+                    "this model is in the middle of an answer: read it to the end, close it or cancel it "
+                    "first, or load a second model"
+                )
+            self._holder = here
+        finally:
+            self._turning.discard(here)
         if self._closing:
-            self._busy.release()
+            self._release()
             raise InputError(_CLOSED)
         return self._release
 
     def _release(self) -> None:
+        here = threading.get_ident()
+        self._turning.add(here)
+        self._holder = None
         self._busy.release()
+        self._turning.discard(here)
         if self._closing:
             self._free()
 

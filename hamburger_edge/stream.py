@@ -48,8 +48,10 @@ class Stream(Iterator[Record]):
         self.stats = Stats()
         self.finish_reason: FinishReason | None = None
         self.text = ""  # so far
-        self._stepping = threading.Lock()
-        self.stepper: int | None = None  # the thread that is in the middle of a step
+        # A signal's handler may close in the middle of anything that its own thread does here: the lock must
+        # not shut that thread out, and what is under way sees to the end.
+        self._stepping = threading.RLock()
+        self.stepper: int | None = threading.get_ident()  # the thread that is in the middle of a step
         self._closing = False
         self._open = False
         self._cancel = threading.Event()
@@ -58,32 +60,40 @@ class Stream(Iterator[Record]):
         self._output = text
         self._resumable = resumable
         self._on_close = on_close
-        self._release = model.acquire(self)
         try:
-            self._steps = self._engine.run(
-                prompt, settings.decoding, sampler, cancel=self._cancel, stats=self.stats, reuse=reuse
-            )
-        except BaseException:
-            self._release()
-            raise
-        self._open = True
+            self._release = model.acquire(self)
+            try:
+                self._steps = self._engine.run(
+                    prompt, settings.decoding, sampler, cancel=self._cancel, stats=self.stats, reuse=reuse
+                )
+            except BaseException:
+                self._release()
+                raise
+            self._open = True
+        finally:
+            self.stepper = None
+        if self._closing:
+            self.close()
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Record:
-        if not self._stepping.acquire(blocking=False):
-            if not self._closing:
+        here = threading.get_ident()
+        if self.stepper == here or not self._stepping.acquire(blocking=False):
+            if self.stepper == here or not self._closing:
                 raise BusyError("another thread is reading this answer: read it from one thread")
             self._stepping.acquire()
         try:
-            self.stepper = threading.get_ident()
+            self.stepper = here
             if not self._open:
                 raise StopIteration
             begin = perf_counter()
             record = self._advance()
             self._count(perf_counter() - begin)
-            if record.finish_reason or self._closing:
+            if self._closing and not record.finish_reason:
+                record = record._replace(finish_reason="cancelled")
+            if record.finish_reason:
                 self._finish()
             return record
         except BaseException:
@@ -91,6 +101,8 @@ class Stream(Iterator[Record]):
             raise
         finally:
             self.stepper = None
+            if self._closing:
+                self._finish()
             self._stepping.release()
 
     def cancel(self) -> None:

@@ -23,9 +23,23 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def note(line: str) -> None:
-    """A line on standard error, if somebody still reads it: work goes on without."""
-    with contextlib.suppress(BrokenPipeError):
-        print(line, file=sys.stderr, flush=True)
+    """A line on standard error."""
+    _tell(sys.stderr, line + "\n")
+
+
+def _tell(stream: TextIO, text: str) -> None:
+    """Work goes on whether or not it can be told: after a closed pipe, a terminal gone, a full disk."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        silence(stream)
+
+
+def silence(stream: TextIO) -> None:
+    """Write nothing more, not even what is held back until the end."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())
 
 
 class Progress:
@@ -54,20 +68,15 @@ class Progress:
         share = f"{100 * min(done, total) // total:3}%" if total else "..."
         if self.live:
             bar = f"[{'#' * (24 * min(done, total) // total):24}] " if total else ""
-            self._write(f"\r\x1b[K{stage:32} {bar}{share} {note}")
+            _tell(self.stream, f"\r\x1b[K{stage:32} {bar}{share} {note}")
         else:
-            self._write(f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
+            _tell(self.stream, f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
 
     def close(self) -> None:
         """End the line of the stage in progress."""
         if self.stage and self.live:
-            self._write(f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
+            _tell(self.stream, f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
         self.stage = ""
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # nobody reads it any more: the work goes on
-            self.stream.write(text)
-            self.stream.flush()
 
 
 def stats_line(stats: Stats) -> str:
@@ -83,7 +92,8 @@ def stats_line(stats: Stats) -> str:
 @contextlib.contextmanager
 def interruptible(cancel: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C ends the answer between two steps, instead of an exception in the middle of one."""
-    if threading.current_thread() is not threading.main_thread():  # only that one hears signals
+    here = threading.current_thread() is threading.main_thread()  # only that one hears signals
+    if not here or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # as a job in the background
         yield
         return
     before = signal.signal(signal.SIGINT, lambda *_: cancel())

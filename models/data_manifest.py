@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.files import sha256
 from hamburger_edge.strict import from_mapping, read_json
 
 FORMAT = 1
@@ -28,7 +28,7 @@ class Shard:
 
     def whole(self, folder: Path) -> bool:
         path = folder / self.file
-        return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256
+        return path.is_file() and sha256(path) == self.sha256
 
 
 @dataclass
@@ -61,11 +61,11 @@ def read_data_manifest(folder: Path) -> DataManifest:
         raise ConfigError(f"{folder}: no training data there: make it with  hamburger-edge distill")
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ConfigError(f"{path}: is not of format {FORMAT}: delete {folder} and run distill again")
-    try:
-        manifest: DataManifest = from_mapping(DataManifest, data, NAME)
-    except ConfigError as error:
-        raise ConfigError(f"{folder}: {error}: delete the folder and run distill again") from error
+        raise ConfigError(
+            f"{path}: is not of format {FORMAT}, which this program reads: update hamburger-edge, or distill "
+            "into another folder"
+        )
+    manifest: DataManifest = from_mapping(DataManifest, data, str(path))
     for shard in manifest.shards:
         if Path(shard.file).name != shard.file:
             raise ConfigError(f"{path}: {shard.file!r} is not a file in this folder: run distill again")

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-from hamburger_edge.errors import ConfigError
+from hamburger_edge.errors import ConfigError, HamburgerWarning
 from hamburger_edge.models.conversations import Conversation, DistillSettings, ShardRun, TurnTokens, plan
 from hamburger_edge.models.data_manifest import FORMAT, NAME, DataManifest, Shard, read_data_manifest
 from hamburger_edge.models.generation import BatchGenerator
@@ -69,15 +69,15 @@ def distill(
         dtype=str(dtype).removeprefix("torch."),
         prompts_sha256=hashlib.sha256(repr([list(map(int, p)) for p in prompts]).encode()).hexdigest(),
     )
-    manifest.shards = _resume(out, manifest)
-    seen = {bytes.fromhex(key) for shard in manifest.shards for key in shard.questions}
+    manifest.shards, gone = _resume(out, manifest)
     generator = BatchGenerator(base, settings.rows, settings.context, dtype)
     generator.set_prefix(list(turns.prefix[:-1]))
     run = ShardRun(generator, settings, turns)
-    done = manifest.answer_tokens
+    done = manifest.answer_tokens - sum(manifest.shards[number].answer_tokens for number in gone)
     resumed, began = done, time.monotonic()
-    while done < settings.tokens:
-        number = len(manifest.shards)
+    while gone or done < settings.tokens:
+        number = gone.pop(0) if gone else len(manifest.shards)
+        seen = {bytes.fromhex(key) for shard in manifest.shards[:number] for key in shard.questions}
         first = number * settings.shard_conversations
         jobs = [plan(first + i, settings, prompts) for i in range(settings.shard_conversations)]
         progress, finished = done, 0
@@ -105,16 +105,16 @@ def distill(
             answer_tokens=sum(c.answer_tokens for c in kept),
             questions=tuple(sorted(key.hex() for key in seen - before)),
         )
-        manifest.shards += (shard,)
+        manifest.shards = (*manifest.shards[:number], shard, *manifest.shards[number + 1 :])
         manifest.save(out)
-        done = manifest.answer_tokens
+        done += shard.answer_tokens
     return manifest
 
 
-def _resume(folder: Path, wanted: DataManifest) -> tuple[Shard, ...]:
-    """The shards that are there, up to the first that is missing or damaged: that one is made again."""
+def _resume(folder: Path, wanted: DataManifest) -> tuple[tuple[Shard, ...], list[int]]:
+    """The shards that were made before, and the numbers of those that are missing or damaged."""
     if not (folder / NAME).exists():
-        return ()
+        return (), []
     there = read_data_manifest(folder)
     made = there.facts()
     for key, value in wanted.facts().items():
@@ -123,4 +123,11 @@ def _resume(folder: Path, wanted: DataManifest) -> tuple[Shard, ...]:
                 f"{folder / NAME}: was made with another {key}; give another folder or delete this one to "
                 "start over"
             )
-    return tuple(itertools.takewhile(lambda shard: shard.whole(folder), there.shards))
+    gone = [number for number, shard in enumerate(there.shards) if not shard.whole(folder)]
+    for number in gone:
+        warnings.warn(
+            f"{folder / there.shards[number].file}: missing or damaged, is made again",
+            HamburgerWarning,
+            stacklevel=3,
+        )
+    return there.shards, gone

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+OF_FILE_MANAGERS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})  # come by themselves, and may go
+
 
 def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> str:
     """Hex digest of a file; `on_read` is told how many bytes each step took."""

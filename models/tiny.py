@@ -9,14 +9,12 @@ Every step resumes, and leaves the same bytes when it is run again on the same k
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +27,9 @@ from hamburger_edge.models.checkpoint import check_target, save_checkpoint
 from hamburger_edge.models.config import BaseConfig
 from hamburger_edge.models.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
 from hamburger_edge.models.curves import plot
-from hamburger_edge.models.distill import FORMAT, distill
+from hamburger_edge.models.data_manifest import FORMAT, DataManifest, Shard
+from hamburger_edge.models.distill import distill
+from hamburger_edge.models.files import sha256
 from hamburger_edge.models.llama import Base
 from hamburger_edge.models.recipe import Recipe
 from hamburger_edge.models.rows import Rows
@@ -137,8 +137,9 @@ def _build(recipe: TinyRecipe, checkpoint: Path, minutes: float | None, report: 
 
 def _train(recipe: Recipe, work: Path, base: LoadedBase, deadline: float, report: Report) -> Trainer | None:
     """One training run below `work`, with its curves. None: not finished by the deadline."""
-    recipe = replace(recipe, data=str(work / recipe.data), out=str(work / recipe.out))
-    data = DistilledData.load(Path(recipe.data))
+    more = tuple(str(work / folder) for folder in recipe.more_data)
+    recipe = replace(recipe, data=str(work / recipe.data), more_data=more, out=str(work / recipe.out))
+    data = DistilledData.load(*map(Path, (recipe.data, *more)))
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report, device="cpu")
     left = None if deadline == math.inf else max(0.0, deadline - time.monotonic()) / 60
     if not trainer.run(minutes=left):
@@ -213,15 +214,14 @@ def write_corpus(folder: Path, talks: list[list[Turn]], tokenizer: Tokenizer, tu
     }
     folder.mkdir(parents=True, exist_ok=True)
     save_file(arrays, folder / "corpus.safetensors")
-    shard = {
-        "file": "corpus.safetensors",
-        "sha256": hashlib.sha256((folder / "corpus.safetensors").read_bytes()).hexdigest(),
-        "conversations": len(talks),
-        "tokens": len(ids),
-        "answer_tokens": roles.count(ANSWER),
-    }
-    manifest: dict[str, Any] = {"format": FORMAT, "source": {"base": "corpus"}, "shards": [shard]}
-    (folder / "data.json").write_text(json.dumps(manifest, indent=1))
+    shard = Shard(
+        file="corpus.safetensors",
+        sha256=sha256(folder / "corpus.safetensors"),
+        conversations=len(talks),
+        tokens=len(ids),
+        answer_tokens=roles.count(ANSWER),
+    )
+    DataManifest(FORMAT, {"base": "corpus"}, (shard,)).save(folder)
 
 
 def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:

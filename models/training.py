@@ -285,8 +285,14 @@ class Trainer:
         try:
             saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             made_by, progress = saved["recipe"], Progress(**saved["progress"])
+        except (OSError, MemoryError):
+            raise
         except Exception as error:  # torch's, pickle's and zip's errors share no base class
-            raise ConfigError(f"{path}: damaged: delete it to begin this run again") from error
+            reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+            raise ConfigError(
+                f"{path}: damaged, or of another version ({reason[0][:200]}): choose another `out` or delete "
+                "it to begin this run again"
+            ) from error
         if not self._by_this_recipe(made_by):
             raise ConfigError(
                 f"{path}: was made by another recipe; choose another `out` or delete the folder"

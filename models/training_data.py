@@ -82,6 +82,10 @@ class DistilledData:
             for shard in manifest.shards
         ]
         arrays = [_read_shard(folder, shard, verify) for folder, shard in shards]
+        if len({a["top_ids"].shape[1:] for a in arrays}) > 1:
+            raise ConfigError(
+                f"{folders[0]}: keeps another number of likeliest tokens than the folders beside it"
+            )
         offsets = np.cumsum([0, *(a["starts"][-1] for a in arrays)])
         starts = [a["starts"][:-1] + offset for a, offset in zip(arrays, offsets, strict=False)]
         joined = {name: np.concatenate([a[name] for a in arrays]) for name in ARRAYS if name != "starts"}
@@ -133,7 +137,9 @@ def _read_shard(folder: Path, shard: Shard, verify: bool) -> dict[str, npt.NDArr
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path}: missing or damaged ({error}): run distill again") from error
     if lacking := sorted(set(ARRAYS) - set(arrays)):
-        raise ConfigError(f"{path}: has no {lacking[0]}: delete it and run distill again")
+        raise ConfigError(f"{path}: has no {lacking[0]}: run distill again")
+    if not len(arrays["starts"]):
+        raise ConfigError(f"{path}: is empty: run distill again")
     return arrays
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -132,18 +133,18 @@ class Context:
         if self.capture is None:
             return self._compute(count)
         rows = int(self.outputs[:count].sum())
-        with _Interrupts():
+        self.capture.begin(count, rows)
+        self._compute(count)
+        if self.capture.outdated:  # the nodes come in another order: look again
+            self.capture.places.clear()
             self.capture.begin(count, rows)
+            self.remove_from(int(self.positions[0]))
             self._compute(count)
-            if self.capture.outdated:  # the nodes come in another order: look again
-                self.capture.places.clear()
-                self.capture.begin(count, rows)
-                self.remove_from(int(self.positions[0]))
-                self._compute(count)
         return None
 
     def _compute(self, count: int) -> None:
-        code = self.library.decode(self.address, self.batch)
+        with _Interrupts():
+            code = self.library.decode(self.address, self.batch)
         if code == 1:
             raise ContextFullError(f"{count} more slots do not fit the cache: load with a larger context")
         if code != 0:
@@ -193,22 +194,24 @@ class Context:
 
 class _Interrupts:
     """Ctrl-C in the middle of a callback from llama.cpp: Python can only report it there. Here it is raised,
-    once llama.cpp has returned."""
+    once llama.cpp has returned. The main thread alone hears it, and so it alone changes the hook."""
 
     def __enter__(self) -> None:
-        self.caught: BaseException | None = None
-        self.before = sys.unraisablehook
-        sys.unraisablehook = self._look
+        self.caught = False
+        self.here = threading.current_thread() is threading.main_thread()
+        if self.here:
+            self.before, sys.unraisablehook = sys.unraisablehook, self._look
 
     def _look(self, unraisable: Any) -> None:
         if isinstance(unraisable.exc_value, KeyboardInterrupt):
-            self.caught = unraisable.exc_value
+            self.caught = True
         else:
             self.before(unraisable)
 
     def __exit__(self, *_: object) -> None:
-        sys.unraisablehook = self.before
-        if self.caught is not None:
+        if self.here:
+            sys.unraisablehook = self.before
+        if self.caught:
             raise KeyboardInterrupt
 
 

@@ -109,24 +109,7 @@ def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], nam
         ["demo", "no-such-model"],
         ["demo", "{empty}"],
         ["run", "{long}", "hi"],
-        ["run", "{nowhere}", "hi", "--raw", "--system", "brief"],
-        ["export", "tiny", "-o", "{new}", "--gguf-precision", "q8_0"],
-        ["export", "tiny", "-o", "{new}", "--context", "100"],
-        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--threads", "-1"],
-        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", "-1"],
-        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", "9" + 22 * "9"],
-        ["segment", "{nowhere}", "--max-steps", "0"],
-        ["segment", "{nowhere}", "--low", "nan"],
-        ["segment", "{nowhere}", "--ratio", "inf"],
-        ["train", "{file}", "-o", "{new}", "--threads", "-1"],
-        ["bench", "{nowhere}", "--json", "{nowhere}/x.json"],
-        ["bench", "{nowhere}", "--plot", "{file}"],
-        ["eval", "{nowhere}", "--json", "{nowhere}/x.json"],
-        ["eval", "{nowhere}", "--plot", "{file}/x"],
         ["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"],
-        ["distill", "{nowhere}", "-o", "{new}", "--tokens", "-1"],
-        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"],
-        ["distill", "tiny", "-o", "{new}", "--tokens", "10", "--given", "1.5"],
         ["segment", "{nowhere}"],
         ["train", "{nowhere}", "-o", "{new}"],
         ["train", "{file}", "-o", "{new}"],
@@ -147,6 +130,40 @@ def test_bad_places_give_one_line_and_exit_code_1(
     assert out == ""
     assert re.fullmatch(r"error: .+", err.splitlines()[-1])
     assert "Traceback" not in err
+    assert not places["new"].exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["run", "{nowhere}", "hi", "--raw", "--system", "brief"], "--raw takes the prompt as it is"),
+        (["export", "tiny", "-o", "{new}", "--gguf-precision", "q8_0"], "gguf_precision"),
+        (["export", "tiny", "-o", "{new}", "--context", "100"], "context is"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "-1"], "--tokens"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"], "--rows"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--given", "1.5"], "--given"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--threads", "-1"], "--threads"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", "-1"], "--seed"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", 23 * "9"], "--seed"),
+        (["segment", "{nowhere}", "--max-steps", "0"], "--max-steps"),
+        (["segment", "{nowhere}", "--low", "nan"], "--low"),
+        (["segment", "{nowhere}", "--ratio", "inf"], "--ratio"),
+        (["train", "{file}", "-o", "{new}", "--threads", "-1"], "--threads"),
+        (["bench", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
+        (["bench", "{nowhere}", "--plot", "{file}"], "is no folder"),
+        (["eval", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
+        (["eval", "{nowhere}", "--plot", "{file}/x"], "is no folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_numbers_and_outputs_are_named_before_anything_is_read(
+    words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("= nothing of ours")
+    places = {name: tmp_path / name for name in ("nowhere", "file", "new")}
+    assert cli.main([word.format(**places) for word in words]) == 1
+    out, err = capsys.readouterr()
+    assert (out, named in err.splitlines()[-1]) == ("", True)
     assert not places["new"].exists()
 
 

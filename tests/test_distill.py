@@ -15,7 +15,7 @@ import pytest
 import torch
 from toy_models import toy_model
 
-from hamburger_edge.errors import ConfigError
+from hamburger_edge.errors import ConfigError, HamburgerWarning
 from hamburger_edge.models.conversations import (
     ANSWER,
     QUESTION,
@@ -114,9 +114,14 @@ def test_a_shard_that_is_gone_is_made_again(
     damage: Callable[[Path], object], made: Path, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(made, tmp_path / "data")
+    others = [path for path in folder.glob("shard-*") if path.name != "shard-00000.safetensors"]
+    assert others
+    before = [path.stat().st_mtime_ns for path in others]
     damage(folder / "shard-00000.safetensors")
-    make(folder)
+    with pytest.warns(HamburgerWarning, match=r"shard-00000\.safetensors: missing or damaged, is made again"):
+        make(folder)
     assert contents(folder) == contents(made)
+    assert [path.stat().st_mtime_ns for path in others] == before
 
 
 def test_progress_counts_what_whole_shards_come_to(tmp_path: Path) -> None:

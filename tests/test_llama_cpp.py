@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -377,17 +379,42 @@ def test_ctrl_c_in_a_callback_is_raised_once_llama_cpp_has_returned(monkeypatch:
     with load(folder, "llamacpp", threads=1, kv="f32", context=512) as model:
         expected = model.generate(prompt, max_tokens=12, ignore_eos=True).tokens
         capture = model.backend.base.context.capture  # type: ignore[attr-defined]
-        monkeypatch.setattr(capture, "known", None)
-        name, calls = capture.library.tensor_name, []
+        library, hook = capture.library, sys.unraisablehook
+        name, decode, names, decodes = library.tensor_name, library.decode, [], []
 
         def interrupted(tensor: int) -> bytes:
-            calls.append(name(tensor))
-            if len(calls) == 3:
+            names.append(name(tensor))
+            if len(names) == 3:
                 raise KeyboardInterrupt
-            return calls[-1]
+            return names[-1]
 
-        monkeypatch.setattr(capture.library, "tensor_name", interrupted)
+        def counted(*words: Any) -> int:
+            decodes.append(decode(*words))
+            return decodes[-1]
+
+        capture.places.clear()  # so that it looks at every node
+        monkeypatch.setattr(library, "tensor_name", interrupted)
+        monkeypatch.setattr(library, "decode", counted)
         with pytest.raises(KeyboardInterrupt):
             model.generate(prompt, max_tokens=12, reuse_prefix=False)
-        assert len(calls) > 3  # llama.cpp went on
+        assert decodes == [0, 0]  # all but the last row, and that one: llama.cpp went on to its end, once
+        assert len(names) > 3
+        assert sys.unraisablehook is hook
         assert model.generate(prompt, max_tokens=12, ignore_eos=True).tokens == expected
+
+
+def test_two_models_in_two_threads_leave_the_hook_alone() -> None:
+    folder, _ = gguf_bundle(position_rule="token")
+    hook = sys.unraisablehook
+
+    def answer() -> None:
+        with load(folder, "llamacpp", threads=1, kv="f32", context=512) as model:
+            model.generate([token for (token,) in PROMPT], max_tokens=40, confidence=0.1, ignore_eos=True)
+
+    threads = [threading.Thread(target=answer) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    answer()
+    for thread in threads:
+        thread.join()
+    assert sys.unraisablehook is hook

@@ -360,9 +360,48 @@ def test_a_signals_handler_may_close_in_the_middle_of_a_step(closed: str, tokeni
     records = list(stream)
     assert len(calls) == 3
     assert len(records) == 3
-    assert stream.finish_reason == "cancelled"
+    assert stream.finish_reason == records[-1].finish_reason == "cancelled"
     if closed == "model":
         with pytest.raises(InputError, match="closed"):
             model.generate("Tell")
     else:
         assert model.generate("Tell", max_tokens=4).tokens
+
+
+def test_closing_in_the_middle_of_closing(tokenizer_path: Path) -> None:
+    model = toy_model(tokenizer_path)
+    close, calls = model.backend.close, []
+
+    def again() -> None:
+        calls.append(1)
+        model.close()
+        close()
+
+    model.backend.close = again  # type: ignore[method-assign]
+    model.close()
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_closing_while_an_answer_begins(fails: bool, tokenizer_path: Path) -> None:
+    """A signal's handler, while the prompt is looked at."""
+    model = toy_model(tokenizer_path)
+    run = model.engine.run
+
+    def interrupted(*words: Any, **options: Any) -> Any:
+        model.close()
+        if fails:
+            raise InputError("too long")
+        return run(*words, **options)
+
+    model.engine.run = interrupted  # type: ignore[method-assign]
+    if fails:
+        with pytest.raises(InputError, match="too long"):
+            model.stream("Tell")
+    else:
+        stream = model.stream("Tell")
+        assert list(stream) == []
+        assert stream.finish_reason == "cancelled"
+    with pytest.raises(InputError, match="closed"):
+        model.stream("Tell")
+    model.close()
