@@ -26,6 +26,6 @@ def check_folder(name: str | None) -> None:
     path = Path(name).absolute()
     there = next((each for each in (path, *path.parents) if each.exists()), path)
     if not there.is_dir():
-        raise InputError(f"{name}: {there} is no folder: name one for the pictures")
+        raise InputError(f"{name}: {there} is no folder: name a folder for the pictures")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"{name}: {there} may not be written to: choose another place")
