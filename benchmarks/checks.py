@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.strict import read_lines
 from hamburger_edge.tokenizer import check_text
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
@@ -59,15 +60,7 @@ def last_number(text: str) -> float | None:
 
 def read_prompts(path: str | PathLike[str] = BUILT_IN) -> list[Prompt]:
     """Every line's fault is named with its place."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")  # JSON may hold other line ends
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}): give a file of prompts") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    prompts = [
-        parse_prompt(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()
-    ]
+    prompts = [parse_prompt(line, where) for where, line in read_lines(path)]
     if not prompts:
         raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')
     return prompts

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.benchmarks.quality import Judge
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import InputError, require
@@ -69,14 +68,13 @@ def own_base(model: Model, name: str) -> Base:
 
 def reference_base(source: str, *, context: int | None = None, threads: int | None = None) -> Base:
     """A checkpoint's base in float32 PyTorch, as it was before the graft."""
-    torch = require("torch", "export")
+    require("torch", "export")
     from hamburger_edge.models.checkpoint import DELTA, load_checkpoint
     from hamburger_edge.models.delta import add_delta
     from hamburger_edge.models.rows import load_rows
-    from hamburger_edge.runtimes.torch_reference import DEFAULT_CONTEXT, TorchBackend
+    from hamburger_edge.runtimes.torch_reference import DEFAULT_CONTEXT, TorchBackend, use_threads
 
-    if threads is not None:
-        torch.set_num_threads(whole_in("threads", threads, 1, MOST_THREADS))
+    use_threads(threads)
     if context is not None:
         whole_in("context", context, 1, 1 << 31)
     checkpoint = load_checkpoint(source)

@@ -8,10 +8,10 @@ least squares, weighed by how large the inputs are that meet each column.
                  the best scale for the q that follow from it; the trial with the smallest error is kept
     minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
 
-With the moments of the layer's inputs, columns are then rounded one after the other,
-the largest inputs first, each passing its error on to those that are still to come, in the proportion that
-leaves the layer's output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a
-row are fitted once more, together, to the same end.
+With the moments of the layer's inputs, columns are then rounded one after the other, the largest inputs
+first, each passing its error on to those that are still to come, in the proportion that leaves the layer's
+output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a row are fitted once
+more, together, to the same end.
 """
 
 from __future__ import annotations

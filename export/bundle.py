@@ -43,7 +43,7 @@ from hamburger_edge.export.weight_file import WeightFile
 from hamburger_edge.manifest import FILE_NAME, KIND, KV_TYPES, Flavor, Manifest, PrecisionPlan
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.fetch import home
-from hamburger_edge.models.files import OF_FILE_MANAGERS, locked
+from hamburger_edge.models.files import locked, strangers
 from hamburger_edge.sampling import whole_in
 from hamburger_edge.strict import read_json
 
@@ -170,9 +170,9 @@ def _check_target(out: Path, force: bool) -> None:
         raise InputError(
             f"{out} is not a bundle: it will not be replaced; choose another folder, or delete it"
         )
-    if strangers := sorted({path.name for path in out.iterdir()} - ours - OF_FILE_MANAGERS):
+    if others := strangers(out, ours):
         raise InputError(
-            f"{out} holds {strangers[0]}, which exporting would delete: choose another or move it away"
+            f"{out} holds {others[0]}, which exporting would delete: choose another or move it away"
         )
 
 

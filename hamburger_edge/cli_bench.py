@@ -57,7 +57,8 @@ def bench(options: argparse.Namespace) -> None:
     report = replace(report, base=manifest.base.name)
     print(tables(report), flush=True)
     if options.json:
-        _write(Path(options.json), json.dumps(report.to_json(), indent=1) + "\n")
+        text = json.dumps(report.to_json(), indent=1)
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
     if options.plot:
         for path in plot(report, Path(options.plot)):
             print(path)
@@ -111,10 +112,3 @@ def _whole(name: str, value: int | None, least: int, most: int) -> int | None:
     if value is not None and not least <= value <= most:
         raise InputError(f"{name} must be {least} to {most}, got {value}")
     return value
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}: choose another file") from error

@@ -57,11 +57,12 @@ def demo(name: str | None, *, precision: str | None) -> None:
     bundle = home() / "bundles" / f"{name}-{precision}"
     stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
     identity = f"{__version__} {weights_digest(resolve(name))}"
-    if _stamped(stamp) != identity or not _readable(bundle):
+    readable = _readable(bundle)
+    if _stamped(stamp) != identity or not readable:
         print(f"exporting {name} at {precision} to {bundle}")
         with Progress() as progress:
             checkpoint = load_checkpoint(name, progress=progress)
-            if not _readable(bundle):  # damaged; what is in this folder is ours
+            if not readable:  # damaged; what is in this folder is ours
                 shutil.rmtree(bundle, ignore_errors=True)
             export(checkpoint, bundle, precision=precision, force=True, progress=progress)
         stamp.write_text(identity, encoding="utf-8")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
 from hamburger_edge.sampling import number_in, whole_in
+from hamburger_edge.strict import read_lines
 from hamburger_edge.terminal import Progress, is_terminal, note
 from hamburger_edge.tokenizer import Tokenizer
 
@@ -27,6 +27,7 @@ def distill(options: argparse.Namespace) -> None:
     from hamburger_edge.models.distill import distill as make
     from hamburger_edge.models.llama import Base
     from hamburger_edge.models.runs import find_base
+    from hamburger_edge.runtimes.torch_reference import use_threads
 
     whole_in("--tokens", options.tokens, 1, 2**62)
     changes: dict[str, Any] = {}
@@ -35,7 +36,7 @@ def distill(options: argparse.Namespace) -> None:
     if options.given is not None:
         changes["given"] = number_in("--given", options.given, 0, 1)
     whole_in("--seed", options.seed, 0, 2**63 - 1)
-    _use_threads(torch, options.threads)
+    use_threads(options.threads, "--threads")
     progress = Progress()
     loaded, reference = find_base(options.base, progress=progress)
     if loaded.tokenizer is None or loaded.chat_template is None:
@@ -90,27 +91,15 @@ def turn_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> TurnTokens:
 def read_prompts(files: Iterable[str]) -> list[str]:
     """The "prompt" of every line of these JSONL files."""
     prompts = []
-    for file in files:
+    for where, line in itertools.chain.from_iterable(map(read_lines, files)):
         try:
-            lines = Path(file).read_text(encoding="utf-8").split("\n")  # JSON may hold other line ends
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: cannot be read ({error})") from error
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                prompt = json.loads(line)["prompt"]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                prompt = None
-            if not isinstance(prompt, str):
-                raise InputError(f'{file}, line {number}: expected {{"prompt": "..."}}')
-            prompts.append(prompt)
+            prompt = json.loads(line)["prompt"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            prompt = None
+        if not isinstance(prompt, str):
+            raise InputError(f'{where}: expected {{"prompt": "..."}}')
+        prompts.append(prompt)
     return prompts
-
-
-def _use_threads(torch: ModuleType, threads: int | None) -> None:
-    if threads is not None:
-        torch.set_num_threads(whole_in("--threads", threads, 1, MOST_THREADS))
 
 
 def segment(options: argparse.Namespace) -> None:
@@ -140,12 +129,13 @@ def segment(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    torch = require("torch", "train")
+    require("torch", "train")
     from hamburger_edge.models import tiny
     from hamburger_edge.models.recipe import read_recipe
     from hamburger_edge.models.runs import train as learn
+    from hamburger_edge.runtimes.torch_reference import use_threads
 
-    _use_threads(torch, options.threads)
+    use_threads(options.threads, "--threads")
     path, output = Path(options.recipe), Path(options.output)
     if tiny.is_recipe(path):  # brings a corpus of its own
         written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=note)

@@ -21,7 +21,6 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
     whole_in("context", context, 1, 1 << 31)
     manifest = load_manifest(folder)
     check_files(folder, manifest)
-    slots = manifest.cache_length or min(context, manifest.model.context_length)
     facts = manifest.to_json()
     if manifest.model.shortlist is not None:
         facts["model"]["shortlist"] = len(manifest.model.shortlist)  # the ids themselves are for machines
@@ -34,7 +33,7 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
             for graph in manifest.graphs
             if graph.file.endswith(".onnx")
         },
-        "memory": expected_memory(manifest, slots),
+        "memory": expected_memory(manifest, manifest.slots(context)),
     }
 
 

@@ -198,6 +198,10 @@ class Manifest:
                 return graph
         raise BundleError(f"the bundle has no graph {name!r}: export it again")
 
+    def slots(self, wanted: int) -> int:
+        """Of the graphs' cache: fixed in a portable bundle, else as wanted, up to the model's context."""
+        return self.cache_length or min(wanted, self.model.context_length)
+
     @property
     def fingerprint(self) -> str:
         """Identifies weights, precision and everything else that changes what a cache of the graphs means."""

@@ -11,9 +11,10 @@ import types
 import typing
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
-from hamburger_edge.errors import ConfigError
+from hamburger_edge.errors import ConfigError, InputError
 
 
 def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
@@ -67,3 +68,17 @@ def read_json(path: str | PathLike[str]) -> Any:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid JSON ({error})") from error
+
+
+def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:
+    """(where it stands, for errors; the line) of a JSONL file's lines, blank ones left out.
+
+    JSON may hold, raw, what Python takes for the end of a line: a line feed alone is one here.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): give a file of prompts") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    return [(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]

@@ -28,7 +28,7 @@ from hamburger_edge.models.checkpoint_manifest import FORMAT, BaseReference, Man
 from hamburger_edge.models.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.delta import add_delta, check_delta
 from hamburger_edge.models.fetch import Progress, fetch, weights_sha256
-from hamburger_edge.models.files import OF_FILE_MANAGERS, publish
+from hamburger_edge.models.files import publish, strangers
 from hamburger_edge.models.gguf_base import load_gguf
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.hf_base import load_hf, read_config, read_eos
@@ -221,9 +221,9 @@ def check_target(folder: str | Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
     ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json"}
-    if strangers := sorted({path.name for path in folder.glob("*")} - ours - OF_FILE_MANAGERS):
+    if others := strangers(folder, ours):
         raise CheckpointError(
-            f"{folder}: holds {strangers[0]}, which saving would delete: choose another folder"
+            f"{folder}: holds {others[0]}, which saving would delete: choose another folder"
         )
     there = next((parent for parent in folder.parents if parent.exists()), folder)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

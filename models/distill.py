@@ -27,6 +27,7 @@ from safetensors.numpy import save_file
 from hamburger_edge.errors import ConfigError, HamburgerWarning
 from hamburger_edge.models.conversations import Conversation, DistillSettings, ShardRun, TurnTokens, plan
 from hamburger_edge.models.data_manifest import FORMAT, NAME, DataManifest, Shard, read_data_manifest
+from hamburger_edge.models.files import sha256
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base
 
@@ -95,11 +96,10 @@ def distill(
         name = f"shard-{number:05d}.safetensors"
         temporary = out / f".{name}.{os.getpid()}"
         save_file(to_arrays(kept, settings.top_k), temporary)
-        digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
         os.replace(temporary, out / name)
         shard = Shard(
             file=name,
-            sha256=digest,
+            sha256=sha256(out / name),
             conversations=len(kept),
             tokens=sum(len(c.ids) for c in kept),
             answer_tokens=sum(c.answer_tokens for c in kept),

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-OF_FILE_MANAGERS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})  # come by themselves, and may go
+_OF_FILE_MANAGERS = {".DS_Store", "Thumbs.db", "desktop.ini"}  # come by themselves, and may go
+
+
+def strangers(folder: Path, ours: set[str]) -> list[str]:
+    """What else a folder holds, and replacing it would delete."""
+    return sorted({path.name for path in folder.glob("*")} - ours - _OF_FILE_MANAGERS)
 
 
 def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> str:

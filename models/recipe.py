@@ -70,6 +70,10 @@ class Recipe:
     calibrate: bool = True  # fit the stop head's scale and offset at the end
 
     @property
+    def data_folders(self) -> tuple[Path, ...]:
+        return tuple(map(Path, (self.data, *self.more_data)))
+
+    @property
     def rounds_base(self) -> bool:
         """A base that no stage trains in full can be held in 16 bits throughout."""
         return self.precision == "bf16" and 0 not in self.base_ranks

@@ -75,7 +75,7 @@ def train(
     """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`."""
     check_target(checkpoint)
     base, reference = find_base(recipe.base)
-    data = DistilledData.load(*map(Path, (recipe.data, *recipe.more_data)))
+    data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
     if not trainer.run(minutes=minutes) or not trainer.processes.first:
@@ -126,12 +126,11 @@ def _frozen(name: str, recipe: Recipe) -> bool:
 
 
 def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
-    shards = data.shards
-    hashes = "".join(shard.sha256 for shard in shards)
+    hashes = "".join(shard.sha256 for shard in data.shards)
     began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
     return {
         "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
-        "data_answer_tokens": sum(shard.answer_tokens for shard in shards),
+        "data_answer_tokens": sum(shard.answer_tokens for shard in data.shards),
         "data_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
         **({"start": began} if began else {}),  # how the checkpoint it went on from was made

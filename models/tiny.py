@@ -139,7 +139,7 @@ def _train(recipe: Recipe, work: Path, base: LoadedBase, deadline: float, report
     """One training run below `work`, with its curves. None: not finished by the deadline."""
     more = tuple(str(work / folder) for folder in recipe.more_data)
     recipe = replace(recipe, data=str(work / recipe.data), more_data=more, out=str(work / recipe.out))
-    data = DistilledData.load(*map(Path, (recipe.data, *more)))
+    data = DistilledData.load(*recipe.data_folders)
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report, device="cpu")
     left = None if deadline == math.inf else max(0.0, deadline - time.monotonic()) / 60
     if not trainer.run(minutes=left):

@@ -85,14 +85,14 @@ def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
 
 
 def choose_capacity(manifest: Manifest, wanted: int | None) -> int:
-    """Slots of the cache: a portable graph's are fixed, others as wanted, up to the model's context."""
+    """Slots of the cache; a portable graph's are fixed."""
     fixed = manifest.cache_length
     if fixed and wanted not in (None, fixed):
         raise InputError(
             f"this portable bundle's cache holds {fixed} slots, not {wanted}: "
             f"export it again with --context {wanted}"
         )
-    return fixed or min(wanted or DEFAULT_CAPACITY, manifest.model.context_length)
+    return manifest.slots(wanted or DEFAULT_CAPACITY)
 
 
 class OnnxBackend:

@@ -123,14 +123,19 @@ class TorchBackend:
             raise HamburgerError("this model is closed: load it again")
 
 
+def use_threads(threads: int | None, name: str = "threads") -> None:
+    """PyTorch's, for the whole process; None leaves them. `name` is what an error calls them."""
+    if threads is not None:
+        torch.set_num_threads(whole_in(name, threads, 1, MOST_THREADS))
+
+
 def open_checkpoint(
     path: str | PathLike[str], *, context: int | None = None, threads: int | None = None
 ) -> tuple[TorchBackend, Path, ChatTemplate]:
     """A checkpoint folder (or built-in name) for `hamburger_edge.load`."""
     from hamburger_edge.models.checkpoint import load_checkpoint
 
-    if threads is not None:
-        torch.set_num_threads(whole_in("threads", threads, 1, MOST_THREADS))
+    use_threads(threads)
     if context is not None:
         whole_in("context", context, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -348,73 +346,3 @@ def test_llama_cpp_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> 
         assert printed.out == ""
         assert ("llama_model_loader" in printed.err) == log
     llama_library.library()
-
-
-def test_an_interrupted_call_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C is heard once llama.cpp returns, when it already has rows that nobody counted."""
-    folder, _ = gguf_bundle(position_rule="token")
-    prompt = [token for (token,) in PROMPT]
-    with load(folder, "llamacpp", threads=1, kv="f32", context=512) as model:
-        expected = model.generate(prompt, max_tokens=12, ignore_eos=True).tokens
-        library = model.backend.base.context.library  # type: ignore[attr-defined]
-        decode, calls = library.decode, []
-
-        def interrupted(*words: Any) -> int:
-            calls.append(decode(*words))
-            if len(calls) == 1:
-                raise KeyboardInterrupt
-            return calls[-1]
-
-        monkeypatch.setattr(library, "decode", interrupted)
-        for start in (prompt, [*prompt, 9]):
-            calls.clear()
-            with pytest.raises(KeyboardInterrupt):
-                model.generate(start, max_tokens=12, reuse_prefix=start is not prompt)
-            assert model.generate(prompt, max_tokens=12, ignore_eos=True).tokens == expected
-
-
-def test_ctrl_c_in_a_callback_is_raised_once_llama_cpp_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, _ = gguf_bundle(position_rule="token")
-    prompt = [token for (token,) in PROMPT]
-    with load(folder, "llamacpp", threads=1, kv="f32", context=512) as model:
-        expected = model.generate(prompt, max_tokens=12, ignore_eos=True).tokens
-        capture = model.backend.base.context.capture  # type: ignore[attr-defined]
-        library, hook = capture.library, sys.unraisablehook
-        name, decode, names, decodes = library.tensor_name, library.decode, [], []
-
-        def interrupted(tensor: int) -> bytes:
-            names.append(name(tensor))
-            if len(names) == 3:
-                raise KeyboardInterrupt
-            return names[-1]
-
-        def counted(*words: Any) -> int:
-            decodes.append(decode(*words))
-            return decodes[-1]
-
-        capture.places.clear()  # so that it looks at every node
-        monkeypatch.setattr(library, "tensor_name", interrupted)
-        monkeypatch.setattr(library, "decode", counted)
-        with pytest.raises(KeyboardInterrupt):
-            model.generate(prompt, max_tokens=12, reuse_prefix=False)
-        assert decodes == [0, 0]  # all but the last row, and that one: llama.cpp went on to its end, once
-        assert len(names) > 3
-        assert sys.unraisablehook is hook
-        assert model.generate(prompt, max_tokens=12, ignore_eos=True).tokens == expected
-
-
-def test_two_models_in_two_threads_leave_the_hook_alone() -> None:
-    folder, _ = gguf_bundle(position_rule="token")
-    hook = sys.unraisablehook
-
-    def answer() -> None:
-        with load(folder, "llamacpp", threads=1, kv="f32", context=512) as model:
-            model.generate([token for (token,) in PROMPT], max_tokens=40, confidence=0.1, ignore_eos=True)
-
-    threads = [threading.Thread(target=answer) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    answer()
-    for thread in threads:
-        thread.join()
-    assert sys.unraisablehook is hook
