@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pty
@@ -167,10 +168,12 @@ class Terminal:
     """A program on a terminal of its own."""
 
     def __init__(self, program: str, *arguments: str | Path) -> None:
+        words = [sys.executable, "-c", program, *map(str, arguments)]
+        gc.disable()  # in the child an earlier test's model would wait for threads that are not there
         self.process, self.master = pty.fork()
         if self.process == 0:
-            words = [sys.executable, "-c", program, *map(str, arguments)]
             os.execve(words[0], words, ENVIRONMENT)
+        gc.enable()
         settings = termios.tcgetattr(self.master)
         settings[3] |= termios.NOFLSH  # else Ctrl-C throws away what was printed and not yet read
         termios.tcsetattr(self.master, termios.TCSANOW, settings)
