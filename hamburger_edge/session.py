@@ -116,7 +116,14 @@ def _write(path: Path, arrays: Snapshot) -> None:
 def _read(path: Path) -> tuple[dict[str, Any], Snapshot]:
     """Entries are read whole, their checksums verified, before anything in them is believed."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        file = open(path, "rb")  # noqa: SIM115 (closed below)
+    except FileNotFoundError as error:
+        raise SessionError(f"{path}: there is no session here") from error
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SessionError(f"{path}: cannot be read ({reason}): name a session that you may read") from error
+    try:
+        with file, zipfile.ZipFile(file) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise ValueError("compressed entries")
             members = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
@@ -125,7 +132,5 @@ def _read(path: Path) -> tuple[dict[str, Any], Snapshot]:
         }
         header: dict[str, Any] = dict(json.loads(arrays.pop("header").tobytes()))
         return header, {name.removeprefix(_KV): array for name, array in arrays.items()}
-    except FileNotFoundError as error:
-        raise SessionError(f"{path}: there is no session here") from error
     except Exception as error:  # a damaged zip can fail in any way
         raise SessionError(f"{path}: truncated or damaged ({error or type(error).__name__})") from error

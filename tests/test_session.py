@@ -135,6 +135,9 @@ def test_a_session_too_large_for_this_cache_is_refused(
 def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="no session here"):
         model.resume(tmp_path / "missing")
+    for place in (tmp_path, "a\0b"):
+        with pytest.raises(SessionError, match="cannot be read"):
+            model.resume(place)
     with pytest.raises(SessionError, match="cannot be written"):
         model.chat().save(tmp_path / "no" / "folder")
     with pytest.raises(SessionError):
