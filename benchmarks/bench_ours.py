@@ -11,12 +11,12 @@ import numpy as np
 from hamburger_edge.backend import Backend
 from hamburger_edge.benchmarks import peers_files
 from hamburger_edge.benchmarks.peers import Facts, Source, Turn, WeightBytes
-from hamburger_edge.engine import Stats
 from hamburger_edge.errors import require
 from hamburger_edge.loading import load
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.model import Model
 from hamburger_edge.settings import Options
+from hamburger_edge.stats import Stats
 from hamburger_edge.stream import Stream
 
 CHUNK = 256  # rows that scoring reads out at once

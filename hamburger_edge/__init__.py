@@ -11,7 +11,6 @@ with hamburger_edge.load("my-bundle") as model:
 from importlib.metadata import PackageNotFoundError, version
 
 from hamburger_edge.chat import Chat, ChatTemplate
-from hamburger_edge.engine import Stats
 from hamburger_edge.errors import (
     BundleError,
     BusyError,
@@ -30,6 +29,7 @@ from hamburger_edge.errors import (
 )
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model, Result
+from hamburger_edge.stats import Stats
 from hamburger_edge.stream import Record, Stream
 
 try:

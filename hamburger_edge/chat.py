@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from hamburger_edge.engine import Stats
 from hamburger_edge.errors import InputError
 from hamburger_edge.kv_ledger import Group
 from hamburger_edge.sampling import Sampler
 from hamburger_edge.settings import Options, Settings
+from hamburger_edge.stats import Stats
 from hamburger_edge.stream import Stream
 from hamburger_edge.strict import from_mapping
 from hamburger_edge.tokenizer import TextStream, check_text

@@ -13,15 +13,15 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from hamburger_edge.backend import Backend, Readout
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.kv_ledger import Group, Ledger
 from hamburger_edge.sampling import Sampler, whole_in
 from hamburger_edge.settings import Decoding
+from hamburger_edge.stats import Stats
 
 FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
 
@@ -47,48 +47,6 @@ class Step(NamedTuple):
     probabilities: tuple[float, ...]  # of each token; empty unless asked for
     stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
     finish_reason: FinishReason | None  # set on the last step
-
-
-@dataclass
-class Stats:
-    """Of one answer. Seconds inside the backend are apart, so the rest is this program's own cost."""
-
-    prompt_tokens: int = 0
-    reused_tokens: int = 0  # of the prompt, already in the cache
-    tokens: int = 0
-    first_tokens: int = 0  # in the first group, which comes with the prompt's readout
-    macro_steps: int = 0  # groups
-    micro_steps: int = 0
-    base_calls: int = 0  # forwards of the base after the prompt
-    slots: int = 0  # in use, prompt included
-    kv_bytes: int = 0
-    kv_bytes_uncompressed: int = 0
-    prefill_s: float = 0.0  # in the backend
-    macro_s: float = 0.0  # in the backend, after the prompt
-    micro_s: float = 0.0  # in the backend
-    ttft_s: float = 0.0  # from the start to the first group's text
-    decode_s: float = 0.0  # from then on, the caller's own time left out
-
-    @property
-    def tokens_per_step(self) -> float:
-        return self.tokens / max(1, self.macro_steps)
-
-    @property
-    def prefill_tps(self) -> float:
-        return _rate(self.prompt_tokens - self.reused_tokens, self.prefill_s)
-
-    @property
-    def decode_tps(self) -> float:
-        return _rate(self.tokens - self.first_tokens, self.decode_s)
-
-    @property
-    def host_s(self) -> float:
-        """Everything outside the backend."""
-        return self.ttft_s + self.decode_s - self.prefill_s - self.macro_s - self.micro_s
-
-    def to_json(self) -> dict[str, Any]:
-        names = [*(field.name for field in fields(self)), "tokens_per_step", "prefill_tps", "decode_tps"]
-        return {name: getattr(self, name) for name in names}
 
 
 class Engine:
@@ -321,7 +279,3 @@ class _Rules:
         if tokens[-1] in self.eos_ids:
             return "eos"
         return "length" if stats.tokens + len(tokens) >= self.max_tokens else None
-
-
-def _rate(count: float, seconds: float) -> float:
-    return count / seconds if seconds > 0 else 0.0

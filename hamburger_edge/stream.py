@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from hamburger_edge.engine import FinishReason, Reuse, Stats, Step
+from hamburger_edge.engine import FinishReason, Reuse, Step
 from hamburger_edge.errors import BusyError
 from hamburger_edge.kv_ledger import Group
 from hamburger_edge.sampling import Sampler
 from hamburger_edge.settings import Settings
+from hamburger_edge.stats import Stats
 from hamburger_edge.tokenizer import TextStream
 
 if TYPE_CHECKING:

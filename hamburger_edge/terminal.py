@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from hamburger_edge.engine import Stats
+from hamburger_edge.stats import Stats
 
 # Backgrounds for consecutive groups of two and more tokens; single tokens stay plain.
 _SHADES = ("\x1b[48;5;24m", "\x1b[48;5;58m", "\x1b[48;5;53m", "\x1b[48;5;23m")
