@@ -43,6 +43,7 @@ class Stage:
     base_learning_rate: float = 5e-5
     lora_rank: int = 0  # 0: the base learns in full
     warmup: float = 0.03  # share of the steps
+    final_rate: float = 0.1  # share of its peak that the learning rate has at the end
     cuts: Cuts | None = None  # None: one token a slot
     loss: LossWeights = field(default_factory=LossWeights)
 
@@ -97,6 +98,11 @@ class Recipe:
         for stage in self.stages:
             for name in ("epochs", "learning_rate", "base_learning_rate"):
                 _positive(f"recipe.stages {stage.name!r}: {name}", getattr(stage, name))
+            for name in ("warmup", "final_rate"):
+                if not 0 <= getattr(stage, name) <= 1:
+                    raise ConfigError(
+                        f"recipe.stages {stage.name!r}: {name} must be 0 to 1, got {getattr(stage, name)}"
+                    )
             for name in ("first_every", "features_every"):
                 _positive(f"recipe.stages {stage.name!r}: loss.{name}", getattr(stage.loss, name))
             if not stage.learns:

@@ -36,12 +36,13 @@ Report = Callable[[str], None]
 JUDGING_CUTS = Cuts(entropy=1.0, random=0.0, low=(0.2,), ratio=(0.5,))
 
 
-def schedule(step: int, steps: int, warmup: float) -> float:
-    """Linear warm-up, then cosine down to a tenth."""
+def schedule(step: int, steps: int, warmup: float, final: float) -> float:
+    """Linear warm-up, then cosine down to the share `final` of the peak."""
     rise = max(1, round(warmup * steps))
     if step < rise:
         return (step + 1) / rise
-    return 0.55 + 0.45 * math.cos(math.pi * (step - rise) / max(1, steps - rise))
+    wave = math.cos(math.pi * (step - rise) / max(1, steps - rise))  # from 1 to -1
+    return (1 + final) / 2 + (1 - final) / 2 * wave
 
 
 class Totals:
@@ -149,7 +150,7 @@ class Trainer:
         window, began, shown, saved_at = Totals(), time.monotonic(), time.monotonic(), time.monotonic()
         start, bad = self.progress.step, 0
         for step, batch in self._numbered(batches, per_epoch, start, steps):
-            set_rate(movers, schedule(step, steps, stage.warmup))
+            set_rate(movers, schedule(step, steps, stage.warmup, stage.final_rate))
             with self.autocast():
                 results = step_function(batch.to(self.device))
             loss = results.pop("loss")

@@ -237,11 +237,14 @@ def test_muon_moves_the_matrices_and_adamw_the_rest() -> None:
 
 
 def test_schedule() -> None:
-    rates = [schedule(step, 100, 0.1) for step in range(100)]
+    rates = [schedule(step, 100, 0.1, 0.1) for step in range(100)]
     assert rates[0] == pytest.approx(0.1)
     assert rates[9:11] == pytest.approx([1.0, 1.0])
     assert rates == [*sorted(rates[:10]), *sorted(rates[10:], reverse=True)]
     assert rates[-1] == pytest.approx(0.1, abs=0.01)
+    to_nothing = [schedule(step, 100, 0.1, 0.0) for step in range(100)]
+    assert to_nothing[:10] == rates[:10]
+    assert 0 < to_nothing[-1] < 0.001
 
 
 def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
