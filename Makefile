@@ -31,9 +31,10 @@ bench: $(VENV)/.bench
 	@$(BIN)/python -m hamburger_edge.benchmarks.bench_report bench.json
 
 TOKENS ?= 20000000
+ROWS   ?= 512
 ZOO    := models/zoo/smollm2-135m
 graft:
-	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) \
+	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) --rows $(ROWS) \
 		--prompts $(ZOO)/prompts.jsonl --prompts $(ZOO)/prompts-2.jsonl --prompts $(ZOO)/prompts-3.jsonl
 	$(BIN)/hamburger-edge train $(ZOO)/recipe.toml -o my-checkpoint
 

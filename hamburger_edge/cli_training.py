@@ -25,6 +25,7 @@ def distill(options: argparse.Namespace) -> None:
     torch = require("torch", "train")
     from hamburger_edge.models.conversations import DistillSettings
     from hamburger_edge.models.distill import distill as make
+    from hamburger_edge.models.distill import shard_size
     from hamburger_edge.models.llama import Base
     from hamburger_edge.models.runs import find_base
     from hamburger_edge.runtimes.torch_reference import use_threads
@@ -43,6 +44,8 @@ def distill(options: argparse.Namespace) -> None:
         raise ConfigError(f"{options.base}: has no tokenizer.json or no chat template that is understood")
     tokenizer = Tokenizer(loaded.tokenizer)
     turns = turn_tokens(ChatTemplate.from_json(loaded.chat_template), tokenizer)
+    out, rows = Path(options.output), changes.get("rows", DistillSettings.rows)
+    changes["shard_conversations"] = shard_size(out, options.tokens, rows)
     settings = DistillSettings(tokens=options.tokens, seed=options.seed, **changes)
     read = [tokenizer.encode_parts([(text, False)]) for text in read_prompts(options.prompts)]
     prompts = [ids for ids in read if 0 < len(ids) <= settings.max_question]
@@ -59,11 +62,9 @@ def distill(options: argparse.Namespace) -> None:
         progress("distilling", done, total, speed)
 
     source = {"base": options.base, "sha256": reference.get("sha256", "")}
-    data = make(
-        base.to("cuda") if cuda else base, Path(options.output), settings, turns, prompts, source, report
-    )
+    data = make(base.to("cuda") if cuda else base, out, settings, turns, prompts, source, report)
     progress.close()
-    print(f"{options.output}: {data.answer_tokens} answer tokens in {len(data.shards)} shards")
+    print(f"{out}: {data.answer_tokens} answer tokens in {len(data.shards)} shards")
 
 
 def turn_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> TurnTokens:

@@ -31,6 +31,8 @@ from hamburger_edge.models.files import sha256
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base
 
+USUAL_ANSWERS = 100  # tokens that a conversation adds, rather too few than too many
+
 
 def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np.ndarray]:
     """One shard: flat arrays over all tokens, and where each conversation starts."""
@@ -44,6 +46,16 @@ def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np
         "top_ids": np.asarray([t[0] for t in top], dtype=np.int32).reshape(-1, top_k),
         "top_log_probabilities": np.asarray([t[1] for t in top], dtype=np.float16).reshape(-1, top_k),
     }
+
+
+def shard_size(folder: Path, tokens: int, rows: int) -> int:
+    """Conversations of a shard: a few batches after one another, or as few as hold the tokens asked for.
+    A folder keeps the size that it began with."""
+    if (folder / NAME).exists():
+        begun = read_data_manifest(folder).settings.get("shard_conversations")
+        if isinstance(begun, int) and begun > 0:
+            return begun
+    return min(8 * rows, math.ceil(tokens / USUAL_ANSWERS))
 
 
 def distill(

@@ -27,7 +27,7 @@ from hamburger_edge.models.conversations import (
     plan,
 )
 from hamburger_edge.models.data_manifest import DataManifest
-from hamburger_edge.models.distill import distill
+from hamburger_edge.models.distill import distill, shard_size
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
 from hamburger_edge.models.text_statistics import four_gram_repetition
@@ -146,6 +146,14 @@ def test_more_tokens_later_go_on_where_it_stopped(made: Path, tmp_path: Path) ->
     make(tmp_path / "d")
     assert contents(tmp_path / "d") == contents(made)
     assert before < len(list(made.glob("*.safetensors")))
+
+
+def test_a_shard_is_no_larger_than_what_was_asked_for(made: Path, tmp_path: Path) -> None:
+    assert shard_size(tmp_path, 10**6, rows=128) == 1024
+    assert shard_size(tmp_path, 10**6, rows=16) == 128
+    assert shard_size(tmp_path, 450, rows=128) == 5
+    assert shard_size(tmp_path, 1, rows=128) == 1
+    assert shard_size(made, 10**6, rows=128) == SETTINGS.shard_conversations  # it goes on as it began
 
 
 def test_other_settings_do_not_mix_into_a_folder(made: Path) -> None:
