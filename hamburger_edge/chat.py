@@ -147,19 +147,19 @@ class Chat:
         self._start()
 
     def _start(self) -> None:
+        sampler, text = self._model.sampler(self.settings), self._model.text_stream(self.settings)
+        self.sampler, self.text = sampler, text  # where one is refused, the chat stays as it was
         self.messages: list[Message] = []
         self.groups: list[Group] = []  # everything said so far, template included, as it sits in the cache
         self.stats = Stats()  # of the last answer
         self.unfinished = False  # the last answer was cut, and `proceed` can go on with it
-        self.sampler = self._model.sampler(self.settings)
-        self.text = self._model.text_stream(self.settings)
 
     def send(self, text: str, *, max_tokens: int | None = None) -> Stream:
         """Say something; iterate over the result for the answer."""
         text = check_text(text)
         if not text:
             raise InputError("the message is empty: say something")
-        turn = [(token,) for token in self._turn(text)]
+        turn = self._model.engine.check_groups((token,) for token in self._turn(text))
         prompt = [*self.groups, *turn]
         sampler = self._sampler()
         sampler.begin(token for group in prompt for token in group)
@@ -167,7 +167,12 @@ class Chat:
         return self._answer(prompt, messages, sampler, self._model.text_stream(self.settings), max_tokens)
 
     def proceed(self, *, max_tokens: int | None = None) -> Stream:
-        """Go on with an answer that was cancelled or reached max_tokens, as if it had never been cut."""
+        """Go on with an answer that was cancelled or reached max_tokens.
+
+        A cancelled answer, and one at confidence 1 or in verify mode, goes on as if it had never been cut.
+        Otherwise max_tokens may have made the last group shorter than it would have been; it is a slot of
+        its own, so that other words may follow.
+        """
         if not self.unfinished:
             raise InputError("there is no unfinished answer to go on with: send a message")
         text = self._model.text_stream(self.settings)
@@ -182,9 +187,12 @@ class Chat:
     def configure(self, **options: Unpack[Options]) -> None:
         """Change options from the next answer on; a new seed starts its draws anew."""
         with self._model.exclusive():
-            self.settings = Settings.of({**self.settings.to_options(), **options})
-            reseeded = options.get("seed") is not None
-            self.sampler = self._model.sampler(self.settings) if reseeded else self._sampler()
+            settings = Settings.of({**self.settings.to_options(), **options})
+            sampler, state = self._model.sampler(settings), self.sampler.state()
+            if options.get("seed") is not None:
+                state |= {"seed": sampler.seed, "draws": 0}
+            sampler.restore(state)
+            self.settings, self.sampler = settings, sampler  # nothing was refused
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the conversation, cache included, so that `Model.resume` goes on bit for bit."""

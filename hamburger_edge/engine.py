@@ -11,7 +11,6 @@ so an answer stays compressed when a conversation goes on.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Literal, NamedTuple
@@ -38,6 +37,20 @@ TRY = 2 / 3
 # In verify mode a micro token that was computed is proposed even when it does not convince: one more row of
 # the base's call costs a quarter of a macro step, and a token that stays saves a whole one.
 JOIN = 0.4
+
+
+class Flag:
+    """Set from any thread, and by a signal's handler in the middle of setting it: unlike `threading.Event`,
+    which has a lock that the handler could wait for in vain."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
 
 
 class Step(NamedTuple):
@@ -70,7 +83,7 @@ class Engine:
         decoding: Decoding,
         sampler: Sampler,
         *,
-        cancel: threading.Event | None = None,
+        cancel: Flag | None = None,
         stats: Stats | None = None,
         reuse: Reuse = "tokens",
     ) -> Generator[Step, None, None]:
@@ -94,7 +107,7 @@ class Engine:
         stats = stats if stats is not None else Stats()
         stats.prompt_tokens = sum(map(len, groups))
         stats.reused_tokens = sum(map(len, groups[:covered]))
-        cancel = cancel or threading.Event()
+        cancel = cancel or Flag()
         return self._run(kept, groups[covered:], _Rules(self, decoding, sampler), stats, cancel)
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:
@@ -120,7 +133,7 @@ class Engine:
             self._truncate(self.ledger.slots - tokens)
 
     def _run(
-        self, kept: int, prompt: list[Group], rules: _Rules, stats: Stats, cancel: threading.Event
+        self, kept: int, prompt: list[Group], rules: _Rules, stats: Stats, cancel: Flag
     ) -> Generator[Step, None, None]:
         self.pending = ()
         self._truncate(kept)
@@ -133,12 +146,8 @@ class Engine:
         assert readout is not None
         row = 0
         while not cancel.is_set():
-            step = self._group(readout, row, rules, stats)
-            if rules.verify and self.ledger.room and not rules.finish(step.tokens[:1], stats):
-                step, readout = self._verify(step, rules.sampler, stats)
-                row = len(step.tokens) - 1
-            else:
-                self.pending = step.tokens
+            step, readout = self._say(readout, row, rules, stats)
+            row = len(step.tokens) - 1  # of a verified step, where the next group starts
             finish = rules.finish(step.tokens, stats)
             if finish is None and self.pending and not self.ledger.fits(len(self.pending)):
                 finish = "context"
@@ -163,6 +172,20 @@ class Engine:
                 stop = next((i for i in range(start + 1, stop) if len(prompt[i]) > 1), stop)
             yield prompt[start:stop]
             start = stop
+
+    def _say(self, readout: Readout, row: int, rules: _Rules, stats: Stats) -> tuple[Step, Readout]:
+        """What one macro step says. Where that fails nobody sees it, and so it was never chosen."""
+        sampler = rules.sampler
+        said = len(sampler.answer)
+        try:
+            step = self._group(readout, row, rules, stats)
+            if rules.verify and self.ledger.room and not rules.finish(step.tokens[:1], stats):
+                return self._verify(step, sampler, stats)
+            self.pending = step.tokens
+            return step, readout
+        except BaseException:
+            sampler.rewind(len(sampler.answer) - said)
+            raise
 
     def _group(self, readout: Readout, row: int, rules: _Rules, stats: Stats) -> Step:
         """One group: the base's token, then micro tokens until a rule ends it."""
@@ -198,11 +221,10 @@ class Engine:
         base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
         """
         tokens, probabilities = draft.tokens, draft.probabilities[:1]
-        start, agreed = self.ledger.slots, 0
+        start, agreed = self.ledger.slots, 1
         try:
             readout = self._step([(token,) for token in tokens], range(len(tokens)), stats)
             sampler.rewind(len(tokens) - 1)
-            agreed = 1
             for row, proposed in enumerate(tokens[1:]):
                 token, probability = sampler.choose(readout.logits[row])
                 if token != proposed:
@@ -210,8 +232,10 @@ class Engine:
                     break
                 probabilities += (probability,) if draft.probabilities else ()
                 agreed += 1
-        finally:
-            self._truncate(start + agreed)
+        except BaseException:
+            self._truncate(start)
+            raise
+        self._truncate(start + agreed)
         return Step(tokens[:agreed], probabilities, draft.stop_probabilities[:agreed], None), readout
 
     def _step(self, groups: Sequence[Group], rows: Sequence[int], stats: Stats) -> Readout:
@@ -244,16 +268,16 @@ class Engine:
 
     def _check_room(self, kept: int, groups: list[Group], covered: int) -> None:
         slots = kept + len(groups) - covered
+        positions = slots if self.info.position_rule == "slot" else sum(map(len, groups))
+        if positions > self.info.context_length:  # first: no larger cache would help
+            raise ContextFullError(
+                f"the prompt needs {positions} positions but the model's context has "
+                f"{self.info.context_length}: shorten it"
+            )
         if slots > self.info.capacity:
             raise ContextFullError(
                 f"the prompt needs {slots} slots but the cache holds {self.info.capacity}: "
                 "shorten it, or load the model with a larger cache"
-            )
-        positions = slots if self.info.position_rule == "slot" else sum(map(len, groups))
-        if positions > self.info.context_length:
-            raise ContextFullError(
-                f"the prompt needs {positions} positions but the model's context has "
-                f"{self.info.context_length}: shorten it"
             )
 
 

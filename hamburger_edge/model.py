@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -34,6 +35,19 @@ class Result:
     stats: Stats
 
 
+@dataclass(eq=False)
+class Use:
+    """A turn at a model, which is busy until its newest one is over.
+
+    To begin and to end one are plain assignments: Ctrl-C comes before or after, and leaves no model that is
+    busy with nobody to end it.
+    """
+
+    thread: int  # that began it
+    stream: weakref.ref[Stream] | None = None  # the answer that it is for, if it is for one
+    over: bool = False
+
+
 class Model:
     """One sequence at a time: while an answer is being made, other uses raise BusyError.
 
@@ -45,10 +59,8 @@ class Model:
         self.tokenizer = tokenizer
         self.template = template
         self.engine = Engine(backend)
-        self._busy = threading.Lock()
-        self._active: Callable[[], Stream | None] = lambda: None
-        self._holder: int | None = None  # the thread that made the model busy
-        self._turning: set[int] = set()  # threads in the middle of making it busy, or free
+        self._use = Use(0, over=True)  # the newest
+        self._door = threading.RLock()  # to begin a use, and to free everything, one thread at a time
         self._closing = self._closed = False
 
     @property
@@ -115,28 +127,30 @@ class Model:
         if (stream := self._active()) is not None:
             stream.cancel()
 
+    def _active(self) -> Stream | None:
+        use = self._use
+        return None if use.over or use.stream is None else use.stream()
+
     def close(self) -> None:
         """Free everything, ending an answer first. Closing twice is harmless. Called by a signal's handler in
         the middle of a use by the same thread, it takes effect when that use ends."""
         self._closing = True
-        if (stream := self._active()) is not None:
+        stream, here = self._active(), threading.get_ident()
+        if stream is not None:
             stream.close()
-        if threading.get_ident() not in (self._holder, stream.stepper if stream else None):
-            self._free()
+        while not self._use.over:
+            if here in (self._use.thread, stream.stepper if stream else None):
+                return
+            time.sleep(0.01)  # nobody calls: who ends a use may be interrupted before doing so
+        self.free_if_closing()
 
-    def _free(self) -> None:
-        """Once nobody uses the model. A handler leaves it to what it interrupts, if that is about to."""
-        here = threading.get_ident()
-        if self._closed or here in self._turning:
-            return
-        self._turning.add(here)
-        try:
-            with self._busy:
-                if not self._closed:
+    def free_if_closing(self) -> None:
+        """To be called at the end of every use."""
+        if self._closing:
+            with self._door:
+                if self._use.over and not self._closed:
                     self._closed = True
                     self.backend.close()
-        finally:
-            self._turning.discard(here)
 
     def __enter__(self) -> Model:
         return self
@@ -152,48 +166,33 @@ class Model:
     def text_stream(self, settings: Settings) -> TextStream:
         return TextStream(self.tokenizer, settings.stop, self.info.eos_ids)
 
-    def acquire(self, stream: Stream) -> Callable[[], None]:
-        """Make the model busy with a stream; returns how to end that."""
-        release = self._acquire()
-        self._active = weakref.ref(stream)
-        if self._closing:  # since then: `close` did not see this stream, and waits
-            release()
-            raise InputError(_CLOSED)
-        return release
+    def acquire(self, stream: Stream | None = None) -> Use:
+        """Make the model busy, until the use is over."""
+        use = Use(threading.get_ident(), None if stream is None else weakref.ref(stream))
+        try:
+            with self._door:
+                if not self._use.over:
+                    raise BusyError(
+                        "this model is in the middle of an answer: read it to the end, close it or cancel it "
+                        "first, or load a second model"
+                    )
+                self._use = use
+            if self._closing:  # `close` may not have seen this use
+                raise InputError(_CLOSED)
+        except BaseException:
+            use.over = True
+            self.free_if_closing()
+            raise
+        return use
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        release = self._acquire()
+        use = self.acquire()
         try:
             yield
         finally:
-            release()
-
-    def _acquire(self) -> Callable[[], None]:
-        here = threading.get_ident()
-        self._turning.add(here)
-        try:
-            if not self._busy.acquire(blocking=False):
-                raise BusyError(
-                    "this model is in the middle of an answer: read it to the end, close it or cancel it "
-                    "first, or load a second model"
-                )
-            self._holder = here
-        finally:
-            self._turning.discard(here)
-        if self._closing:
-            self._release()
-            raise InputError(_CLOSED)
-        return self._release
-
-    def _release(self) -> None:
-        here = threading.get_ident()
-        self._turning.add(here)
-        self._holder = None
-        self._busy.release()
-        self._turning.discard(here)
-        if self._closing:
-            self._free()
+            use.over = True
+            self.free_if_closing()
 
     def _prompt(self, prompt: str | bytes | Sequence[int], raw: bool, system: str | None) -> list[Group]:
         if not isinstance(prompt, str | bytes):

@@ -108,6 +108,7 @@ class Sampler:
         self.probabilities = probabilities
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
         self.answer: list[int] = []  # tokens chosen since `begin`
+        self._prompt: set[int] = set()  # remembered without penalties too: they may come between two parts
         self._draws = 0
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         self._base = _Head(settings, vocab_size, None)
@@ -129,10 +130,11 @@ class Sampler:
     def begin(self, prompt: Iterable[int]) -> None:
         """Start an answer: penalties look at this prompt and at what is chosen from here on."""
         self.answer.clear()
+        self._prompt = set(prompt)
         if self._penalised:
             self._counts[:] = 0
             self._in_prompt[:] = False
-            self._in_prompt[np.fromiter(prompt, dtype=np.int64)] = True
+            self._in_prompt[list(self._prompt)] = True
 
     def choose(self, logits: Floats) -> Choice:
         """From the base's scores, [vocab]."""
@@ -154,7 +156,7 @@ class Sampler:
 
     def state(self) -> dict[str, Any]:
         """Plain JSON; with the same settings, `restore` goes on exactly from here."""
-        prompt = np.flatnonzero(self._in_prompt).tolist() if self._penalised else []
+        prompt = sorted(self._prompt)
         return {"seed": self.seed, "draws": self._draws, "answer": list(self.answer), "prompt": prompt}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -75,6 +75,11 @@ def resume(model: Model, path: str | PathLike[str]) -> Chat:
         if bool(chat.messages) != bool(chat.groups):
             raise ValueError(f"{len(chat.messages)} messages in {len(chat.groups)} groups")
         engine.keep([])
+        if model.info.capacity < (slots := header["slots"]) <= len(chat.groups):
+            raise SessionError(
+                f"{path}: holds {slots} slots, but the cache here has {model.info.capacity}: "
+                "load the model with a larger context"
+            )
         for group in chat.groups[: header["slots"]]:
             engine.ledger.append(group)
         model.backend.restore(snapshot)

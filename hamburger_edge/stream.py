@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from hamburger_edge.engine import FinishReason, Reuse, Step
+from hamburger_edge.engine import FinishReason, Flag, Reuse, Step
 from hamburger_edge.errors import BusyError
 from hamburger_edge.kv_ledger import Group
 from hamburger_edge.sampling import Sampler
@@ -55,22 +55,24 @@ class Stream(Iterator[Record]):
         self.stepper: int | None = threading.get_ident()  # the thread that is in the middle of a step
         self._closing = False
         self._open = False
-        self._cancel = threading.Event()
+        self._cancel = Flag()
+        self._model = model
         self._engine = model.engine
         self._sampler = sampler
         self._output = text
         self._resumable = resumable
         self._on_close = on_close
         try:
-            self._release = model.acquire(self)
+            self._use = model.acquire(self)
             try:
                 self._steps = self._engine.run(
                     prompt, settings.decoding, sampler, cancel=self._cancel, stats=self.stats, reuse=reuse
                 )
+                self._open = True
             except BaseException:
-                self._release()
+                self._use.over = True
+                model.free_if_closing()
                 raise
-            self._open = True
         finally:
             self.stepper = None
         if self._closing:
@@ -171,4 +173,5 @@ class Stream(Iterator[Record]):
                 if self._on_close is not None:
                     self._on_close(self)
             finally:
-                self._release()
+                self._use.over = True
+                self._model.free_if_closing()

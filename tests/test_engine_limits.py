@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from engine_runs import PROMPT, check_the_books, run, said, sampler
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.engine import Engine
+from hamburger_edge.engine import Engine, Flag
 from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
 from hamburger_edge.settings import Decoding
 
@@ -22,6 +21,8 @@ def test_prompt_that_does_not_fit() -> None:
     for rule in ("token", "slot"):
         with pytest.raises(ContextFullError, match=r"9 positions .* has 8"):
             run(Engine(ScriptedBackend(info(context_length=8, position_rule=rule))), [5] * 9)
+        with pytest.raises(ContextFullError, match=r"9 positions .* has 8: shorten it$"):
+            run(Engine(ScriptedBackend(info(capacity=8, context_length=8, position_rule=rule))), [5] * 9)
 
 
 @pytest.mark.parametrize("mode", ["trust", "verify"])
@@ -82,7 +83,7 @@ def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: 
 
 def test_cancelled_between_macro_steps() -> None:
     for mode in ("trust", "verify"):
-        engine, cancel = Engine(ScriptedBackend(eos_rate=0)), threading.Event()
+        engine, cancel = Engine(ScriptedBackend(eos_rate=0)), Flag()
         source = sampler(engine.backend)
         steps = []
         for step in engine.run([(5,)], Decoding(mode=mode), source, cancel=cancel):
@@ -96,7 +97,7 @@ def test_cancelled_between_macro_steps() -> None:
 
 
 def test_cancelled_while_reading_the_prompt() -> None:
-    cancel = threading.Event()
+    cancel = Flag()
     backend = ScriptedBackend()
     engine = Engine(backend, chunk=4)
     backend.before_macro = lambda it: cancel.set() if it.slots == 8 else None

@@ -1,13 +1,22 @@
-"""`close` from a signal's handler, which runs in the thread that it interrupts."""
+"""`close` from a signal's handler, which runs in the thread that it interrupts, and Ctrl-C anywhere."""
 
 from __future__ import annotations
 
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
 from chat_models import toy_model
 
+import hamburger_edge.model
+import hamburger_edge.stream
 from hamburger_edge.errors import InputError
+from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
 
 
@@ -73,3 +82,83 @@ def test_closing_while_an_answer_begins(fails: bool, tokenizer: Tokenizer) -> No
     with pytest.raises(InputError, match="closed"):
         model.stream("Tell")
     model.close()
+
+
+HERE = (hamburger_edge.model.__file__, hamburger_edge.stream.__file__)
+
+
+def interrupted(work: Callable[[], None], at: int) -> bool:
+    """Ctrl-C at the n-th place of these two files where Python listens for it: as a function begins, and as
+    one written in C returns. False: there are fewer places."""
+    places = 0
+
+    def listen(frame: FrameType, event: str, _: object) -> None:
+        nonlocal places
+        code = frame.f_code
+        if code.co_filename not in HERE or code.co_name == "__del__":  # there it would only be printed
+            return
+        if event == "c_return" or (event == "call" and not code.co_flags & inspect.CO_GENERATOR):
+            places += 1
+            if places == at:
+                raise KeyboardInterrupt
+
+    sys.setprofile(listen)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def answer(model: Model) -> None:
+    model.generate("Tell", max_tokens=2)
+    chat = model.chat(max_tokens=2)
+    list(chat.send("Tell"))
+    chat.configure(top_k=5)
+
+
+def break_off(model: Model) -> None:
+    stream = model.stream("Tell", max_tokens=2)
+    next(stream)
+    model.close()
+
+
+@pytest.mark.parametrize("work", [answer, break_off])
+def test_ctrl_c_anywhere_leaves_a_model_that_is_free_and_can_be_closed(
+    work: Callable[[Model], None], tokenizer: Tokenizer
+) -> None:
+    model, place = toy_model(tokenizer), 1
+    while interrupted(partial(work, model), place):
+        if not model._closing:
+            assert model.generate("Tell", max_tokens=2).tokens, place
+        model.close()
+        assert model.backend.closed, place
+        model, place = toy_model(tokenizer), place + 1
+    assert place > 30
+
+
+def test_a_second_ctrl_c_inside_the_handler_of_the_first(tokenizer: Tokenizer) -> None:
+    """Before each line of the handler's work another one comes: it must not wait for the first."""
+    stream = toy_model(tokenizer).stream("Tell")
+    depth = 0
+
+    def again(*_: object) -> Any:
+        nonlocal depth
+        if depth < 3:
+            depth += 1
+            stream.cancel()
+            depth -= 1
+        return again
+
+    def handle() -> None:
+        sys.settrace(again)
+        stream.cancel()
+        sys.settrace(None)
+
+    thread = threading.Thread(target=handle, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [record.finish_reason for record in stream] == ["cancelled"]
