@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,19 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
     }
 
 
-def expected_memory(manifest: Manifest, slots: int) -> dict[str, int]:
-    """Bytes: weights as stored, and caches; activations and the runtime itself come on top."""
-    model, kv = manifest.model, manifest.kv
+def expected_memory(manifest: Manifest, slots: int) -> dict[str, Any]:
+    """Bytes: weights as stored, and caches; activations and the runtime itself come on top.
+
+    Of the graphs, where there are any; else of the GGUF files, with the cache that llama.cpp has by default.
+    """
+    model, kv, loaded = manifest.model, manifest.kv, manifest.graph_files
+    if not manifest.graphs:
+        kv, loaded = replace(kv, dtype="float16"), manifest.gguf_files
     micro = kv.micro(model.micro_layers)
     return {
         "slots": slots,
-        "weights": sum(file.bytes for file in manifest.files if file.path != manifest.tokenizer),
+        "weights": sum(file.bytes for file in manifest.files if file.path in loaded),
+        "kv_type": kv.dtype,
         "kv_per_slot": kv.bytes_per_slot,
         "kv": slots * kv.bytes_per_slot,
         "micro_kv": model.micro_positions * micro.bytes_per_slot,
@@ -67,7 +74,7 @@ def show(facts: dict[str, Any]) -> str:
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
-        f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {facts['kv']['dtype']})",
+        f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),
         f"fingerprint {facts['fingerprint'][:16]}",
         "",

@@ -205,16 +205,24 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Identifies weights, precision and everything else that changes what a cache of the graphs means."""
-        others = {self.tokenizer, *(part.file for part in (self.gguf.files if self.gguf else ()))}
-        return self._identity(self.flavor, self.precision, {file.path for file in self.files} - others)
+        return self._identity(self.flavor, self.precision, self.graph_files)
 
     @property
     def gguf_fingerprint(self) -> str:
         """The same for llama.cpp; the one does not change when a bundle also gets the other."""
         assert self.gguf is not None
-        return self._identity("gguf", self.gguf.precision, {part.file for part in self.gguf.files})
+        return self._identity("gguf", self.gguf.precision, self.gguf_files)
 
-    def _identity(self, flavor: str, precision: PrecisionPlan, paths: Set[str | None]) -> str:
+    @property
+    def graph_files(self) -> set[str]:
+        """What the graphs are made of: they and their weights."""
+        return {file.path for file in self.files} - self.gguf_files - {self.tokenizer or ""}
+
+    @property
+    def gguf_files(self) -> set[str]:
+        return {part.file for part in self.gguf.files} if self.gguf else set()
+
+    def _identity(self, flavor: str, precision: PrecisionPlan, paths: Set[str]) -> str:
         facts = {
             "model": dataclasses.asdict(self.model),
             "precision": dataclasses.asdict(precision),

@@ -111,18 +111,29 @@ def _check_caches(manifest: Manifest) -> None:
     portable = flavor == "portable"
     _require(portable == (length > 0), f"{flavor} graphs with a cache_length of {length}")
     lengths = ("used",) if portable else ("last_slot", "total_slots")
-    for graph, layers in {"base": model.num_layers, "micro_decoder": model.micro_layers}.items():
-        given = {tensor.name for tensor in manifest.graph(graph).inputs}
-        caches = (f"past_{kind}.{layer}" for layer in range(layers) for kind in ("key", "value"))
+    for layout, graph in (
+        (manifest.kv, manifest.graph("base")),
+        (manifest.kv.micro(model.micro_layers), manifest.graph("micro_decoder")),
+    ):
+        given = {tensor.name for tensor in graph.inputs}
+        caches = (f"past_{kind}.{layer}" for layer in range(layout.layers) for kind in ("key", "value"))
         for name in (*lengths, *caches):
-            _require(name in given, f"{graph} has no input {name!r}")
+            _require(name in given, f"{graph.name} has no input {name!r}")
+        for tensor in (*graph.inputs, *graph.outputs):
+            if tensor.name.startswith(("past_", "present_", "new_")):  # [1, K, entries, D]
+                fixed = (*tensor.dims[:2], *tensor.dims[3:])
+                _require(
+                    tensor.dtype == layout.dtype and fixed == (1, layout.kv_heads, layout.head_size),
+                    f"{graph.name}.{tensor.name} is {tensor.dtype} {list(tensor.shape)}, but kv has "
+                    f"{layout.kv_heads} heads of {layout.head_size}, {layout.dtype} there",
+                )
 
 
 def _check_names(manifest: Manifest) -> None:
     listed = [file.path for file in manifest.files]
     _require(len(set(listed)) == len(listed), "a file is listed twice")
     for file in manifest.files:
-        _require(_inside(file.path), f"file path {file.path!r} leaves the bundle")
+        _require(_inside(file.path), f"file path {file.path!r} leaves the bundle, or is no file's name")
         _require(file.path != FILE_NAME, "the manifest lists itself")
         _require(0 <= file.bytes < 1 << 46, f"{file.path}: {file.bytes} bytes is out of range")
         hexadecimal = len(file.sha256) == 64 and all(c in "0123456789abcdef" for c in file.sha256)
@@ -153,12 +164,13 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _inside(path: str) -> bool:
-    """A plain relative path, on every system: no parent steps, drives, backslashes or control characters."""
+    """A plain relative path, on every system: no parent steps, drives, backslashes, control characters or
+    halves of characters (surrogates, which JSON can write)."""
     pure = PurePosixPath(path)
     return (
         bool(pure.parts)
         and not pure.is_absolute()
         and ".." not in pure.parts
         and pure.as_posix() == path
-        and not any(c in '\\:*?"<>|' or ord(c) < 32 for c in path)
+        and not any(c in '\\:*?"<>|' or ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in path)
     )

@@ -78,8 +78,8 @@ class GGUF:
             self.keys[name] = reader.value(reader.scalar("I"))
         entries = [(reader.string(), *self._entry(reader)) for _ in range(tensors)]
         alignment = self.keys.get("general.alignment", ALIGNMENT)
-        if not 1 <= alignment <= 4096:
-            raise ValueError(f"alignment {alignment}")
+        if not isinstance(alignment, int) or not 1 <= alignment <= 4096:
+            raise ValueError(f"alignment {alignment!r}")
         data = -(-reader.place // alignment) * alignment
         for name, shape, kind, offset in entries:
             entry = TensorEntry(shape, kind, data + offset)

@@ -18,7 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.backend import Floats
-from hamburger_edge.errors import BundleError, ContextFullError, HamburgerError, RuntimeUnavailable
+from hamburger_edge.errors import (
+    BundleError,
+    ContextFullError,
+    HamburgerError,
+    RuntimeFailure,
+    RuntimeUnavailable,
+)
 from hamburger_edge.runtimes.llama_library import FLASH, INT, KV_TYPES, POINTER, Library, Views
 
 SEQUENCE = 0  # the only one
@@ -90,7 +96,8 @@ class Context:
         if kv == "f32" and flash is None:
             flash = False  # it computes in 16 bits, and who asks for f32 asks for exactness
         params.flash_attn_type = FLASH[flash]
-        params.embeddings = self.embeddings = self.reading = embeddings
+        params.embeddings = self.embeddings = embeddings
+        self.reading: bool | None = embeddings
         params.pooling_type = 0  # none: a state for each row
         params.no_perf = True
         if capture is not None:
@@ -120,6 +127,7 @@ class Context:
         """
         assert self.address is not None
         if self.embeddings and read != self.reading:
+            self.reading = None  # not known, if this is interrupted
             self.library.set_embeddings(self.address, read)
             self.reading = read
         self.outputs[:count] = read and self.embeddings
@@ -149,7 +157,10 @@ class Context:
             raise ContextFullError(f"{count} more slots do not fit the cache: load with a larger context")
         if code != 0:
             reason = self.library.log.reason()
-            raise HamburgerError(f"llama.cpp could not compute {count} rows: code {code}, {reason}")
+            raise RuntimeFailure(
+                f"llama.cpp could not compute {count} rows (code {code}, {reason}): "
+                "load the model with a smaller context, or check the bundle with  hamburger-edge verify"
+            )
 
     def logits(self, count: int) -> Floats:
         """[count, vocab] of the last reading call; valid until the next call."""

@@ -48,10 +48,11 @@ class Embedder:
     def _bind(self, tokens: Buffer, target: Buffer, count: int) -> None:
         if self.bound is not None and self.bound[0] is tokens and self.bound[1] is target:
             return
-        self.bound = tokens, target  # kept alive: the binding knows an address only
+        self.bound = None  # until all of it is bound: an interrupted bind is done again
         self.binding.bind_ortvalue_input("tokens", tokens.value)
         address = target.array.ctypes.data
         self.binding.bind_output("embeddings", "cpu", 0, np.float32, (count, self.width), address)
+        self.bound = tokens, target  # kept alive: the binding knows an address only
 
 
 class Base:
@@ -68,7 +69,7 @@ class Base:
         self.features = Rows((model.num_features, d), "float32")
         self.takes_positions = any(given.name == "positions" for given in session.get_inputs())
         self.binding = session.io_binding()
-        self.bound: tuple[Buffer | None, int] = (None, -1)
+        self.bound: tuple[Buffer, int] | None = None
 
     def run(self, embeddings: Buffer, positions: Sequence[int], rows: Sequence[int]) -> Readout:
         slots, count = len(positions), len(rows)
@@ -85,7 +86,7 @@ class Base:
         """Shapes change between prompt and answer, and seldom within either."""
         if self.bound == (embeddings, rows):
             return
-        self.bound = (embeddings, rows)
+        self.bound = None  # until all of it is bound: an interrupted bind is done again
         self.cache.bind(self.binding, slots)
         inputs = {"embeddings": embeddings, "rows": self.rows[rows]}
         if self.takes_positions:
@@ -95,6 +96,7 @@ class Base:
         outputs = {"logits": self.logits, "p_stop": self.p_stop, "features": self.features}
         for name, memory in outputs.items():
             self.binding.bind_ortvalue_output(name, memory[rows].value)
+        self.bound = (embeddings, rows)
 
 
 class MicroDecoder:

@@ -56,6 +56,8 @@ def open_bundle(
         whole_in("context", context, 1, 1 << 31)
     manifest = load_manifest(path)
     check_files(path, manifest, hashes=verify)
+    if not manifest.graphs:
+        raise BundleError(f"{path}: holds no graphs: export it again with  --format onnx")
     if kv is not None and KV_TYPES.get(kv) != manifest.kv.dtype:
         raise InputError(
             f"kv={kv!r}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again with "

@@ -68,6 +68,20 @@ def test_ctrl_c_in_a_callback_is_raised_once_llama_cpp_has_returned(monkeypatch:
         assert model.generate(PROMPT, max_tokens=12, ignore_eos=True).tokens == expected
 
 
+def test_an_interrupted_change_of_what_is_read_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between llama.cpp's own switch and the note of how it stands."""
+    with toy() as model:
+        expected = model.generate([5], max_tokens=12, ignore_eos=True).tokens
+        library = model.backend.base.context.library  # type: ignore[attr-defined]
+        switch, calls = noting(library.set_embeddings, interrupted=1)
+        monkeypatch.setattr(library, "set_embeddings", switch)
+        with pytest.raises(KeyboardInterrupt):
+            model.generate(PROMPT, max_tokens=12, reuse_prefix=False)  # nothing is read but its last row
+        assert len(calls) == 1
+        answer = model.generate([5], max_tokens=12, ignore_eos=True, reuse_prefix=False)
+        assert answer.tokens == expected
+
+
 def test_two_models_in_two_threads_leave_the_hook_alone() -> None:
     hook = sys.unraisablehook
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from typing import Any
 import pytest
 from gguf_bundles import gguf_bundle
 
+from hamburger_edge import load
 from hamburger_edge.errors import (
     BundleError,
     MissingExtraError,
+    RuntimeFailure,
     RuntimeUnavailable,
 )
+from hamburger_edge.manifest import GGUFFile
 from hamburger_edge.runtimes import llama_library
+from hamburger_edge.runtimes.gguf_file import GGUF
 from hamburger_edge.runtimes.llama_cpp import open_bundle
 
 pytest.importorskip("llama_cpp")
@@ -133,6 +138,37 @@ def test_files_of_two_exports_do_not_mix(spoiled: Path) -> None:
     rewrite(spoiled, lambda manifest: None)
     with pytest.raises(BundleError, match=r"micro_decoder\.gguf: hamburger\.export is .*one export"):
         open_bundle(spoiled, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (8, struct.pack("<Q", 2) + b"32"),  # a string
+        (9, struct.pack("<IQI", 4, 1, 32)),  # a list
+        (6, struct.pack("<f", 32.0)),
+    ],
+)
+def test_an_alignment_that_is_no_whole_number(kind: int, value: bytes, tmp_path: Path) -> None:
+    key = b"general.alignment"
+    header = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<I", kind) + value
+    path = tmp_path / "base.gguf"
+    path.write_bytes(header)
+    with pytest.raises(BundleError, match=r"base\.gguf: not a GGUF file of this program \(alignment"):
+        GGUF(path, GGUFFile(path.name, len(header), hashlib.sha256(header).hexdigest()))
+
+
+def test_a_graph_that_no_manifest_names_is_no_bundle_of_graphs(spoiled: Path) -> None:
+    (spoiled / "stray.onnx").write_bytes(b"")
+    with pytest.raises(BundleError, match="holds no graphs: export it again with  --format onnx"):
+        load(spoiled)
+    load(spoiled, "llamacpp", threads=1).close()
+
+
+def test_a_failed_computation_says_what_to_do(spoiled: Path) -> None:
+    with load(spoiled, threads=1) as model:
+        context = model.backend.base.context  # type: ignore[attr-defined]
+        with pytest.raises(RuntimeFailure, match=r"compute 0 rows \(code -1, .*smaller context, or"):
+            context.decode(0, [])  # llama.cpp refuses a batch of nothing
 
 
 def test_what_llama_cpp_itself_refuses_is_a_bundle_error(spoiled: Path) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf_bundles import gguf_bundle
+from gguf_bundles import WIDE, gguf_bundle
+from toy_bundles import toy_checkpoint
 
 from hamburger_edge.bundle_files import check_files
 from hamburger_edge.errors import BundleError
+from hamburger_edge.export.bundle import export
 from hamburger_edge.inspection import describe, show
 from hamburger_edge.manifest_loading import load_manifest
 
@@ -89,6 +91,10 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("kv.head_size", 1 << 30, ["head_size"]),
         ("kv.dtype", "float7", ["dtype"]),
         ("kv.layers", 99, ["kv.layers"]),
+        ("kv.dtype", "float16", ["base.past_key.0 is float32", "kv has 2 heads of 16, float16 there"]),
+        ("kv.dtype", "int8", ["base.past_key.0 is float32"]),
+        ("kv.head_size", 8, ["base.past_key.0 is", "heads of 8"]),
+        ("kv.kv_heads", 3, ["base.past_key.0 is", "3 heads"]),
         ("precision.base", "int3", ["precision.base"]),
         ("precision.block_size", -1, ["block_size"]),
         ("cache_length", 1 << 40, ["cache_length"]),
@@ -107,6 +113,7 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("files.0.path", "a/../../b", ["leaves the bundle"]),
         ("files.0.path", "C:\\windows", ["leaves the bundle"]),
         ("files.0.path", "", ["leaves the bundle"]),
+        ("files.0.path", "\ud800", ["no file's name"]),
         ("files.0.path", "manifest.json", ["manifest"]),
         ("files.0.bytes", -1, ["bytes"]),
         ("files.0.sha256", "short", ["sha256"]),
@@ -117,6 +124,16 @@ def test_impossible_values_are_refused(
     path: str, value: Any, words: list[str], folder: Path, data: dict[str, Any]
 ) -> None:
     refused(folder, at(data, path, value), *words)
+
+
+@pytest.mark.parametrize("name", ["past_value.1", "present_key.0"])
+def test_every_cache_of_the_micro_decoder_is_as_kv_says(
+    name: str, folder: Path, data: dict[str, Any]
+) -> None:
+    (graph,) = (graph for graph in data["graphs"] if graph["name"] == "micro_decoder")
+    (tensor,) = (tensor for tensor in graph["inputs"] + graph["outputs"] if tensor["name"] == name)
+    tensor["dtype"] = "float16"
+    refused(folder, data, f"micro_decoder.{name} is float16", "float32 there")
 
 
 def test_things_that_are_no_manifest(folder: Path, tmp_path: Path) -> None:
@@ -199,3 +216,16 @@ def test_inspection_of_gguf_files_alone(shortlist_size: int) -> None:
     assert facts["operators"] == {}
     assert facts["fingerprint"] == load_manifest(folder).gguf_fingerprint
     assert "micro_decoder.gguf" in show(facts)
+    kv, memory = facts["kv"], facts["memory"]  # llama.cpp's cache has 16 bits, whatever graphs would have
+    assert memory["kv_per_slot"] == 2 * kv["layers"] * kv["kv_heads"] * kv["head_size"] * 2
+    assert "bytes a slot, float16)" in show(facts)
+    assert memory["weights"] == sum(path.stat().st_size for path in folder.glob("*.gguf"))
+
+
+def test_inspection_counts_the_files_that_one_runtime_loads(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **WIDE)
+    folder = export(checkpoint, tmp_path / "both", formats=["onnx", "gguf"], verify=False)
+    facts = describe(folder)
+    loaded = [*folder.glob("*.onnx"), folder / "weights.bin"]
+    assert facts["memory"]["weights"] == sum(path.stat().st_size for path in loaded)
+    assert facts["memory"]["kv_per_slot"] == load_manifest(folder).kv.bytes_per_slot

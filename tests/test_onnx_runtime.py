@@ -142,6 +142,26 @@ def test_truncate_and_snapshot_restore_exactly(bundles: Callable[..., Path], tmp
             ours.restore(damaged)
 
 
+@pytest.mark.parametrize(("part", "bind"), [("base", "bind_ortvalue_output"), ("embedder", "bind_output")])
+def test_an_interrupted_bind_is_done_again(
+    part: str, bind: str, bundles: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    expected = ours.macro(PROMPT, range(5), [4]).logits.copy()
+    ours.truncate(0)
+    ours.macro([(1,)], [0], [0])  # bound to other shapes in between
+    ours.truncate(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(getattr(ours, part).binding, bind, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            ours.macro(PROMPT, range(5), [4])
+    assert ours.slots == 0
+    assert (ours.macro(PROMPT, range(5), [4]).logits == expected).all()
+
+
 def test_nothing_grows_over_two_thousand_steps(bundles: Callable[..., Path], tmp_path: Path) -> None:
     ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
     process = psutil.Process()
