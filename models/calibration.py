@@ -1,7 +1,7 @@
 """The stop head, made honest: p(continue) becomes the measured chance that the next micro token is right.
 
 Right means: what the plain base would have chosen. Measured on conversations that were neither trained on
-nor are used for judging, merged as the model merges its own text.
+nor are used for judging, merged by the rule that judging uses.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Calibration:
 
 @torch.no_grad()
 def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Tensor, Tensor]:
-    """Stop logits [N] of places with a next micro token, and whether that token was right [N]."""
+    """Stop logits [N] of places with a next micro token, and whether that was right [N]; both on the CPU."""
     stops, rights = [], []
     for batch in batches:
         stop, right, valid = objective.stops_and_rights(batch)
-        stops.append(stop[valid])
-        rights.append(right[valid])
+        stops.append(stop[valid].cpu())
+        rights.append(right[valid].cpu())
     return torch.cat(stops).float(), torch.cat(rights).float()
 
 

@@ -163,6 +163,8 @@ def _base_of(
     else:
         where = folder / str(reference.path)
     base = load_base(where)
+    if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
+        raise CheckpointError(f"{where}: not the weights that {folder} was trained on: put those back there")
     _same_base(config, base.config, where, folder)
     return base.state, base.tokenizer, base.chat_template
 

@@ -20,7 +20,7 @@ class BaseReference:
 
     kind: Literal["embedded", "fetch", "path"]
     name: str | None = None  # fetch: what `hamburger-edge fetch` calls it
-    sha256: str | None = None  # fetch: of its weights file
+    sha256: str | None = None  # fetch: of its weights file; path: of its weights
     path: str | None = None  # path: absolute, or relative to the checkpoint
 
 

@@ -83,7 +83,7 @@ def distill(
         prompts_sha256=hashlib.sha256(repr([list(map(int, p)) for p in prompts]).encode()).hexdigest(),
     )
     manifest.shards, gone = _resume(out, manifest)
-    generator = BatchGenerator(base, settings.rows, settings.context, dtype)
+    generator = BatchGenerator(base, settings.context, dtype)
     generator.set_prefix(list(turns.prefix[:-1]))
     run = ShardRun(generator, settings, turns)
     done = manifest.answer_tokens - sum(manifest.shards[number].answer_tokens for number in gone)

@@ -27,12 +27,17 @@ def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> s
     return digest.hexdigest()
 
 
-def publish(partial: Path, folder: Path) -> None:
-    """Flush a finished folder to the disk and give it its final name, replacing what was there."""
-    for path in partial.rglob("*"):
+def flush(folder: Path) -> None:
+    """Put all its files on the disk: a name must not outlive a power cut that its contents did not."""
+    for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb+") as file:
                 os.fsync(file.fileno())
+
+
+def publish(partial: Path, folder: Path) -> None:
+    """Flush a finished folder to the disk and give it its final name, replacing what was there."""
+    flush(partial)
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():

@@ -58,7 +58,7 @@ class BatchStep:
 class BatchGenerator:
     """One token a row a call. Weights in `dtype`; final norm and head in float32 so that logits are exact."""
 
-    def __init__(self, base: Base, rows: int, capacity: int, dtype: torch.dtype = torch.bfloat16):
+    def __init__(self, base: Base, capacity: int, dtype: torch.dtype = torch.bfloat16):
         self.base = base.eval()
         device = base.embed_tokens.weight.device
         self.head = base.head_weight.detach().float()
@@ -66,12 +66,12 @@ class BatchGenerator:
         self.layers = base.layers.to(dtype)
         self.dtype = dtype
         self.capacity = min(capacity, base.config.context_length)
-        self.reset(rows)
         cos, sin = rotary_tables(base.config, self.capacity)
         self.cos, self.sin = cos.to(device), sin.to(device)
 
     def reset(self, rows: int) -> None:
         """Start afresh with this many rows, none of them open."""
+        vars(self).pop("cache", None)  # before the new one comes: each may be most of a GPU's memory
         self.cache = BatchCache(self.base, rows, self.capacity, self.dtype, self.base.norm.weight.device)
 
     @torch.inference_mode()
@@ -98,8 +98,9 @@ class BatchGenerator:
         """Drop all other rows: used when no conversation is left to start."""
         index = torch.tensor(rows, dtype=torch.long, device=self.cos.device)
         cache = self.cache
-        cache.keys = [k[index] for k in cache.keys]
-        cache.values = [v[index] for v in cache.values]
+        for layer in range(len(cache.keys)):  # one after another, so that little is held twice
+            cache.keys[layer] = cache.keys[layer][index]
+            cache.values[layer] = cache.values[layer][index]
         cache.lengths = cache.lengths[index]
 
     @torch.inference_mode()
@@ -107,7 +108,7 @@ class BatchGenerator:
         """Feed one token a row [B]; float32 logits [B, vocab] of the next."""
         self.cache.lengths.clamp_(max=self.capacity - 1)  # finished rows idle at the end of their space
         attend = BatchStep(self.base, self.cos, self.sin, self.cache)
-        x = self.base.embed_tokens(tokens[:, None]).to(self.dtype)
+        x = self.base.embed_tokens(tokens[:, None].to(self.cos.device)).to(self.dtype)
         for layer in self.layers:
             x = layer(x, attend)
         self.cache.lengths += 1

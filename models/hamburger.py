@@ -104,9 +104,6 @@ class Hamburger(nn.Module):
             self.register_buffer(f"{name}_cos", cos, persistent=False)
             self.register_buffer(f"{name}_sin", sin, persistent=False)
 
-    def graft_parameters(self) -> list[nn.Parameter]:
-        return [p for name, p in self.named_parameters() if not name.startswith("base.")]
-
     # -- the pieces that training, inference and export share ------------------------------------------
 
     def embed(self, groups: Tensor, sizes: Tensor) -> Tensor:

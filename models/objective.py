@@ -136,22 +136,27 @@ class Objective(nn.Module):
     @torch.no_grad()
     def plain_features(self, groups: GroupBatch) -> Tensor:
         """[B, S, F, d] the untrained base's features at each slot's last token, one token a slot"""
-        B, S, m = groups.groups.shape
-        sizes = groups.sizes.flatten()  # [B * S]
-        members = torch.arange(m, device=sizes.device) < sizes[:, None]
-        ids = groups.groups.flatten(0, 1)[members]  # [T] the text, row by row
-        documents = torch.zeros_like(groups.sizes) if groups.documents is None else groups.documents
-        rows = torch.arange(B, device=sizes.device)[:, None] * (S + 1)
+        sizes = groups.sizes
+        members = torch.arange(groups.groups.shape[2], device=sizes.device) < sizes[..., None]
+        lengths = sizes.sum(1)  # [B] tokens
+        real = torch.arange(int(lengths.max()), device=sizes.device) < lengths[:, None]  # [B, T]
+        ids = torch.zeros_like(real, dtype=torch.long)
+        ids[real] = groups.groups[members]  # both go row by row
+        documents = None
+        if groups.documents is not None:
+            documents = torch.full_like(ids, -1)
+            documents[real] = groups.documents.flatten().repeat_interleave(sizes.flatten())
         plain = GroupBatch(
-            groups=ids[None, :, None],
-            sizes=torch.ones_like(ids)[None],
-            targets=ids[None, :, None],
-            target_sizes=torch.zeros_like(ids)[None],
-            documents=(documents + rows).flatten().repeat_interleave(sizes)[None],
+            groups=ids[..., None],
+            sizes=real.long(),
+            targets=ids[..., None],
+            target_sizes=torch.zeros_like(ids),
+            documents=documents,
         )
         with without_lora(self.model.base):
-            features = self.model.features(plain)[0]  # [T, F, d]
-        return features[(sizes.cumsum(0) - 1).clamp(min=0)].unflatten(0, (B, S))
+            features = self.model.features(plain)  # [B, T, F, d]
+        last = (sizes.cumsum(1) - 1).clamp(min=0)  # [B, S] the token that a slot ends with
+        return features[torch.arange(len(last), device=last.device)[:, None], last]
 
     def first(
         self, final: Tensor, targets: Tensor, batch: TrainingBatch, picked: slice

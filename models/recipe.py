@@ -116,6 +116,8 @@ class Recipe:
                     f"recipe.stages {stage.name!r}: the shares of cuts add up to {stage.cuts.merged:g}, "
                     "more than 1"
                 )
+            if not (stage.loss.first or stage.loss.micro or stage.loss.features):
+                raise ConfigError(f"recipe.stages {stage.name!r}: loss has no weight above 0: give it one")
             if stage.loss.features and 0 in self.base_ranks:
                 raise ConfigError(
                     f"recipe.stages {stage.name!r}: loss.features compares with the plain base, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, 
     path = Path(name)
     if not path.exists():
         raise CheckpointError(f"{name}: neither a base of that name ({', '.join(BASES)}) nor a path")
-    return load_base(path), {"kind": "path", "path": str(path.absolute())}
+    base = load_base(path)
+    return base, {"kind": "path", "path": str(path.absolute()), "sha256": base.sha256}
 
 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
@@ -52,9 +54,8 @@ def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburge
         begun = load_checkpoint(recipe.start).model
         if begun.config != model.config:
             raise ConfigError(f"{recipe.start}: its shape is not the recipe's: change [shape] or start anew")
-        changes = resolve(recipe.start) / DELTA
-        pairs = load_rows(changes) if changes.exists() else {}
-        if any(name.endswith(".delta") for name in pairs):
+        pairs = _changes_of_start(recipe)
+        if _whole(pairs):
             model.load_state_dict(begun.state_dict())
             return model
         model.load_state_dict({n: t for n, t in begun.state_dict().items() if n[:5] != "base."}, strict=False)
@@ -62,6 +63,17 @@ def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburge
         if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
             raise ConfigError(f"{recipe.start}: its LoRA has another rank than the recipe's lora_rank")
     return model
+
+
+def _changes_of_start(recipe: Recipe) -> dict[str, torch.Tensor]:
+    """What the checkpoint that a run goes on from had changed in its base."""
+    changes = resolve(recipe.start) / DELTA if recipe.start else None
+    return load_rows(changes) if changes is not None and changes.exists() else {}
+
+
+def _whole(changes: Iterable[str]) -> bool:
+    """Changes to whole weights, by their names, and not updates of a low rank."""
+    return any(name.endswith(".delta") for name in changes)
 
 
 def train(
@@ -106,12 +118,10 @@ def merged(
     model = new_model(recipe, base, data)
     for stage in recipe.stages:
         prepare(model, stage, bf16=False)
-    learned = trained.state_dict()
-    exact = {n: t for n, t in model.state_dict().items() if _frozen(n, recipe)}
-    model.load_state_dict({n: t.float() if t.is_floating_point() else t for n, t in learned.items()})
-    model.load_state_dict(exact, strict=False)
+    learned = {n: t for n, t in trained.state_dict().items() if not _frozen(n, recipe)}
+    model.load_state_dict(learned, strict=False)
     delta = merge_lora(model.base)
-    if not delta and any("base" in stage.learns for stage in recipe.stages):
+    if not delta or _whole(_changes_of_start(recipe)):
         delta = {
             f"{n}.delta": t.float() - base.state[n]
             for n, t in model.base.state_dict().items()
@@ -139,7 +149,7 @@ def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | N
 
 def _same_source(data: DistilledData, reference: dict[str, Any], recipe: Recipe) -> None:
     source = data.source
-    if (source.get("sha256") or None) != reference.get("sha256"):  # a base that is a path has none
+    if source.get("sha256") and source["sha256"] != reference["sha256"]:
         raise ConfigError(
             f"{recipe.data}: was distilled from {source.get('base')}, not from the recipe's base "
             f"{recipe.base}: distill again or change the recipe"

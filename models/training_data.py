@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.conversations import ANSWER
-from hamburger_edge.models.data_manifest import Shard, read_data_manifest
+from hamburger_edge.models.data_manifest import DataManifest, Shard, read_data_manifest
 from hamburger_edge.models.hamburger import GroupBatch
 from hamburger_edge.models.segmentation import EntropyRule, cut_at_random, cut_by_entropy, cut_by_lengths
 
@@ -72,7 +71,7 @@ class DistilledData:
         for folder, manifest in zip(folders, manifests, strict=True):
             if not manifest.shards:
                 raise ConfigError(f"{folder}: holds no shards: run distill again")
-            if manifest.source != manifests[0].source:
+            if _of(manifest) != _of(manifests[0]):
                 raise ConfigError(
                     f"{folder}: was distilled from another base than {folders[0]}: name folders of one base"
                 )
@@ -126,6 +125,11 @@ class DistilledData:
         while len(chosen) < size:
             chosen.append(next(fill))
         return np.sort(np.asarray(chosen, dtype=np.int64))
+
+
+def _of(manifest: DataManifest) -> str:
+    """The base that said it: by its weights, where they are known."""
+    return str(manifest.source.get("sha256") or manifest.source.get("base"))
 
 
 def _read_shard(folder: Path, shard: Shard, verify: bool) -> dict[str, npt.NDArray[Any]]:
@@ -205,9 +209,6 @@ class Batches:
         if len(rows) == self.rows or not batches:  # a short last batch only where it is the only one
             batches.append(rows)
         return batches
-
-    def epoch(self, epoch: int) -> Iterator[TrainingBatch]:
-        return map(self.build, self.plan(epoch))
 
     def _slots(self, conversation: int, draw: np.random.Generator) -> _Slots:
         start, stop = (int(x) for x in self.data.starts[conversation : conversation + 2])

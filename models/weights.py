@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,15 @@ class LoadedBase:
     eos_ids: tuple[int, ...]
     name: str
     license: str | None
+
+    @property
+    def sha256(self) -> str:
+        """Of all weights by their names: tells one base from another, wherever its files lie."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.state.items()):
+            digest.update(f"{name} {list(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy())
+        return digest.hexdigest()
 
 
 def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

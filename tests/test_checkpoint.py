@@ -26,7 +26,7 @@ from toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models import checkpoint
-from hamburger_edge.models.checkpoint import check_target, load_checkpoint, resolve
+from hamburger_edge.models.checkpoint import check_target, load_base, load_checkpoint, resolve
 
 # -- our own format ------------------------------------------------------------------------------------
 
@@ -94,6 +94,18 @@ def test_base_by_path_with_changes(tmp_path: Path) -> None:
         tmp_path / "far", model, base={"kind": "path", "path": str(tmp_path / "base")}, base_delta=delta
     )
     same_weights(load_checkpoint(elsewhere).model, model, 1e-6)
+
+
+def test_a_base_that_was_exchanged_is_refused(tmp_path: Path) -> None:
+    model = toy_model()
+    base = load_base(write_hf(tmp_path / "base", model))
+    reference = {"kind": "path", "path": "../base", "sha256": base.sha256}
+    folder = save(tmp_path / "saved", model, base=reference)
+    same_weights(load_checkpoint(folder).model, model, 1e-6)
+    model.base.norm.weight.data += 0.5
+    write_hf(tmp_path / "base", model)
+    with pytest.raises(CheckpointError, match=r"not the weights that .* was trained on"):
+        load_checkpoint(folder)
 
 
 def test_base_of_other_dimensions_is_refused(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_other_settings_do_not_mix_into_a_folder(made: Path) -> None:
 def answer(tokens: list[int], **changes: float) -> Conversation:
     """A conversation whose answer is these tokens, as far as they are listened to."""
     settings = DistillSettings(tokens=1, top_k=1, **changes)  # type: ignore[arg-type]
-    run = ShardRun(BatchGenerator(toy_base(), 1, 640, torch.float32), settings, TURNS)
+    run = ShardRun(BatchGenerator(toy_base(), 640, torch.float32), settings, TURNS)
     c = plan(0, settings, [])
     nothing = np.zeros(1), np.zeros(1)
     c.add(1, TEMPLATE, 0.0, nothing)
@@ -240,9 +240,10 @@ def test_stored_predictions_are_the_bases_own(made: Path) -> None:
 def test_rows_of_a_batch_do_not_touch_each_other() -> None:
     """Rows that join late and at other lengths say what a row alone says."""
     base = toy_base()
-    together, alone = BatchGenerator(base, 3, 40, torch.float32), BatchGenerator(base, 1, 40, torch.float32)
-    for generator in (together, alone):
+    together, alone = BatchGenerator(base, 40, torch.float32), BatchGenerator(base, 40, torch.float32)
+    for generator, rows in ((together, 3), (alone, 1)):
         generator.set_prefix([1, 90])
+        generator.reset(rows)
     for row in range(3):
         together.open_row(row)
     alone.open_row(0)

@@ -53,6 +53,11 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ("epochs = 1", "epochs = nan", r"'joint': epochs must be positive, got nan"),
         ("epochs = 1", "epochs = 1\nfinal_rate = 1.5", r"'joint': final_rate must be 0 to 1, got 1.5"),
         ("epochs = 1", "epochs = 1\nwarmup = nan", r"'joint': warmup must be 0 to 1, got nan"),
+        (
+            "epochs = 1",
+            "epochs = 1\nloss = { first = 0.0, micro = 0.0 }",
+            r"'joint': loss has no weight above 0",
+        ),
         ('learns = ["micro", "base"]', "learns = []", r"'joint': learns is empty"),
         ("[shape]", "rows = 0\n[shape]", r"recipe\.rows must be positive, got 0"),
         ("[shape]", "row_slots = 3\n[shape]", r"recipe\.row_slots must be at least 16, got 3"),

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -176,10 +177,13 @@ def test_losses_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
     assert sum("this batch is left out" in line for line in lines) == 4
 
 
-@pytest.mark.parametrize("full", [True, False])
-def test_merged_keeps_the_exact_base_and_what_was_learned(tmp_path: Path, full: bool) -> None:
+@pytest.mark.parametrize(("full", "precision"), [(True, "fp32"), (False, "fp32"), (False, "bf16")])
+def test_merged_keeps_the_exact_base_and_what_was_learned(
+    tmp_path: Path, full: bool, precision: Literal["fp32", "bf16"]
+) -> None:
+    """At bf16 the base is rounded while it is trained beside: what comes out stands on the exact one."""
     stage = replace(JOINT if full else LORA, epochs=0.3)
-    recipe = replace(SHORT, stages=(replace(stage, name="only"),), out=str(tmp_path))
+    recipe = replace(SHORT, stages=(replace(stage, name="only"),), out=str(tmp_path), precision=precision)
     base, data = toy_base(), ladders(300)
     model = toy_model(recipe)
     trainer = Trainer(recipe, model, data, lambda line: None, device="cpu")
@@ -247,6 +251,17 @@ def test_schedule() -> None:
     assert 0 < to_nothing[-1] < 0.001
 
 
+def test_a_stage_may_learn_from_features_alone(tmp_path: Path) -> None:
+    loss = LossWeights(first=0.0, micro=0.0, features=1.0)
+    stage = replace(LORA, learns=("embedder", "base"), epochs=0.3, loss=loss)
+    trainer = toy_trainer(tmp_path, replace(SHORT, stages=(stage,)), conversations=200)
+    assert trainer.run()
+    looks = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    held_out = [look for look in looks if look["kind"] == "held_out_merged"]
+    assert held_out
+    assert all({"features", "first_loss"} <= look.keys() for look in held_out)
+
+
 def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
     """Random cuts make epochs of unequal length: running out of batches must not end a run."""
     recipe = replace(SHORT, stages=(replace(JOINT, epochs=12, cuts=Cuts(entropy=0.3, random=0.5)),), rows=1)
@@ -256,17 +271,21 @@ def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
     assert trainer.run()
 
 
-def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("begins", "goes_on"),
+    [(LORA, LORA), (JOINT, JOINT), (JOINT, LORA), (JOINT, replace(JOINT, learns=("stop_head",)))],
+)
+def test_training_goes_on_from_a_checkpoint(tmp_path: Path, begins: Stage, goes_on: Stage) -> None:
     """A second run that learns next to nothing ends where the first did, base changes included."""
     torch.set_num_threads(1)
     folder = write_hf(tmp_path / "base", random_model())
     DataFiles.write(tmp_path / "data", ladders(200), {"base": str(folder)})
-    stage = replace(LORA, epochs=0.5)
+    stage = replace(begins, epochs=0.5)
     first = replace(
         SHORT, base=str(folder), data=str(tmp_path / "data"), out=str(tmp_path / "one"), stages=(stage,)
     )
     start = train(first, tmp_path / "first", rows="fp32", report=lambda line: None)
-    still = replace(stage, epochs=0.1, learning_rate=1e-12, base_learning_rate=1e-12)
+    still = replace(goes_on, epochs=0.1, learning_rate=1e-12, base_learning_rate=1e-12)
     second = replace(first, start=str(start), out=str(tmp_path / "two"), stages=(still,), calibrate=False)
     end = train(second, tmp_path / "second", rows="fp32", report=lambda line: None)
     before, after = load_checkpoint(start).model.state_dict(), load_checkpoint(end).model.state_dict()

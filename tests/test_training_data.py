@@ -143,7 +143,8 @@ def test_epochs_differ_and_are_reproducible() -> None:
     data = ladders(40)
 
     def ids(epoch: int, seed: int = 5) -> list[list[int]]:
-        return [batch.groups.groups.flatten().tolist() for batch in batches_of(data, seed=seed).epoch(epoch)]
+        batches = batches_of(data, seed=seed)
+        return [batches.build(rows).groups.groups.flatten().tolist() for rows in batches.plan(epoch)]
 
     assert ids(0) == ids(0)
     assert ids(0) != ids(1)
