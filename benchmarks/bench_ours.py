@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,15 @@ class Ours:
         return Facts(self.model.info.precision, self.model.info.kv_bytes_per_slot)
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
-        groups = []
+        groups: list[tuple[int, ...]] = []
+        first = Stats()
         with self._stream(prompt, tokens, variant) as stream:
             for record in stream:
+                if not groups:
+                    first = replace(stream.stats)  # a copy: the stream goes on counting
                 groups.append(record.tokens)
         slots = [(token,) for group in groups for token in group] if variant == VERIFY else groups
-        return as_turn(groups, slots, stream.stats)
+        return as_turn(groups, slots, first, stream.stats)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         """An answer that `advance` takes further."""
@@ -83,18 +87,21 @@ class Ours:
         return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)
 
 
-def as_turn(groups: Sequence[tuple[int, ...]], slots: Sequence[tuple[int, ...]], stats: Stats) -> Turn:
+def as_turn(
+    groups: Sequence[tuple[int, ...]], slots: Sequence[tuple[int, ...]], first: Stats, stats: Stats
+) -> Turn:
+    """`first`: what had been counted when the first group was there; a verified one took a base call."""
     return Turn(
         tokens=tuple(token for group in groups for token in group),
         ttft_s=stats.ttft_s,
         decode_s=stats.decode_s,
         first_tokens=stats.first_tokens,
         prompt_tokens=stats.prompt_tokens,
-        prefill_s=stats.prefill_s,
         steps=stats.macro_steps,
-        macro_s=stats.macro_s,
-        micro_s=stats.micro_s,
-        micro_steps=stats.micro_steps,
+        base_calls=stats.base_calls - first.base_calls,
+        macro_s=stats.macro_s - first.macro_s,
+        micro_s=stats.micro_s - first.micro_s,
+        micro_steps=stats.micro_steps - first.micro_steps,
         merged=sum(len(slot) > 1 for slot in slots),
         slots=sum(1 for slot in slots if slot),
         host_s=stats.host_s,

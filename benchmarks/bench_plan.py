@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hamburger_edge.benchmarks.bench_ours import FORCED, PLAIN, VERIFY
+from hamburger_edge.benchmarks.bench_prompts import TEXTS
 from hamburger_edge.benchmarks.peers import PEERS, Program, Source
 from hamburger_edge.benchmarks.peers_files import folder_of
 from hamburger_edge.errors import InputError
@@ -20,7 +21,7 @@ FORMATS = "--format onnx --format gguf"
 @dataclass(frozen=True)
 class Plan:
     tokens: int = 64  # new tokens of every answer
-    rounds: int = 7
+    rounds: int = len(TEXTS)  # answers of everybody: each prompt once
     longest: int = 4096  # tokens of the curve; 0: none
     seconds: float | None = None  # stop measuring when they are over
     build: bool = True  # whether to build what peers read, which takes minutes, once

@@ -16,6 +16,8 @@ TEXTS = (
     "In 1962 the lamp was changed from oil to electricity, and in 1988 the last keeper left. Since then a "
     "computer in the harbour town watches over the light. The house stood empty until a group of volunteers "
     "repaired the roof; today guests can spend a night in the keeper's room, and the money pays for paint.",
+    "A baker sells 14 loaves at 3.20 each and 25 rolls at 0.60 each. Work out step by step how much money "
+    'that is, then give the result as JSON with the keys "loaves", "rolls" and "total".',
 )
 
 

@@ -46,7 +46,7 @@ def result(
     decode = Spread.of(turn.decode_tps for turn in turns)
     tokens = sum(len(turn.tokens) for turn in turns)
     later = sum(len(turn.tokens) - turn.first_tokens for turn in turns)  # what decoding produced
-    bases, micros = sum(turn.base_steps for turn in turns), sum(turn.micro_steps for turn in turns)
+    bases, micros = sum(turn.base_calls for turn in turns), sum(turn.micro_steps for turn in turns)
     stepped = [turn.micro_s / turn.micro_steps for turn in turns if turn.micro_steps]
     read = bases * weights.macro + micros * weights.micro
     read += sum(turn.merged for turn in turns) * weights.embed
@@ -57,10 +57,10 @@ def result(
         "precision": facts.precision,
         "answers": len(turns),
         "decode_tps": decode.to_json(),
-        "prefill_tps": median(turn.prompt_tokens / max(turn.prefill_s, 1e-9) for turn in turns),
+        "prefill_tps": median(turn.prefill_tps for turn in turns),
         "ttft_s": median(turn.ttft_s for turn in turns),
         "tokens_per_step": tokens / max(1, sum(turn.steps for turn in turns)),
-        "macro_ms": 1000 * median(turn.macro_s / turn.base_steps for turn in turns),
+        "macro_ms": 1000 * median(turn.macro_step_s for turn in turns),
         "micro_ms": 1000 * median(stepped) if stepped else None,
         "host_share": median(hosts) if hosts else None,
         "peak_rss_mb": usage[1],
@@ -77,8 +77,10 @@ def tables(report: Report) -> str:
     """For people."""
     machine, parts = report.machine, []
     memory = machine["memory_bytes_per_s"] / 1e9
+    answers = report.results[0]["answers"]  # the same for all: who fails is left out
     parts.append(
-        f"{report.base} at {report.precision}, {machine['cpu']}, threads: {report.threads}\n"
+        f"{report.base} at {report.precision}, {machine['cpu']}, threads: {report.threads}, "
+        f"answers of each: {answers}\n"
         f"memory is read at {memory:.1f} GB/s, a buffer of the weights' size at "
         f"{machine['weights_bytes_per_s'] / 1e9:.1f} GB/s"
     )

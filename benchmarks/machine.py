@@ -20,7 +20,6 @@ DISTRIBUTIONS = (
     *("optimum-onnx", "transformers", "torch", "numpy"),
 )
 LARGE = 1 << 30  # bytes to read: more than caches hold; machines that share a cache may hold even this
-LARGEST_CACHED = 1 << 28
 
 
 def describe() -> dict[str, Any]:

@@ -35,11 +35,13 @@ class Turn:
     decode_s: float  # from then on
     first_tokens: int  # that came with the first group
     prompt_tokens: int
-    prefill_s: float
     steps: int  # groups; of a peer, forwards of the base
-    macro_s: float = 0.0  # inside the base, after the prompt
+    # from the first group on, as `decode_s`
+    base_calls: int  # forwards of the base
+    macro_s: float = 0.0  # inside the base
     micro_s: float = 0.0
     micro_steps: int = 0
+    # of the whole answer
     merged: int = 0  # groups of two tokens or more
     slots: int = 0  # KV entries the answer took
     host_s: float | None = None  # outside of every model; None: not told apart
@@ -49,9 +51,13 @@ class Turn:
         return (len(self.tokens) - self.first_tokens) / max(self.decode_s, 1e-9)
 
     @property
-    def base_steps(self) -> int:
-        """After the prompt: the first group came with it."""
-        return max(1, self.steps - 1)
+    def prefill_tps(self) -> float:
+        """Up to the first group, whose own cost is in it: what every program can be asked for."""
+        return self.prompt_tokens / max(self.ttft_s, 1e-9)
+
+    @property
+    def macro_step_s(self) -> float:
+        return self.macro_s / max(1, self.base_calls)
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,8 @@ class Genai:
             decode_s=ended - first,
             first_tokens=1,
             prompt_tokens=len(prompt),
-            prefill_s=first - began,
             steps=tokens,
+            base_calls=tokens - 1,
             macro_s=ended - first,
             slots=tokens,
         )

@@ -95,8 +95,8 @@ class Llama:
             decode_s=ended - first,
             first_tokens=1,
             prompt_tokens=len(prompt),
-            prefill_s=first - began,
             steps=steps,
+            base_calls=steps - 1,
             macro_s=ended - first,
             slots=tokens,
         )

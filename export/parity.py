@@ -2,7 +2,8 @@
 
     parity_graphs   every graph against its PyTorch module, on random inputs
     parity_text     whole generations through the engine on fixed prompts, with groups of every length;
-                    and reading them: how much more surprised is the exported model?
+                    and reading them: how much more surprised is the exported model, and does its
+                    stop head agree?
 
 float32 must agree to rounding and word for word. For the others, `LIMITS` says how far off is still the
 same model; a wrong wire is off by more than any of them. The GGUF files of a bundle go through the same gate,
@@ -29,7 +30,7 @@ from hamburger_edge.export.parity_graphs import (
     check_micro_decoder,
 )
 from hamburger_edge.export.parity_text import Progress, fixed_prompts, generations, read
-from hamburger_edge.manifest import KV_TYPES, Manifest
+from hamburger_edge.manifest import KV_TYPES, Manifest, PrecisionPlan
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.runtimes.llama_cpp import LlamaCppBackend
@@ -45,22 +46,24 @@ class Limits(NamedTuple):
     graph: float  # root mean square of an output's error on random inputs, relative to the output's
     embedder: float  # the same for the embedder's, a shallow graph on tokens it was made for
     surprise: float  # mean extra nats a token when reading the reference's text
+    stop: float  # root mean square of p_stop's error on that text, relative to its spread; 1: a constant
     identical: bool  # whole generations must be the same
 
 
 LIMITS = {
-    "fp32": Limits(2e-5, 2e-5, 1e-4, True),
-    "fp16": Limits(1e-2, 1e-2, 0.02, False),
-    "int8": Limits(0.15, 0.05, 0.2, False),
-    "int4": Limits(0.6, 0.2, 1.0, False),
+    "fp32": Limits(2e-5, 2e-5, 1e-4, 1e-3, True),
+    "fp16": Limits(1e-2, 1e-2, 0.02, 0.05, False),
+    "int8": Limits(0.15, 0.05, 0.2, 0.15, False),
+    "int4": Limits(0.6, 0.2, 1.0, 0.6, False),
 }
 LIMITS |= {"f32": LIMITS["fp32"], "f16": LIMITS["fp16"], "q8_0": LIMITS["int8"]}
 LIMITS |= {"q4_0": LIMITS["int4"], "q4_1": LIMITS["int4"]}
 
 
-def limits_of(precision: str, kv: str) -> Limits:
-    """A cache rounds as weights of its type do."""
-    return max(LIMITS[precision], LIMITS[next(name for name, dtype in KV_TYPES.items() if dtype == kv)])
+def limits_of(plan: PrecisionPlan, kv: str) -> Limits:
+    """The widest of all parts; a cache rounds as weights of its type do."""
+    cache = next(name for name, dtype in KV_TYPES.items() if dtype == kv)
+    return max(LIMITS[name] for name in (plan.base, plan.head, plan.graft, cache))
 
 
 @dataclass(frozen=True)
@@ -135,8 +138,12 @@ def check_parity(
         raise InputError(f"a bundle is compared as run by {' or '.join(_OPENERS)}, not {backend}")
     exported, embed = _OPENERS[backend](folder, manifest)
     try:
-        kv = manifest.kv.dtype if backend == "onnx" else "float32"
-        return _check(checkpoint, exported, embed, limits_of(exported.info.precision, kv), progress)
+        if backend == "onnx":
+            limits = limits_of(manifest.precision, manifest.kv.dtype)
+        else:
+            assert manifest.gguf is not None
+            limits = limits_of(manifest.gguf.precision, "float32")
+        return _check(checkpoint, exported, embed, limits, progress)
     finally:
         exported.close()
 
@@ -189,8 +196,14 @@ def _check(
     if not reading.surprise <= limits.surprise:
         raise ParityError(
             f"base.logits: {reading.surprise:.3g} nats a token worse than PyTorch on its own text, "
-            f"the limit at {precision} is {limits.surprise}: try another precision"
+            f"the limit is {limits.surprise}: try another precision"
         )
+    for graph, error in reading.stops.items():
+        if not error <= limits.stop:
+            raise ParityError(
+                f"{graph}.p_stop: error {error:.3g} of its spread on PyTorch's own text "
+                f"(limit {limits.stop:g}): try another precision"
+            )
     return ParityReport(
         precision=precision,
         graphs=graphs,

@@ -1,7 +1,8 @@
 """Second part of the parity gate: whole generations, and reading them.
 
 generations     fixed prompts through the engine, with groups of every length
-reading         the exported model reads the reference's generations: how much more surprised is it?
+reading         the exported model reads the reference's generations: how much more surprised is it, and do
+                its stop probabilities rise and fall where the reference's do?
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.backend import Backend
+from hamburger_edge.backend import Backend, Readout
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.engine import Decoding, Engine
 from hamburger_edge.export.parity_graphs import restart
@@ -31,6 +32,7 @@ PROMPTS = (
     "List five animals that live in the sea.",
 )
 NEW_TOKENS = 24
+LEAST_SPREAD = 0.05  # of stop probabilities: a head that always says the same is compared with this
 
 
 def fixed_prompts(checkpoint: Checkpoint) -> list[list[int]]:
@@ -88,24 +90,30 @@ class Reading(NamedTuple):
     logit_error: float
     perplexity: float
     reference_perplexity: float
+    stops: dict[str, float]  # of graphs: root mean square error of p_stop, relative to how p_stop varies
 
 
 def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]) -> Reading:
     """Both read the reference's generations, merged as they were; scored on every group's first token."""
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
+    stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
     agree, worst = [], 0.0
     for prompt, groups in texts:
         first, then = [(token,) for token in prompt], groups[:-1]  # nothing follows the last one
+        parts = [(first, [len(first) - 1], groups[:1]), (then, range(len(then)), groups[1:])]
         ledger = Ledger.of(reference.info)
         positions = [ledger.append(group) for group in (*first, *then)]
         targets = [group[0] for group in groups]
         restart(reference, exported)
         scores = {}
         for backend in (reference, exported):
-            parts = [backend.macro(first, positions[: len(first)], [len(first) - 1]).logits.copy()]
-            if then:
-                parts.append(backend.macro(then, positions[len(first) :], range(len(then))).logits)
-            scores[backend] = np.concatenate(parts)
+            logits = []
+            for fed, rows, said in parts if then else parts[:1]:
+                at = backend.slots
+                readout = backend.macro(fed, positions[at : at + len(fed)], rows)
+                logits.append(readout.logits.copy())
+                _read_stops(backend, readout, said, stops[backend])
+            scores[backend] = np.concatenate(logits)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
         agree += list(scores[exported].argmax(1) == scores[reference].argmax(1))
@@ -117,7 +125,31 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
         worst,
         float(np.exp(ours)),
         float(np.exp(theirs)),
+        {
+            name: stop_error(np.array(got), np.array(want))
+            for name, got, want in zip(_Stops._fields, stops[exported], stops[reference], strict=True)
+            if want  # no micro steps where groups are single tokens
+        },
     )
+
+
+class _Stops(NamedTuple):
+    base: list[float]  # before every group
+    micro_decoder: list[float]  # after each of its tokens that another may follow
+
+
+def _read_stops(backend: Backend, readout: Readout, groups: list[Group], stops: _Stops) -> None:
+    """Of the groups that the rows of a readout were followed by."""
+    for row, group in enumerate(groups):
+        stops.base.append(float(readout.p_stop[row]))
+        backend.micro_begin(readout.features[row])
+        for token in group[: backend.info.max_steps - 1]:
+            stops.micro_decoder.append(float(backend.micro(token).p_stop))
+
+
+def stop_error(got: Array, want: Array) -> float:
+    """Relative to the spread: 1 or more where `got` is a constant and `want` is not."""
+    return float(np.sqrt(np.mean((got - want) ** 2)) / max(want.std(), LEAST_SPREAD))
 
 
 def _surprise(logits: Array, targets: list[int]) -> Array:

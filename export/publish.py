@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.models.files import publish
+from hamburger_edge.models.files import flush, publish
 
 
 def put_in_place(partial: Path, folder: Path, *, replace: bool) -> None:
@@ -24,6 +24,7 @@ def put_in_place(partial: Path, folder: Path, *, replace: bool) -> None:
         return
     if not replace:
         raise InputError(f"{folder} appeared while this export ran: use --force to replace it")
+    flush(partial)
     if _swap(partial, folder):
         shutil.rmtree(partial)  # now the old one
     else:

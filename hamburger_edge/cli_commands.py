@@ -266,7 +266,12 @@ COMMANDS = (
             option("--only", action="append", metavar="NAME", help="measure this alone (repeatable)"),
             option("--threads", type=int, metavar="N", help="processor threads of each (default: all)"),
             option("--tokens", type=int, metavar="N", help="new tokens of an answer (default 64)"),
-            option("--rounds", type=int, metavar="N", help="answers of each, in turn (default 7)"),
+            option(
+                "--rounds",
+                type=int,
+                metavar="N",
+                help="answers of each, in turn (default 5, one to each prompt)",
+            ),
             option(
                 "--longest",
                 type=int,

@@ -17,7 +17,7 @@ class Contender:
         return Facts("fp32", 1)
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
-        return Turn(tuple(range(tokens)), 1.0, 1.0, 1, len(prompt), 1.0, tokens)
+        return Turn(tuple(range(tokens)), 1.0, 1.0, 1, len(prompt), tokens, tokens - 1)
 
     def weight_bytes(self) -> WeightBytes:
         return WeightBytes(1)

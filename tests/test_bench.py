@@ -17,6 +17,7 @@ import hamburger_edge.cli as cli
 from hamburger_edge.benchmarks import bench_ours, bench_plan, bench_report, machine
 from hamburger_edge.benchmarks.bench import Bench
 from hamburger_edge.benchmarks.bench_plan import Plan
+from hamburger_edge.benchmarks.bench_prompts import TEXTS
 from hamburger_edge.benchmarks.interleave import Spread, interleave, ratios
 from hamburger_edge.benchmarks.peers import PEERS, Facts, Program, Source, Turn, WeightBytes
 from hamburger_edge.chat import ChatTemplate
@@ -48,9 +49,11 @@ class Timed(ScriptedBackend):
     """Takes exactly so long for each step, and its groups are always of three tokens."""
 
     clock: Clock
+    fed: list[int]  # slots of every call
 
     def macro(self, groups: Any, positions: Any, rows: Any) -> Any:
         self.clock.now += MACRO_S * len(groups)
+        self.fed.append(len(groups))
         return super().macro(groups, positions, rows)
 
     def micro(self, token: int) -> Any:
@@ -72,7 +75,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench_ours.Ours:
     tokenizer = Tokenizer(toy_tokenizers.byte_level(tmp_path))
     backend = Timed(info(vocab_size=tokenizer.vocab_size), p_stop=0.0)
-    backend.clock = clock
+    backend.clock, backend.fed = clock, []
     model = Model(backend, tokenizer, ChatTemplate.preset("chatml"))
     choose = model.sampler
 
@@ -115,7 +118,9 @@ class Known:
         if self.turns == self.fails_at:
             raise HamburgerError("it fell over")
         seconds = (tokens - 1) / self.tps
-        return Turn(tuple(range(tokens)), 0.5, seconds, 1, len(prompt), 0.4, tokens, seconds, slots=tokens)
+        return Turn(
+            tuple(range(tokens)), 0.5, seconds, 1, len(prompt), tokens, tokens - 1, seconds, slots=tokens
+        )
 
     def weight_bytes(self) -> WeightBytes:
         return WeightBytes(1000)
@@ -145,7 +150,7 @@ def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours
     turn = ours.turn(PROMPT, 31, "0.8")
     assert len(turn.tokens) == 31
     assert (turn.first_tokens, turn.steps, turn.merged) == (3, 11, 10)  # ten groups of 3, one of 1
-    assert turn.prefill_s == pytest.approx(4 * MACRO_S)
+    assert turn.ttft_s == pytest.approx(4 * MACRO_S + 2 * MICRO_S + HOST_S)  # of all programs alike
     assert turn.macro_s == pytest.approx(10 * MACRO_S)
     assert turn.host_s == pytest.approx(11 * HOST_S)
     speed = {"memory_bytes_per_s": 1e6}
@@ -155,9 +160,9 @@ def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours
     assert row["tokens_per_step"] == pytest.approx(31 / 11)
     assert row["macro_ms"] == pytest.approx(1000 * MACRO_S)
     assert row["micro_ms"] == pytest.approx(1000 * MICRO_S)
-    spent = 10 * MACRO_S + (turn.micro_steps - 2) * MICRO_S + 10 * HOST_S
+    spent = 10 * MACRO_S + turn.micro_steps * MICRO_S + 10 * HOST_S
     assert row["decode_tps"]["median"] == pytest.approx(28 / spent)
-    assert row["prefill_tps"] == pytest.approx(1 / MACRO_S)
+    assert row["prefill_tps"] == pytest.approx(4 / turn.ttft_s)
     assert row["kv_bytes_per_token"] == pytest.approx(100 * 11 / 31)
     read = 10 * 1000 + turn.micro_steps * 100 + 10 * 10
     assert row["weight_bytes_per_token"] == pytest.approx(read / 28)
@@ -169,7 +174,11 @@ def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:
     assert (plain.steps, plain.micro_steps, plain.merged, plain.slots) == (12, 0, 0, 12)
     assert plain.decode_tps == pytest.approx(1 / (MACRO_S + HOST_S))
     forced = ours.turn(PROMPT, 12, "force-2")
-    assert (forced.steps, forced.micro_steps, forced.merged) == (6, 6, 6)
+    assert (forced.steps, forced.micro_steps, forced.merged) == (
+        6,
+        5,
+        6,
+    )  # the first group's is before the first token
 
 
 def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ours: bench_ours.Ours) -> None:
@@ -177,6 +186,16 @@ def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ou
     assert verified.tokens == plain.tokens
     assert (verified.merged, verified.slots) == (0, 12)
     assert verified.steps < plain.steps
+
+
+def test_the_first_verified_group_is_not_among_what_decoding_took(ours: bench_ours.Ours) -> None:
+    """It takes a base call of its own, before the first token is out."""
+    assert ours.model is not None
+    turn = ours.turn(PROMPT, 12, "verify")
+    prompt, _, *later = ours.model.backend.fed  # type: ignore[attr-defined]
+    assert prompt == len(PROMPT)
+    assert turn.base_calls == len(later)
+    assert turn.macro_s == pytest.approx(MACRO_S * sum(later))
 
 
 def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
@@ -245,7 +264,7 @@ def test_the_report_has_its_shape_and_its_figures() -> None:
     assert rows["onnx@0.8"]["nll"] == 0.25
     assert rows["llama.cpp"]["nll"] is None
     assert (rows["onnx@1.0"]["load_s"], rows["onnx@1.0"]["peak_rss_mb"]) == (1.5, 64.0)
-    assert rows["onnx@1.0"]["prefill_tps"] == pytest.approx(4 / 0.4)
+    assert rows["onnx@1.0"]["prefill_tps"] == pytest.approx(4 / 0.5)
     found = {(pair["a"], pair["b"]): pair["decode"]["median"] for pair in report["ratios"]}
     assert found == pytest.approx(
         {("onnx@0.8", "onnx@1.0"): 1, ("onnx@1.0", "llama.cpp"): 2, ("onnx@0.8", "llama.cpp"): 2}
@@ -254,6 +273,22 @@ def test_the_report_has_its_shape_and_its_figures() -> None:
     table = bench_report.markdown(report)
     assert "| `llama.cpp` | fp32 | 25.0 (25.0-25.0) | 1.00 |" in table
     assert "| onnx@0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
+
+
+def test_by_default_every_prompt_is_measured_once() -> None:
+    assert len(TEXTS) == 5
+    asked: list[Sequence[int]] = []
+
+    class Asked(Known):
+        def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
+            asked.append(prompt)
+            return super().turn(prompt, tokens, variant)
+
+    prompts = [[number] for number in range(len(TEXTS))]
+    runner = Bench(source(), Plan(longest=0), prompts, start=lambda *_: Asked("onnx", 50, []))
+    report = runner.run({"onnx": Program("", variants=("1.0",), needs_checkpoint=False)})
+    assert sorted(asked[1:]) == prompts  # the first round warms up
+    assert "answers of each: 5" in bench_report.tables(report)
 
 
 def test_who_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from toy_bundles import toy_checkpoint
 
 from hamburger_edge.errors import BundleError, ParityError
 from hamburger_edge.export.bundle import export
-from hamburger_edge.export.parity import check_parity, verify
+from hamburger_edge.export.parity import LIMITS, check_parity, verify
+from hamburger_edge.export.parity_text import stop_error
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint
 
@@ -73,6 +75,42 @@ def test_a_difference_is_named(
         with torch.no_grad():
             tensor[0] -= 0.5
     assert re.search(place + r": error .* worst in call \d+ at \[\d+.*\]: ", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("weight", "change"),
+    [("stop_head.4.weight", lambda value: -value), ("stop_head.4.bias", lambda value: value + 1)],
+    ids=["sign", "bias"],
+)
+def test_at_4_bits_a_wrong_stop_head_is_still_refused(
+    weight: str,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    bundles: Callable[..., Path],
+    checkpoint: Checkpoint,
+) -> None:
+    bundle = bundles(precision="int4", **CHANGES)
+    tensor = dict(checkpoint.model.named_parameters())[weight]
+    before = tensor.detach().clone()
+    with torch.no_grad():
+        tensor.copy_(change(before))
+    try:
+        with pytest.raises(ParityError, match=r"^base\.p_stop: error .* of its spread"):
+            check_parity(bundle, load_manifest(bundle), checkpoint)
+    finally:
+        with torch.no_grad():
+            tensor.copy_(before)
+
+
+def test_a_constant_is_never_a_stop_probability() -> None:
+    for want in ([0.0, 0.02, 0.1], [0.3, 0.5, 0.9], [0.5, 0.5, 0.7]):
+        for constant in (0.0, 0.5, 1.0, float(np.mean(want))):
+            error = stop_error(np.full(3, constant), np.array(want))
+            assert error > LIMITS["int4"].stop
+
+
+def test_coarser_embeddings_pass_with_a_float32_base(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", keep_head="int8")
+    assert load_manifest(bundle).precision.head == "int8"
 
 
 def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:

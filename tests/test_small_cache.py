@@ -23,6 +23,7 @@ from hamburger_edge.errors import (
 from hamburger_edge.export.bundle import export
 from hamburger_edge.export.calibration import calibration_batches, measure
 from hamburger_edge.export.parity import LIMITS, check_parity, limits_of, verify
+from hamburger_edge.manifest import PrecisionPlan
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import load_checkpoint
 from hamburger_edge.models.llama import rotate
@@ -186,10 +187,13 @@ def test_a_provider_that_does_not_start_is_not_pretended(
 
 
 def test_limits_are_those_of_the_coarser_part() -> None:
-    assert limits_of("fp32", "int8") == LIMITS["int8"]
-    assert limits_of("int4", "int8") == LIMITS["int4"]
-    assert limits_of("fp32", "float16") == LIMITS["fp16"]
-    assert limits_of("fp32", "float32") == LIMITS["fp32"]
+    full, coarse = PrecisionPlan("fp32", "fp32", "fp32"), PrecisionPlan("int4", "int8", "int4")
+    assert limits_of(full, "int8") == LIMITS["int8"]
+    assert limits_of(coarse, "int8") == LIMITS["int4"]
+    assert limits_of(full, "float16") == LIMITS["fp16"]
+    assert limits_of(full, "float32") == LIMITS["fp32"]
+    assert limits_of(PrecisionPlan("fp32", "int8", "fp32"), "float32") == LIMITS["int8"]
+    assert limits_of(PrecisionPlan("q8_0", "q8_0", "f16"), "float32") == LIMITS["int8"]
 
 
 def test_what_does_not_go_is_refused(small: Path, full: Path, tmp_path: Path) -> None:
