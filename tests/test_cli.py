@@ -80,7 +80,7 @@ def test_every_command_has_a_function_and_the_documentation_is_current() -> None
         (["hi", "--system", "\udcff"], "UTF-8"),
         (["\udcff"], "UTF-8"),
         ([""], "empty"),
-        (["word " * 600], "slots"),
+        (["word " * 600], "positions"),
     ],
 )
 def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], named: str) -> None:  # type: ignore[no-untyped-def]
