@@ -1,12 +1,20 @@
-"""A contender for tests of the process around it."""
+"""A contender for tests of the process around it, and what contenders of all kinds are given."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hamburger_edge.benchmarks.peers import Facts, Source, Turn, WeightBytes
+
+PROMPT = [5, 6, 7, 8]
+
+
+def source(**changes: Any) -> Source:
+    fields = {"bundle": Path("none"), "checkpoint": None, "precision": "fp32", "threads": 1, "slots": 512}
+    return Source(**{**fields, **changes})
 
 
 class Contender:

@@ -1,32 +1,24 @@
-"""The bench measures what is there: known speeds and stops come out as such, and nobody goes out of turn."""
+"""The bench measures what is there: known speeds come out as such, and nobody goes out of turn."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import toy_tokenizers
-from scripted_backend import ScriptedBackend, info
+from bench_contender import PROMPT, source
 
 import hamburger_edge.cli as cli
-from hamburger_edge.benchmarks import bench_ours, bench_plan, bench_report, machine
+from hamburger_edge.benchmarks import bench_plan, bench_report, machine
 from hamburger_edge.benchmarks.bench import Bench
 from hamburger_edge.benchmarks.bench_plan import Plan
 from hamburger_edge.benchmarks.bench_prompts import TEXTS
 from hamburger_edge.benchmarks.interleave import Spread, interleave, ratios
-from hamburger_edge.benchmarks.peers import PEERS, Facts, Program, Source, Turn, WeightBytes
-from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.benchmarks.peers import PEERS, Facts, Program, Turn, WeightBytes
 from hamburger_edge.errors import HamburgerError, InputError
-from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
-MACRO_S, MICRO_S, HOST_S = 0.010, 0.002, 0.001  # of the model below, by its own clock
-PROMPT = [5, 6, 7, 8]
 SHAPE_OF_JSON = {
     *("machine", "versions", "base", "precision", "threads"),
     *("results", "ratios", "skipped", "curve"),
@@ -35,68 +27,6 @@ SHAPE_OF_RESULT = {
     *("name", "decode_tps", "prefill_tps", "ttft_s", "tokens_per_step", "macro_ms", "micro_ms", "host_share"),
     *("peak_rss_mb", "load_s", "kv_bytes_per_token", "bandwidth_share"),
 }
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Timed(ScriptedBackend):
-    """Takes exactly so long for each step, and its groups are always of three tokens."""
-
-    clock: Clock
-    fed: list[int]  # slots of every call
-
-    def macro(self, groups: Any, positions: Any, rows: Any) -> Any:
-        self.clock.now += MACRO_S * len(groups)
-        self.fed.append(len(groups))
-        return super().macro(groups, positions, rows)
-
-    def micro(self, token: int) -> Any:
-        self.clock.now += MICRO_S
-        readout = super().micro(token)
-        stop = 1.0 if len(self._draft or ()) - len(self.text) >= 2 else 0.0
-        return readout._replace(p_stop=stop)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in ("engine", "stream"):
-        monkeypatch.setattr(f"hamburger_edge.{module}.perf_counter", clock)
-    return clock
-
-
-@pytest.fixture
-def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench_ours.Ours:
-    tokenizer = Tokenizer(toy_tokenizers.byte_level(tmp_path))
-    backend = Timed(info(vocab_size=tokenizer.vocab_size), p_stop=0.0)
-    backend.clock, backend.fed = clock, []
-    model = Model(backend, tokenizer, ChatTemplate.preset("chatml"))
-    choose = model.sampler
-
-    def sampler(settings: Any) -> Any:
-        made = choose(settings)
-        inner = made.choose
-
-        def slow(logits: Any) -> Any:
-            clock.now += HOST_S
-            return inner(logits)
-
-        made.choose = slow  # type: ignore[method-assign]
-        return made
-
-    monkeypatch.setattr(model, "sampler", sampler)
-    return bench_ours.Ours(source(), backend="onnx", model=model)
-
-
-def source(**changes: Any) -> Source:
-    fields = {"bundle": Path("none"), "checkpoint": None, "precision": "fp32", "threads": 1, "slots": 512}
-    return Source(**{**fields, **changes})
 
 
 class Known:
@@ -144,86 +74,6 @@ def known_bench(contenders: dict[str, Known], **changes: Any) -> Bench:
 def known_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = {"memory_bytes_per_s": 1e6, "weights_bytes_per_s": 2e6}
     monkeypatch.setattr(machine, "bandwidth", lambda *_: speeds)
-
-
-def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours.Ours) -> None:
-    turn = ours.turn(PROMPT, 31, "0.8")
-    assert len(turn.tokens) == 31
-    assert (turn.first_tokens, turn.steps, turn.merged) == (3, 11, 10)  # ten groups of 3, one of 1
-    assert turn.ttft_s == pytest.approx(4 * MACRO_S + 2 * MICRO_S + HOST_S)  # of all programs alike
-    assert turn.macro_s == pytest.approx(10 * MACRO_S)
-    assert turn.host_s == pytest.approx(11 * HOST_S)
-    speed = {"memory_bytes_per_s": 1e6}
-    row = bench_report.result(
-        "onnx@0.8", [turn], Facts("fp32", 100), WeightBytes(1000, 100, 10), (1, 2), speed
-    )
-    assert row["tokens_per_step"] == pytest.approx(31 / 11)
-    assert row["macro_ms"] == pytest.approx(1000 * MACRO_S)
-    assert row["micro_ms"] == pytest.approx(1000 * MICRO_S)
-    spent = 10 * MACRO_S + turn.micro_steps * MICRO_S + 10 * HOST_S
-    assert row["decode_tps"]["median"] == pytest.approx(28 / spent)
-    assert row["prefill_tps"] == pytest.approx(4 / turn.ttft_s)
-    assert row["kv_bytes_per_token"] == pytest.approx(100 * 11 / 31)
-    read = 10 * 1000 + turn.micro_steps * 100 + 10 * 10
-    assert row["weight_bytes_per_token"] == pytest.approx(read / 28)
-    assert row["bandwidth_share"] == pytest.approx(read / 28 * 28 / spent / 1e6)
-
-
-def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:
-    plain = ours.turn(PROMPT, 12, "1.0")
-    assert (plain.steps, plain.micro_steps, plain.merged, plain.slots) == (12, 0, 0, 12)
-    assert plain.decode_tps == pytest.approx(1 / (MACRO_S + HOST_S))
-    forced = ours.turn(PROMPT, 12, "force-2")
-    assert (forced.steps, forced.micro_steps, forced.merged) == (
-        6,
-        5,
-        6,
-    )  # the first group's is before the first token
-
-
-def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ours: bench_ours.Ours) -> None:
-    plain, verified = (ours.turn(PROMPT, 12, variant) for variant in ("1.0", "verify"))
-    assert verified.tokens == plain.tokens
-    assert (verified.merged, verified.slots) == (0, 12)
-    assert verified.steps < plain.steps
-
-
-def test_the_first_verified_group_is_not_among_what_decoding_took(ours: bench_ours.Ours) -> None:
-    """It takes a base call of its own, before the first token is out."""
-    assert ours.model is not None
-    turn = ours.turn(PROMPT, 12, "verify")
-    prompt, _, *later = ours.model.backend.fed  # type: ignore[attr-defined]
-    assert prompt == len(PROMPT)
-    assert turn.base_calls == len(later)
-    assert turn.macro_s == pytest.approx(MACRO_S * sum(later))
-
-
-def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
-    assert ours.model is not None
-    ours.model.backend.eos_rate = 0.5  # type: ignore[attr-defined]
-    assert all(len(ours.turn(PROMPT, 40, variant).tokens) == 40 for variant in ("1.0", "0.7", "force-2"))
-
-
-def test_an_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
-    ours.begin(PROMPT, 60, "0.8")
-    stretches = [ours.advance(until) for until in (20, 40, 60)]
-    assert [tokens for tokens, _, _ in stretches] == [21, 42, 60]
-    kv = [bytes_used for _, _, bytes_used in stretches]
-    assert kv[0] < kv[1] < kv[2] <= 100 * (len(PROMPT) + 20)
-    assert 0 < stretches[0][1] < stretches[1][1] < stretches[2][1]
-
-
-def test_scores_are_the_base_s_own(ours: bench_ours.Ours) -> None:
-    assert ours.model is not None
-    backend: Any = ours.model.backend
-    plain = backend.plain(PROMPT, 8)
-    other = [*plain[:5], (plain[5] + 1) % 10 + 20]
-    scores = [backend.scores((*PROMPT, *other[:i])) for i in range(len(other))]
-    losses = [math.log(np.exp(s - s[t], dtype=np.float64).sum()) for s, t in zip(scores, other, strict=True)]
-    nll, agreement = bench_ours.score(backend, PROMPT, other)
-    assert nll == pytest.approx(sum(losses) / len(other), rel=1e-5)
-    assert agreement == pytest.approx(np.mean([s.argmax() == t for s, t in zip(scores, other, strict=True)]))
-    assert backend.slots == 0
 
 
 def test_turns_are_interleaved_and_the_first_round_warms_up() -> None:
@@ -337,14 +187,6 @@ def test_without_the_checkpoint_peers_are_skipped_with_the_way_out() -> None:
     report = runner.run(programs)
     assert [skipped["name"] for skipped in report.skipped] == ["llama.cpp"]
     assert "--against CHECKPOINT" in report.skipped[0]["why"]
-
-
-def test_memory_is_read_at_the_speed_the_clock_says(clock: Clock) -> None:
-    def ticking() -> float:
-        clock.now += 0.5
-        return clock.now
-
-    assert machine.read_speed(1 << 20, 1, ticking) == pytest.approx((1 << 20) / 0.5)
 
 
 Run = Callable[..., tuple[int, str, str]]
