@@ -100,7 +100,9 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
     agree, worst = [], 0.0
     for prompt, groups in texts:
         first, then = [(token,) for token in prompt], groups[:-1]  # nothing follows the last one
-        parts = [(first, [len(first) - 1], groups[:1]), (then, range(len(then)), groups[1:])]
+        parts = [(first, [len(first) - 1], groups[:1])]
+        if then:
+            parts.append((then, list(range(len(then))), groups[1:]))
         ledger = Ledger.of(reference.info)
         positions = [ledger.append(group) for group in (*first, *then)]
         targets = [group[0] for group in groups]
@@ -108,7 +110,7 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
         scores = {}
         for backend in (reference, exported):
             logits = []
-            for fed, rows, said in parts if then else parts[:1]:
+            for fed, rows, said in parts:
                 at = backend.slots
                 readout = backend.macro(fed, positions[at : at + len(fed)], rows)
                 logits.append(readout.logits.copy())

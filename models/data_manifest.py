@@ -42,6 +42,11 @@ class DataManifest:
     prompts_sha256: str = ""
 
     @property
+    def base(self) -> str:
+        """Who said all this: by its weights, where they are known, else by its name."""
+        return str(self.source.get("sha256") or self.source.get("base"))
+
+    @property
     def answer_tokens(self) -> int:
         return sum(shard.answer_tokens for shard in self.shards)
 

@@ -231,7 +231,7 @@ class Trainer:
         return totals.means()
 
     def _judge(self, stage: Stage, objective: Objective) -> None:
-        own = dataclasses.replace(stage.loss, first=stage.loss.first or 1.0)
+        own = dataclasses.replace(stage.loss, first=stage.loss.first or 1.0)  # without the micro decoder
         everything = Objective(self.model, LossWeights() if stage.loss.micro else own).to(self.device)
         for kind, cuts in {"plain": None, "merged": JUDGING_CUTS if stage.cuts else None}.items():
             if kind == "merged" and cuts is None:

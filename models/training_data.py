@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.conversations import ANSWER
-from hamburger_edge.models.data_manifest import DataManifest, Shard, read_data_manifest
+from hamburger_edge.models.data_manifest import Shard, read_data_manifest
 from hamburger_edge.models.hamburger import GroupBatch
 from hamburger_edge.models.segmentation import EntropyRule, cut_at_random, cut_by_entropy, cut_by_lengths
 
@@ -71,7 +71,7 @@ class DistilledData:
         for folder, manifest in zip(folders, manifests, strict=True):
             if not manifest.shards:
                 raise ConfigError(f"{folder}: holds no shards: run distill again")
-            if _of(manifest) != _of(manifests[0]):
+            if manifest.base != manifests[0].base:
                 raise ConfigError(
                     f"{folder}: was distilled from another base than {folders[0]}: name folders of one base"
                 )
@@ -125,11 +125,6 @@ class DistilledData:
         while len(chosen) < size:
             chosen.append(next(fill))
         return np.sort(np.asarray(chosen, dtype=np.int64))
-
-
-def _of(manifest: DataManifest) -> str:
-    """The base that said it: by its weights, where they are known."""
-    return str(manifest.source.get("sha256") or manifest.source.get("base"))
 
 
 def _read_shard(folder: Path, shard: Shard, verify: bool) -> dict[str, npt.NDArray[Any]]:
