@@ -44,6 +44,7 @@ class Stage:
     lora_rank: int = 0  # 0: the base learns in full
     warmup: float = 0.03  # share of the steps
     final_rate: float = 0.1  # share of its peak that the learning rate has at the end
+    average: float = 0.0  # share of the steps, the last ones: the stage ends with the mean of their weights
     cuts: Cuts | None = None  # None: one token a slot
     loss: LossWeights = field(default_factory=LossWeights)
 
@@ -57,6 +58,7 @@ class Recipe:
     stages: tuple[Stage, ...]
     more_data: tuple[str, ...] = ()  # further folders from the same base; one named twice counts twice
     start: str = ""  # checkpoint folder or built-in name to go on from, instead of a new graft
+    more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice
     seed: int = 0
     held_out: float = 0.02  # share of questions never trained on
     rows: int = 4  # packed rows a batch ...
@@ -73,6 +75,11 @@ class Recipe:
     @property
     def data_folders(self) -> tuple[Path, ...]:
         return tuple(map(Path, (self.data, *self.more_data)))
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """Checkpoints whose mean training goes on from; none: a new graft."""
+        return (self.start, *self.more_starts) if self.start else ()
 
     @property
     def rounds_base(self) -> bool:
@@ -93,12 +100,14 @@ class Recipe:
             _positive(f"recipe.{name}", getattr(self, name))
         if self.row_slots < SHORTEST_ROW:
             raise ConfigError(f"recipe.row_slots must be at least {SHORTEST_ROW}, got {self.row_slots}")
+        if self.more_starts and not self.start:
+            raise ConfigError("recipe.more_starts: there is no start that they could be averaged with")
         if not 0 < self.held_out < 1:
             raise ConfigError(f"recipe.held_out must be between 0 and 1, got {self.held_out}")
         for stage in self.stages:
             for name in ("epochs", "learning_rate", "base_learning_rate"):
                 _positive(f"recipe.stages {stage.name!r}: {name}", getattr(stage, name))
-            for name in ("warmup", "final_rate"):
+            for name in ("warmup", "final_rate", "average"):
                 if not 0 <= getattr(stage, name) <= 1:
                     raise ConfigError(
                         f"recipe.stages {stage.name!r}: {name} must be 0 to 1, got {getattr(stage, name)}"

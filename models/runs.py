@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from hamburger_edge.errors import CheckpointError, ConfigError
+from hamburger_edge.models.averaging import mean_state
 from hamburger_edge.models.calibration import Calibration
 from hamburger_edge.models.checkpoint import (
     DELTA,
@@ -51,24 +52,41 @@ def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburge
     shortlist = data.frequent_tokens(size) if size else None
     model = graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
     if recipe.start:
-        begun = load_checkpoint(recipe.start).model
-        if begun.config != model.config:
-            raise ConfigError(f"{recipe.start}: its shape is not the recipe's: change [shape] or start anew")
-        pairs = _changes_of_start(recipe)
-        if _whole(pairs):
-            model.load_state_dict(begun.state_dict())
-            return model
-        model.load_state_dict({n: t for n, t in begun.state_dict().items() if n[:5] != "base."}, strict=False)
-        restore_lora(model.base, pairs)  # which goes on learning, beside the plain base
-        if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
-            raise ConfigError(f"{recipe.start}: its LoRA has another rank than the recipe's lora_rank")
+        _go_on(model, recipe)
     return model
 
 
+def _go_on(model: Hamburger, recipe: Recipe) -> None:
+    """From the mean of the checkpoints that the recipe names."""
+    pairs = _changes_of_start(recipe)
+    state = mean_state(_begun(start, model) for start in recipe.starts)
+    if _whole(pairs):
+        model.load_state_dict(state)
+        return
+    model.load_state_dict({n: t for n, t in state.items() if n[:5] != "base."}, strict=False)
+    restore_lora(model.base, pairs)  # which goes on learning, beside the plain base
+    if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
+        raise ConfigError(f"{recipe.start}: its LoRA has another rank than the recipe's lora_rank")
+
+
+def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
+    begun = load_checkpoint(start).model
+    if begun.config != model.config:
+        raise ConfigError(f"{start}: its shape is not the recipe's: change [shape] or start anew")
+    return dict(begun.state_dict())
+
+
 def _changes_of_start(recipe: Recipe) -> dict[str, torch.Tensor]:
-    """What the checkpoint that a run goes on from had changed in its base."""
-    changes = resolve(recipe.start) / DELTA if recipe.start else None
-    return load_rows(changes) if changes is not None and changes.exists() else {}
+    """What the checkpoints that a run goes on from had changed in their base, on average."""
+    files = [resolve(start) / DELTA for start in recipe.starts]
+    changes = [load_rows(file) if file.exists() else {} for file in files]
+    for start, found in zip(recipe.starts, changes, strict=True):
+        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in changes[0].items()}:
+            raise ConfigError(
+                f"{start}: changes its base in another way than {recipe.start}: average checkpoints of "
+                "which one went on from the other"
+            )
+    return mean_state(changes)
 
 
 def _whole(changes: Iterable[str]) -> bool:

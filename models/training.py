@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hamburger_edge.errors import ConfigError, HamburgerError
+from hamburger_edge.models.averaging import WeightMean
 from hamburger_edge.models.calibration import Calibration, apply, fit, measure, reliability
 from hamburger_edge.models.grafting import learned_state, prepare
 from hamburger_edge.models.hamburger import Hamburger
@@ -143,6 +144,9 @@ class Trainer:
         per_epoch = max(1, len(batches.plan(0)) // self.processes.count)
         steps = max(1, round(stage.epochs * per_epoch))
         learning = [p for group in groups for p in group["params"]]
+        mean = WeightMean(learning, begins=steps - round(stage.average * steps))
+        if saved is not None and "mean" in saved:
+            mean.load(saved["mean"])
         self.report(
             f"stage {stage.name}: {steps} steps of {self.recipe.rows * self.recipe.row_slots} slots, "
             f"{sum(p.numel() for p in learning) / 1e6:.1f}M parameters learn"
@@ -166,6 +170,7 @@ class Trainer:
                 nn.utils.clip_grad_norm_(learning, self.recipe.clip)
                 for mover in movers:
                     mover.step()
+                mean.add(step)
                 window.add(results, tokens=int((batch.groups.target_sizes > 0).sum()))
             else:
                 self.report(f"step {step + 1}: the loss is {loss.item()}; this batch is left out")
@@ -179,11 +184,14 @@ class Trainer:
                 )
                 self._log("train", stage, window.means())
                 window, shown = Totals(), now
-            if (step + 1) % self.recipe.judge_every == 0 or last:
-                self._judge(stage, objective)
+            if last:
+                mean.exchange()  # the stage ends with them
+            if last or (step + 1) % self.recipe.judge_every == 0:
+                with nullcontext() if last else mean.in_place():
+                    self._judge(stage, objective)
             over = self.processes.any(now > self.deadline, self.device)
             if now - saved_at > 60 * self.recipe.save_minutes or over or last:
-                self._save("last.pt", movers)
+                self._save("last.pt", movers, mean)
                 saved_at = now
             if over and not last:
                 self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
@@ -267,7 +275,7 @@ class Trainer:
                 line = {"kind": kind, "stage": stage.name, "step": self.progress.step, **means}
                 file.write(json.dumps(line) + "\n")
 
-    def _save(self, name: str, movers: list[torch.optim.Optimizer]) -> None:
+    def _save(self, name: str, movers: list[torch.optim.Optimizer], mean: WeightMean | None = None) -> None:
         if not self.processes.first:
             return
         state = {
@@ -275,6 +283,7 @@ class Trainer:
             "progress": vars(self.progress),
             "model": learned_state(self.model),
             "optimizers": [mover.state_dict() for mover in movers],
+            **({"mean": mean.state()} if mean else {}),
         }
         temporary = self.out / f".{name}.{os.getpid()}"
         torch.save(state, temporary)

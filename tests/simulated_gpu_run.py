@@ -32,7 +32,7 @@ def trained(folder: Path, device: torch.device) -> list[float]:
     Returns what was measured on held-out questions, and the calibration."""
     cuts = Cuts(entropy=0.3, random=0.3, agreement=0.3)
     both = replace(LORA, cuts=cuts, loss=LossWeights(features=1.0, features_every=2, first_every=2))
-    stages = (replace(LORA, name="plain", learns=("micro", "stop_head")), both)
+    stages = (replace(LORA, name="plain", learns=("micro", "stop_head"), average=1.0), both)
     recipe = replace(SHORT, stages=stages, optimizer="muon", judge_every=5, out=str(folder))
     data = ladders(200)
     first, trainer = (

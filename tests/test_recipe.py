@@ -53,6 +53,8 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ("epochs = 1", "epochs = nan", r"'joint': epochs must be positive, got nan"),
         ("epochs = 1", "epochs = 1\nfinal_rate = 1.5", r"'joint': final_rate must be 0 to 1, got 1.5"),
         ("epochs = 1", "epochs = 1\nwarmup = nan", r"'joint': warmup must be 0 to 1, got nan"),
+        ("epochs = 1", "epochs = 1\naverage = 2", r"'joint': average must be 0 to 1, got 2"),
+        ("[shape]", 'more_starts = ["a"]\n[shape]', r"recipe\.more_starts: there is no start"),
         (
             "epochs = 1",
             "epochs = 1\nloss = { first = 0.0, micro = 0.0 }",
