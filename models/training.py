@@ -186,8 +186,9 @@ class Trainer:
                 window, shown = Totals(), now
             if last:
                 mean.exchange()  # the stage ends with them
-            if last or (step + 1) % self.recipe.judge_every == 0:
-                with nullcontext() if last else mean.in_place():
+                self._judge(stage, objective)
+            elif (step + 1) % self.recipe.judge_every == 0:
+                with mean.in_place():
                     self._judge(stage, objective)
             over = self.processes.any(now > self.deadline, self.device)
             if now - saved_at > 60 * self.recipe.save_minutes or over or last:
