@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
+from hamburger_edge.chat_markup import KINDS, Markup
 from hamburger_edge.errors import InputError
 from hamburger_edge.kv_ledger import Group
 from hamburger_edge.sampling import Sampler
@@ -22,24 +23,9 @@ Part = tuple[str, bool]  # text, and whether special tokens in it count
 
 
 @dataclass(frozen=True)
-class ChatTemplate:
-    """A conversation's markup. Only what stands here can become a special token; what people write
-    cannot.
-
-    prefix [before_system SYSTEM after_system]
-           before_user TEXT after_user before_answer ANSWER after_answer ...
-    """
-
-    prefix: str = ""  # once, at the very beginning
-    before_system: str = ""
-    after_system: str = ""
-    before_user: str = ""
-    after_user: str = ""
-    before_answer: str = ""  # opens the answer; the model goes on from here
-    after_answer: str = ""  # begins with the end token, which is not written twice if the model said it
-    default_system: str | None = None  # the system text of a conversation that brings none
-    system_in_user: bool = False  # the system text stands inside the first user turn: before_user SYSTEM TEXT
-    trim: bool = False  # white space around what people write is dropped
+class ChatTemplate(Markup):
+    """How a conversation becomes text. Only the markup can become a special token; what people write
+    cannot."""
 
     def first_turn(self, text: str, system: str | None = None) -> list[Part]:
         """The beginning of a conversation; an empty system text leaves the system turn out."""
@@ -84,49 +70,7 @@ class ChatTemplate:
         return check_text(text).strip() if self.trim else check_text(text)
 
 
-_CHATML = ChatTemplate(
-    before_system="<|im_start|>system\n",
-    after_system="<|im_end|>\n",
-    before_user="<|im_start|>user\n",
-    after_user="<|im_end|>\n",
-    before_answer="<|im_start|>assistant\n",
-    after_answer="<|im_end|>\n",
-)
-_SMOLLM2_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-
-PRESETS = {
-    "plain": ChatTemplate(),
-    "chatml": _CHATML,
-    "smollm2": replace(_CHATML, default_system=_SMOLLM2_SYSTEM),
-    "llama3": ChatTemplate(
-        prefix="<|begin_of_text|>",
-        before_system="<|start_header_id|>system<|end_header_id|>\n\n",
-        after_system="<|eot_id|>",
-        before_user="<|start_header_id|>user<|end_header_id|>\n\n",
-        after_user="<|eot_id|>",
-        before_answer="<|start_header_id|>assistant<|end_header_id|>\n\n",
-        after_answer="<|eot_id|>",
-        trim=True,
-    ),
-    "llama2": ChatTemplate(
-        prefix="<s>",
-        before_system="<<SYS>>\n",
-        after_system="\n<</SYS>>\n\n",
-        before_user="[INST] ",
-        after_user=" [/INST]",
-        after_answer="</s><s>",
-        system_in_user=True,
-        trim=True,
-    ),
-    "mistral": ChatTemplate(
-        prefix="<s>",
-        after_system="\n\n",
-        before_user="[INST] ",
-        after_user=" [/INST]",
-        after_answer="</s>",
-        system_in_user=True,
-    ),
-}
+PRESETS = {name: ChatTemplate(**markup) for name, markup in KINDS.items()}
 
 
 class Message(NamedTuple):

@@ -32,7 +32,7 @@ _JSON = option("--json", action="store_true", help="print one JSON object instea
 _BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint folder")
 _RUNTIME = (
     option("--backend", default="auto", choices=["auto", "onnx", "llamacpp", "torch"], help="runtime to use"),
-    option("--provider", metavar="NAME", help="what computes: cpu, cuda, coreml or auto (default cpu)"),
+    option("--provider", metavar="NAME", help="onnx: what computes, cpu, cuda, coreml or auto (default cpu)"),
     option("--threads", type=int, metavar="N", help="processor threads (default: one for each core)"),
     option(
         "--context",
@@ -55,15 +55,26 @@ _ANSWER = (
         metavar="C",
         help="how sure each further token of a group must be, 0 to 1 (default 0.8; 1: one token a step)",
     ),
-    option("--mode", choices=["trust", "verify"], help="verify: plain decoding's text, in fewer base calls"),
+    option(
+        "--mode",
+        choices=["trust", "verify"],
+        help="verify: plain decoding's text, but for near ties, in fewer base calls; nothing is merged",
+    ),
     option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
     option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),
     option(
         "--top-p", type=float, metavar="P", help="sample among the best tokens that hold this probability"
     ),
     option("--min-p", type=float, metavar="P", help="leave out tokens below this share of the best one's"),
-    option("--repetition-penalty", type=float, metavar="R", help="above 1: said tokens become less likely"),
-    option("--presence-penalty", type=float, metavar="R", help="taken off the score of every said token"),
+    option(
+        "--repetition-penalty",
+        type=float,
+        metavar="R",
+        help="above 1: tokens of prompt and answer become less likely",
+    ),
+    option(
+        "--presence-penalty", type=float, metavar="R", help="taken off the score of every token of the answer"
+    ),
     option("--frequency-penalty", type=float, metavar="R", help="the same, for each time it was said"),
     option("--seed", type=int, metavar="N", help="same seed, same text"),
     option("--stop", action="append", metavar="TEXT", help="end the answer before this text (repeatable)"),
@@ -95,7 +106,8 @@ COMMANDS = (
                 "--flavor",
                 default="fused",
                 choices=["fused", "portable"],
-                help="fused (default): ONNX Runtime's own operators; portable: standard operators only",
+                help="fused (default): ONNX Runtime's own operators; portable: standard operators only, for "
+                "accelerators; its int4 is coarser and its cache float32",
             ),
             option(
                 "--format",
@@ -114,8 +126,8 @@ COMMANDS = (
                 "--block-size",
                 type=int,
                 metavar="N",
-                help="weights that share a scale (power of two); default 64, for a base in Q4_1 "
-                "its own blocks of 32, which int4 keeps: a little slower, far nearer to float32",
+                help="weights that share a scale (power of two); default 64, in fused graphs for a base in "
+                "Q4_1 its own blocks of 32, which int4 keeps: a little slower, far nearer to float32",
             ),
             option(
                 "--keep-head",
@@ -176,7 +188,11 @@ COMMANDS = (
         "compare a bundle with its checkpoint again",
         (
             option("bundle", metavar="BUNDLE", help="folder made by `export`"),
-            option("--against", metavar="CHECKPOINT", help="checkpoint (default: the one it was made from)"),
+            option(
+                "--against",
+                metavar="CHECKPOINT",
+                help="checkpoint (default: of the name it was made from, built in or here)",
+            ),
             option(
                 "--backend",
                 default="auto",
@@ -310,7 +326,9 @@ COMMANDS = (
         "distill",
         "let a base model write the training set",
         (
-            option("base", metavar="BASE", help="smollm2-135m, a GGUF file or a Hugging Face folder"),
+            option(
+                "base", metavar="BASE", help="smollm2-135m, hf:ORG/NAME, a GGUF file or a Hugging Face folder"
+            ),
             option(
                 "-o", "--output", required=True, metavar="DATA", help="folder for the shards; resumes there"
             ),

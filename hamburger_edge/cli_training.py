@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.chat_markup import KINDS, MARKUP_FILE
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
 from hamburger_edge.sampling import number_in, whole_in
 from hamburger_edge.strict import read_lines
@@ -40,8 +41,13 @@ def distill(options: argparse.Namespace) -> None:
     use_threads(options.threads, "--threads")
     progress = Progress()
     loaded, reference = find_base(options.base, progress=progress)
-    if loaded.tokenizer is None or loaded.chat_template is None:
-        raise ConfigError(f"{options.base}: has no tokenizer.json or no chat template that is understood")
+    if loaded.tokenizer is None:
+        raise ConfigError(f"{options.base}: has no tokenizer.json: put the model's beside its weights")
+    if loaded.chat_template is None:
+        raise ConfigError(
+            f"{options.base}: has no chat template that is understood: put a {MARKUP_FILE} beside its "
+            f'weights, such as {{"kind": "llama3"}} (known: {", ".join(KINDS)})'
+        )
     tokenizer = Tokenizer(loaded.tokenizer)
     turns = turn_tokens(ChatTemplate.from_json(loaded.chat_template), tokenizer)
     out, rows = Path(options.output), changes.get("rows", DistillSettings.rows)

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hamburger_edge.chat_markup import markup_beside, recognise
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.checkpoint_manifest import FORMAT, BaseReference, Manifest, read_manifest
 from hamburger_edge.models.config import BaseConfig, HamburgerConfig
@@ -31,7 +32,7 @@ from hamburger_edge.models.fetch import Progress, fetch, weights_sha256
 from hamburger_edge.models.files import publish, strangers
 from hamburger_edge.models.gguf_base import load_gguf
 from hamburger_edge.models.hamburger import Hamburger
-from hamburger_edge.models.hf_base import load_hf, read_config, read_eos
+from hamburger_edge.models.hf_base import load_hf, read_config, read_eos, read_template
 from hamburger_edge.models.lightning import load_lightning
 from hamburger_edge.models.rows import Rows, load_rows, save_rows
 from hamburger_edge.models.weights import LoadedBase, base_shapes, check_state, check_tokenizer, shapes
@@ -52,7 +53,10 @@ class Checkpoint:
 
 
 def load_base(path: str | Path) -> LoadedBase:
-    """A Hugging Face folder, a GGUF file, or a folder holding one (as `fetch` leaves it)."""
+    """A Hugging Face folder, a GGUF file, or a folder holding one (as `fetch` leaves it).
+
+    A tokenizer.json and a chat_markup.json that lie beside the weights count.
+    """
     path = Path(path)
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder")
@@ -71,6 +75,7 @@ def load_base(path: str | Path) -> LoadedBase:
     if (tokenizer := folder / "tokenizer.json").exists():
         check_tokenizer(tokenizer, base.config.vocab_size)
         base.tokenizer = tokenizer
+    base.chat_template = markup_beside(folder) or base.chat_template
     return base
 
 
@@ -214,7 +219,8 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     check_tokenizer(tokenizer, base.vocab_size)
     manifest = Manifest(FORMAT, config, BaseReference("embedded"), provenance={"source": path.name})
     model = build(config, state | {"shortlist": torch.arange(base.vocab_size)})
-    return Checkpoint(model, tokenizer, None, manifest.to_json(), path)
+    template = markup_beside(folder) or recognise(read_template(folder))
+    return Checkpoint(model, tokenizer, template, manifest.to_json(), path)
 
 
 def check_target(folder: str | Path) -> Path:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hamburger_edge.chat_markup import recognise
 from hamburger_edge.errors import CheckpointError, ConfigError, require
-from hamburger_edge.models.chat_markup import recognise
 from hamburger_edge.models.config import BaseConfig, RopeScaling
 from hamburger_edge.models.llama import inverse_frequencies
 from hamburger_edge.models.renaming import GGUF, rename

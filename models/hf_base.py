@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from hamburger_edge.chat_markup import recognise
 from hamburger_edge.errors import CheckpointError, ConfigError
-from hamburger_edge.models.chat_markup import recognise
 from hamburger_edge.models.config import BaseConfig, RopeScaling
 from hamburger_edge.models.renaming import HUGGING_FACE, rename
 from hamburger_edge.models.weights import LoadedBase, base_shapes, check_state, read_safetensors
@@ -43,7 +43,7 @@ def load_hf(folder: Path) -> LoadedBase:
         config=config,
         state=state,
         tokenizer=None,
-        chat_template=recognise(_template(folder)),
+        chat_template=recognise(read_template(folder)),
         eos_ids=read_eos(folder),
         name=folder.resolve().name,
         license=_license(folder),
@@ -72,7 +72,7 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
         yield from read_safetensors(folder / shard)
 
 
-def _template(folder: Path) -> object:
+def read_template(folder: Path) -> object:
     """The Jinja chat template: a file of its own, or an entry of tokenizer_config.json."""
     if (alone := folder / "chat_template.jinja").exists():
         return alone.read_text(encoding="utf-8", errors="replace")

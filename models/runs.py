@@ -37,12 +37,14 @@ from hamburger_edge.models.weights import LoadedBase
 
 def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, dict[str, Any]]:
     """A base by built-in name or path, and how a checkpoint refers to it."""
-    if name in BASES:
+    if name in BASES or name.startswith("hf:"):
         folder = fetch(name, progress=progress)
         return load_base(folder), {"kind": "fetch", "name": name, "sha256": weights_sha256(folder)}
     path = Path(name)
     if not path.exists():
-        raise CheckpointError(f"{name}: neither a base of that name ({', '.join(BASES)}) nor a path")
+        raise CheckpointError(
+            f"{name}: neither a base of that name ({', '.join(BASES)}, hf:ORG/NAME) nor a path"
+        )
     base = load_base(path)
     return base, {"kind": "path", "path": str(path.absolute()), "sha256": base.sha256}
 

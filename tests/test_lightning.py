@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from toy_checkpoints import same_outputs, same_weights, save, write_hf
 from toy_models import toy_model
 
+from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models import checkpoint
 from hamburger_edge.models.checkpoint import load_checkpoint
@@ -68,6 +70,9 @@ def test_lightning_checkpoint(reference: Hamburger, tmp_path: Path) -> None:
     )
     same_weights(loaded.model, rounded)
     same_outputs(loaded.model, rounded)
+    assert loaded.chat_template is None
+    (tmp_path / "chat_markup.json").write_text('{"kind": "llama3"}')
+    assert load_checkpoint(tmp_path / "last.ckpt").chat_template == asdict(ChatTemplate.preset("llama3"))
     folder = save(tmp_path / "ours", loaded.model)
     same_weights(load_checkpoint(folder).model, rounded)
 
