@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.cli_options import answer_options, build_parser, runtime_options
-from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.errors import HamburgerError, InputError, needing
 from hamburger_edge.terminal import (
     GroupPainter,
     Progress,
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = build_parser(_FUNCTIONS).parse_args(arguments)
         debug = options.debug
-        options.function(options)
+        with needing("train" if options.function in (distill, segment, train) else "export"):
+            options.function(options)
         sys.stdout.flush()
         return 0
     except HamburgerError as error:

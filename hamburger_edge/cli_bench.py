@@ -85,11 +85,11 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
 def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
     """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
-    from hamburger_edge.models.checkpoint import resolve
-
     try:
+        from hamburger_edge.models.checkpoint import resolve
+
         folder: Path = resolve(manifest.graft.name if given is None else given)
-    except CheckpointError:
+    except (CheckpointError, ModuleNotFoundError):  # whoever has no PyTorch made the bundle elsewhere
         if given is not None:
             raise
         return None

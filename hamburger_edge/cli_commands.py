@@ -29,7 +29,7 @@ class Command:
 
 
 _JSON = option("--json", action="store_true", help="print one JSON object instead of text")
-_BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint folder")
+_BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint (PyTorch)")
 _RUNTIME = (
     option("--backend", default="auto", choices=["auto", "onnx", "llamacpp", "torch"], help="runtime to use"),
     option("--provider", metavar="NAME", help="onnx: what computes, cpu, cuda, coreml or auto (default cpu)"),

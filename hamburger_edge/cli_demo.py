@@ -36,6 +36,12 @@ def _stamped(stamp: Path) -> str | None:
         return None
 
 
+def _own_command() -> str:
+    """What to type for this program where it was started, be it on the PATH or not."""
+    own = Path(sys.argv[0])
+    return "hamburger-edge" if own.stem != "hamburger-edge" or shutil.which("hamburger-edge") else str(own)
+
+
 def demo(name: str | None, *, precision: str | None) -> None:
     """Export (once), open, and answer a few prompts with the groups in view."""
     from hamburger_edge import __version__
@@ -81,4 +87,4 @@ def demo(name: str | None, *, precision: str | None) -> None:
             print(f"\n  {stats_line(stream.stats)}")
     shades = "shaded" if is_terminal(sys.stdout) else "bracketed"
     print(f"\nEach {shades} piece came out of one step and takes one KV entry. Go on with:")
-    print(f"  hamburger-edge chat {bundle} --show-steps")
+    print(f"  {_own_command()} chat {bundle} --show-steps")

@@ -21,6 +21,8 @@ after `error:` and exits with code 1; `--debug` shows the traceback as well.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 
@@ -80,13 +82,21 @@ class HamburgerWarning(UserWarning):
     """Something was done differently from what was asked; never issued for the default path."""
 
 
-def require(module: str, extra: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it."""
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Where optional dependencies are imported: a missing one is an error that says which extra brings it."""
     try:
-        return importlib.import_module(module)
+        yield
     except ModuleNotFoundError as error:
-        if error.name != module.split(".")[0]:
+        module = (error.name or "").split(".")[0]
+        if module in ("", "hamburger_edge"):
             raise
         raise MissingExtraError(
-            f"{module.split('.')[0]} is not installed: run  pip install 'hamburger-edge[{extra}]'"
+            f"{module} is not installed: run  pip install 'hamburger-edge[{extra}]'"
         ) from error
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency."""
+    with needing(extra):
+        return importlib.import_module(module)

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.errors import BundleError, InputError, needing
 from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
 
@@ -34,7 +34,8 @@ def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Mo
     except TypeError as error:
         raise InputError(f"a bundle is named by its path, got {path!r}") from error
     module, function = _OPENERS[chosen]
-    opener = getattr(importlib.import_module(module), function)
+    with needing("export"):  # PyTorch, for checkpoints
+        opener = getattr(importlib.import_module(module), function)
     _, *parameters = inspect.signature(opener).parameters.values()
     known = [parameter.name for parameter in parameters]
     unknown = sorted(set(options) - set(known))

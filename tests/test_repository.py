@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -89,6 +90,36 @@ def test_only_the_command_line_uses_benchmarks() -> None:
 
 def test_every_part_has_modules_to_check() -> None:
     assert all(len(modules(part)) >= 3 for part in FOLDERS)
+
+
+WITHOUT_EXTRAS = """
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf", "llama_cpp"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Nothing())
+from hamburger_edge.cli import main
+bundle, data, new = sys.argv[1:]
+for words in (["run", "tiny", "Hi"], ["demo"], ["verify", bundle],
+              ["export", "tiny", "-o", new], ["eval", "tiny", "--quick"], ["segment", data],
+              ["distill", "smollm2-135m", "-o", new, "--tokens", "9"], ["train", "recipe.toml", "-o", new],
+              ["bench", bundle, "--quick"], ["run", bundle, "Hi", "--max-tokens", "3"]):
+    print("code", main(words), words, flush=True, file=sys.stderr)
+"""
+
+
+def test_a_command_names_the_extra_that_it_lacks(bundle: Path, tmp_path: Path) -> None:
+    code = [sys.executable, "-c", WITHOUT_EXTRAS, bundle, tmp_path, tmp_path / "new"]
+    done = subprocess.run(code, capture_output=True, text=True)
+    *lacking, bench, last = re.split(r"code (?=\d)", done.stderr)[:-1]
+    for said in lacking:
+        assert re.search(r"error: \w+ is not installed: run  pip install 'hamburger-edge\[\w+\]'\n$", said), (
+            said
+        )
+    assert "Traceback" not in done.stderr
+    assert "context of 512 is too short" in bench  # which wants no extra to get that far
+    assert "error" not in last
 
 
 def test_importing_the_core_stays_light() -> None:
