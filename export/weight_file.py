@@ -41,23 +41,26 @@ class WeightFile:
         return all(self.file.read(len(part)) == part for part in _parts(data, step))
 
     def take(self, model: ir.Model) -> None:
-        """Move the large initializers of a graph here."""
-        for graph in model.graphs():
-            for value in graph.initializers.values():
-                tensor = value.const_value
-                if tensor is None or tensor.nbytes < INLINE:
-                    continue
-                data = _bytes(tensor)
-                offset = self.place(data)
-                value.const_value = ir.ExternalTensor(
-                    self.path.name,
-                    offset,
-                    len(data),
-                    tensor.dtype,
-                    shape=tensor.shape,
-                    name=value.name,
-                    base_dir=self.path.parent,
-                )
+        """Move the large initializers of a graph here.
+
+        Not those of its branches, which are few: ONNX Runtime reads them from no file that has a second name
+        (a hard link) or is one (a symbolic link), and copies of a bundle may.
+        """
+        for value in model.graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or tensor.nbytes < INLINE:
+                continue
+            data = _bytes(tensor)
+            offset = self.place(data)
+            value.const_value = ir.ExternalTensor(
+                self.path.name,
+                offset,
+                len(data),
+                tensor.dtype,
+                shape=tensor.shape,
+                name=value.name,
+                base_dir=self.path.parent,
+            )
         self.file.flush()
 
     def close(self) -> None:

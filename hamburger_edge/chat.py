@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hamburger_edge.chat_markup import KINDS, Markup
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import BusyError, InputError
 from hamburger_edge.kv_ledger import Group
 from hamburger_edge.sampling import Sampler
 from hamburger_edge.settings import Options, Settings
@@ -103,12 +103,14 @@ class Chat:
         text = check_text(text)
         if not text:
             raise InputError("the message is empty: say something")
+        said = self.groups
         turn = self._model.engine.check_groups((token,) for token in self._turn(text))
-        prompt = [*self.groups, *turn]
+        prompt = [*said, *turn]
         sampler = self._sampler()
         sampler.begin(token for group in prompt for token in group)
-        messages = [*self.messages, Message("user", text), Message("assistant", "")]
-        return self._answer(prompt, messages, sampler, self._model.text_stream(self.settings), max_tokens)
+        messages = [*self._settled(), Message("user", text), Message("assistant", "")]
+        output = self._model.text_stream(self.settings)
+        return self._answer(said, prompt, messages, sampler, output, max_tokens)
 
     def proceed(self, *, max_tokens: int | None = None) -> Stream:
         """Go on with an answer that was cancelled or reached max_tokens.
@@ -119,9 +121,8 @@ class Chat:
         """
         if not self.unfinished:
             raise InputError("there is no unfinished answer to go on with: send a message")
-        text = self._model.text_stream(self.settings)
-        text.restore(self.text.state())
-        return self._answer(self.groups, self.messages, self._sampler(), text, max_tokens)
+        said = self.groups
+        return self._answer(said, said, self.messages, self._sampler(), self._held(), max_tokens)
 
     def reset(self) -> None:
         """Back to the beginning, random draws included."""
@@ -160,8 +161,22 @@ class Chat:
         sampler.restore(self.sampler.state())
         return sampler
 
+    def _held(self) -> TextStream:
+        """A copy of what the last answer's text still holds back."""
+        text = self._model.text_stream(self.settings)
+        text.restore(self.text.state())
+        return text
+
+    def _settled(self) -> list[Message]:
+        """The messages, when an answer that was cut will not go on: what it held back is part of it."""
+        if not self.unfinished:
+            return self.messages
+        *before, last = self.messages
+        return [*before, last._replace(text=last.text + self._held().flush())]
+
     def _answer(
         self,
+        said: list[Group],
         prompt: list[Group],
         messages: list[Message],
         sampler: Sampler,
@@ -178,6 +193,10 @@ class Chat:
         settings = self.settings
         if max_tokens is not None:
             settings = replace(settings, decoding=replace(settings.decoding, max_tokens=max_tokens))
-        return Stream(
+        stream = Stream(
             self._model, prompt, settings, sampler, text, reuse="groups", resumable=True, on_close=commit
         )
+        if self.groups is not said:  # an answer that another thread was reading ended since we looked
+            stream.close()
+            raise BusyError("another thread went on with this conversation: send the message again")
+        return stream

@@ -61,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(f"error: {error}")
         return 1
     except KeyboardInterrupt:
-        note("\ninterrupted")
+        note("")
+        note("interrupted")
         return 130
     except BrokenPipeError:  # the reader of our output went away
         silence(sys.stdout)

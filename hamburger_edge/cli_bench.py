@@ -55,9 +55,9 @@ def bench(options: argparse.Namespace) -> None:
         runner = Bench(source, plan, texts, note=progress)
         report = runner.run(all_programs(plan, manifest))
     report = replace(report, base=manifest.base.name)
-    print(tables(report), flush=True)
-    if options.json:
-        text = json.dumps(report.to_json(), indent=1)
+    text = json.dumps(report.to_json(), indent=1)
+    print(text if options.json == "-" else tables(report), flush=True)
+    if options.json not in (None, "-"):
         Path(options.json).write_text(text + "\n", encoding="utf-8")
     if options.plot:
         for path in plot(report, Path(options.plot)):

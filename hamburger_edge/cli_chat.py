@@ -45,6 +45,10 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
                 _answer(chat.send(text), painter)
         except HamburgerError as error:
             note(f"error: {error}")
+        except KeyboardInterrupt:  # between an answer and the next input: nothing of the conversation is lost
+            if not interactive:
+                raise
+            print()
 
 
 def _answer(stream: Stream, painter: GroupPainter | None) -> None:
@@ -52,7 +56,10 @@ def _answer(stream: Stream, painter: GroupPainter | None) -> None:
         for record in stream:
             shown = painter.paint(record.text, len(record.tokens)) if painter else record.text
             print(shown, end="", flush=True)
-    print(" [stopped]" if stream.finish_reason == "cancelled" else "")
+    stopped = stream.finish_reason == "cancelled"
+    print(" [stopped]" if stopped else "")
+    if stopped and not sys.stdin.isatty():  # whoever feeds a pipe wants all of it to end
+        raise KeyboardInterrupt
 
 
 def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None) -> Chat:

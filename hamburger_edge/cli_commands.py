@@ -298,7 +298,7 @@ COMMANDS = (
             option(
                 "--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"
             ),
-            option("--json", metavar="FILE", help="write all figures"),
+            option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
             option("--plot", metavar="DIR", help="write speed.png, length.png and compression.png"),
         ),
         (

@@ -13,6 +13,7 @@ from hamburger_edge.errors import BundleError
 from hamburger_edge.manifest import Manifest
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.sampling import whole_in
+from hamburger_edge.terminal import printable
 
 
 def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def show(facts: dict[str, Any]) -> str:
     for name, operators in facts["operators"].items():
         counted = ", ".join(f"{count} {kind}" for kind, count in operators.items())
         lines += ["", f"{name}: {counted}"]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _origin(origin: dict[str, Any]) -> str:

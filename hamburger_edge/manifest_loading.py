@@ -9,7 +9,7 @@ from typing import Any
 
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError
-from hamburger_edge.manifest import DTYPES, FILE_NAME, FORMAT, GRAPHS, KIND, Manifest
+from hamburger_edge.manifest import DTYPES, FILE_NAME, FORMAT, GRAPHS, KIND, GraphSpec, KVLayout, Manifest
 from hamburger_edge.strict import from_mapping
 
 LARGEST = 64 << 20  # bytes of a manifest; a real one has some ten thousand
@@ -102,31 +102,45 @@ def _check(manifest: Manifest) -> None:
     ChatTemplate.from_json(manifest.chat_template)
     _check_names(manifest)
     if manifest.graphs:
-        _check_caches(manifest)
+        _check_graphs(manifest)
 
 
-def _check_caches(manifest: Manifest) -> None:
-    """The cached graphs take what the runtime is going to bind."""
-    model, flavor, length = manifest.model, manifest.flavor, manifest.cache_length
+# graph -> the inputs and outputs that every runtime binds, beside caches and positions
+_BOUND = {
+    "embedder": (("tokens",), ("embeddings",)),
+    "base": (("embeddings", "rows"), ("logits", "p_stop", "features")),
+    "micro_decoder": (("features", "token"), ("logits", "p_stop")),
+}
+
+
+def _check_graphs(manifest: Manifest) -> None:
+    """The graphs take and give what the runtime is going to bind."""
+    flavor, length = manifest.flavor, manifest.cache_length
     portable = flavor == "portable"
     _require(portable == (length > 0), f"{flavor} graphs with a cache_length of {length}")
-    lengths = ("used",) if portable else ("last_slot", "total_slots")
-    for layout, graph in (
-        (manifest.kv, manifest.graph("base")),
-        (manifest.kv.micro(model.micro_layers), manifest.graph("micro_decoder")),
-    ):
-        given = {tensor.name for tensor in graph.inputs}
-        caches = (f"past_{kind}.{layer}" for layer in range(layout.layers) for kind in ("key", "value"))
-        for name in (*lengths, *caches):
-            _require(name in given, f"{graph.name} has no input {name!r}")
-        for tensor in (*graph.inputs, *graph.outputs):
-            if tensor.name.startswith(("past_", "present_", "new_")):  # [1, K, entries, D]
-                fixed = (*tensor.dims[:2], *tensor.dims[3:])
-                _require(
-                    tensor.dtype == layout.dtype and fixed == (1, layout.kv_heads, layout.head_size),
-                    f"{graph.name}.{tensor.name} is {tensor.dtype} {list(tensor.shape)}, but kv has "
-                    f"{layout.kv_heads} heads of {layout.head_size}, {layout.dtype} there",
-                )
+    layouts = {"base": manifest.kv, "micro_decoder": manifest.kv.micro(manifest.model.micro_layers)}
+    for name, (inputs, outputs) in _BOUND.items():
+        graph = manifest.graph(name)
+        if layout := layouts.get(name):
+            parts = [f"{part}.{layer}" for layer in range(layout.layers) for part in ("key", "value")]
+            lengths = ("used",) if portable else ("last_slot", "total_slots")
+            inputs = (*inputs, *lengths, *(f"past_{part}" for part in parts))
+            outputs = (*outputs, *(f"{'new' if portable else 'present'}_{part}" for part in parts))
+            _check_cache(graph, layout)
+        for kind, wanted, there in (("input", inputs, graph.inputs), ("output", outputs, graph.outputs)):
+            for missing in sorted({*wanted} - {tensor.name for tensor in there})[:1]:
+                _require(False, f"{name} has no {kind} {missing!r}")
+
+
+def _check_cache(graph: GraphSpec, layout: KVLayout) -> None:
+    for tensor in (*graph.inputs, *graph.outputs):
+        if tensor.name.startswith(("past_", "present_", "new_")):  # [1, K, entries, D]
+            fixed = (*tensor.dims[:2], *tensor.dims[3:])
+            _require(
+                tensor.dtype == layout.dtype and fixed == (1, layout.kv_heads, layout.head_size),
+                f"{graph.name}.{tensor.name} is {tensor.dtype} {list(tensor.shape)}, but kv has "
+                f"{layout.kv_heads} heads of {layout.head_size}, {layout.dtype} there",
+            )
 
 
 def _check_names(manifest: Manifest) -> None:

@@ -195,6 +195,10 @@ class Model:
             self.free_if_closing()
 
     def _prompt(self, prompt: str | bytes | Sequence[int], raw: bool, system: str | None) -> list[Group]:
+        if isinstance(prompt, bytearray | memoryview):
+            raise InputError("the prompt must be text or token ids: make bytes of it first")
+        if system is not None and (raw or not isinstance(prompt, str | bytes)):
+            raise InputError("raw text and token ids are taken as they are: leave system out")
         if not isinstance(prompt, str | bytes):
             try:
                 return self.engine.check_groups((token,) for token in prompt)

@@ -63,9 +63,7 @@ class SamplingSettings:
             "top_k": whole_in("top_k", self.top_k, 0, 2**31 - 1),
             "top_p": number_in("top_p", self.top_p, 0, 1, above=True),
             "min_p": number_in("min_p", self.min_p, 0, 1),
-            "repetition_penalty": number_in(
-                "repetition_penalty", self.repetition_penalty, 0, 100, above=True
-            ),
+            "repetition_penalty": number_in("repetition_penalty", self.repetition_penalty, 0.01, 100),
             "presence_penalty": number_in("presence_penalty", self.presence_penalty, -100, 100),
             "frequency_penalty": number_in("frequency_penalty", self.frequency_penalty, -100, 100),
         }

@@ -19,7 +19,7 @@ import numpy as np
 
 from hamburger_edge.backend import ModelInfo, Snapshot
 from hamburger_edge.chat import Chat, Message
-from hamburger_edge.errors import HamburgerError, SessionError
+from hamburger_edge.errors import HamburgerError, InputError, SessionError
 from hamburger_edge.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, Runtime
 
 def save(chat: Chat, model: Model, path: str | PathLike[str]) -> None:
     """The cache is first cut back to this conversation, in case another one used the model since."""
+    path = _place(path)
     model.engine.keep(chat.groups)
     header = {
         "format": FORMAT,
@@ -49,12 +50,13 @@ def save(chat: Chat, model: Model, path: str | PathLike[str]) -> None:
     }
     arrays: Snapshot = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
     arrays |= {_KV + name: array for name, array in model.backend.snapshot().items()}
-    _write(Path(path), arrays)
+    _write(path, arrays)
 
 
 def resume(model: Model, path: str | PathLike[str]) -> Chat:
     """Everything is checked on the way in; on any failure the model is left with an empty cache."""
-    header, snapshot = _read(Path(path))
+    path = _place(path)
+    header, snapshot = _read(path)
     if header.get("format") != FORMAT:
         raise SessionError(f"{path}: not a session of this program")
     if header.get("version") != VERSION:
@@ -92,6 +94,13 @@ def resume(model: Model, path: str | PathLike[str]) -> Chat:
         engine.keep([])
         raise SessionError(f"{path}: does not fit this model or is damaged ({error})") from error
     return chat
+
+
+def _place(path: str | PathLike[str]) -> Path:
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise InputError(f"a session is named by its path, got {path!r}") from error
 
 
 def _identity(info: ModelInfo) -> dict[str, Any]:
@@ -137,5 +146,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Snapshot]:
         }
         header: dict[str, Any] = dict(json.loads(arrays.pop("header").tobytes()))
         return header, {name.removeprefix(_KV): array for name, array in arrays.items()}
+    except MemoryError as error:
+        raise SessionError(f"{path}: not enough memory to read it: close other programs") from error
     except Exception as error:  # a damaged zip can fail in any way
-        raise SessionError(f"{path}: truncated or damaged ({error or type(error).__name__})") from error
+        raise SessionError(f"{path}: truncated or damaged ({str(error) or type(error).__name__})") from error

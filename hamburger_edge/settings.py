@@ -49,7 +49,7 @@ class Decoding:
         if self.mode not in ("trust", "verify"):
             raise InputError(f"mode must be 'trust' or 'verify', got {self.mode!r}")
         if self.force_group is not None:
-            whole_in("force_group", self.force_group, 1, 2**31 - 1)
+            object.__setattr__(self, "force_group", whole_in("force_group", self.force_group, 1, 2**31 - 1))
         for name in ("ignore_eos", "probabilities"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")

@@ -24,7 +24,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 def note(line: str) -> None:
     """A line on standard error."""
-    _tell(sys.stderr, line + "\n")
+    _tell(sys.stderr, printable(line) + "\n")
+
+
+def printable(line: str) -> str:
+    """One line that does nothing to a terminal: names out of files may hold anything."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _tell(stream: TextIO, text: str) -> None:

@@ -6,7 +6,8 @@ import codecs
 import json
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,9 @@ class Tokenizer:
     def __init__(self, path: str | PathLike[str]) -> None:
         if not Path(path).is_file():
             raise BundleError(f"{path}: there is no tokenizer here; export the bundle again")
-        try:
+        self._path = path
+        with _typed(f"{path}: not a tokenizer.json"):
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises a bare Exception for whatever it cannot read
-            raise BundleError(f"{path}: not a tokenizer.json ({error}); export the bundle again") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Tokenizer:
         return found
 
     def _encode(self, text: str, *, special: bool) -> list[int]:
-        with self._lock:
+        with self._lock, _typed(f"{self._path}: cannot encode a text"):
             self._tokenizer.encode_special_tokens = not special
             return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
@@ -148,6 +148,17 @@ def check_text(text: str | bytes) -> str:
     raise InputError(f"expected text, got {type(text).__name__}")
 
 
+@contextmanager
+def _typed(what: str) -> Iterator[None]:
+    """The library raises bare exceptions for files it cannot use, and panics, which are not even those."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise BundleError(f"{what} ({error}); export the bundle again") from error
+
+
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
     longest_first = sorted(texts, key=len, reverse=True)
     return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")" if longest_first else r"(?!)")
@@ -191,6 +202,6 @@ def _byte_level(piece: str) -> bytes:
 
 
 def _byte_fallback(piece: str) -> bytes:
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        return bytes.fromhex(piece[3:5])
+    if found := re.fullmatch("<0x([0-9A-Fa-f]{2})>", piece):
+        return bytes.fromhex(found[1])
     return piece.replace("▁", " ").encode()

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -126,6 +127,9 @@ class Log:
         return " ".join(first.split())[:300]
 
 
+_loading = threading.Lock()  # a cache alone would let two threads make one each
+
+
 @functools.cache
 def _library() -> Library:
     return Library(False)
@@ -133,7 +137,8 @@ def _library() -> Library:
 
 def library(show_log: bool = False) -> Library:
     """The one library of this process, loaded on first use."""
-    found = _library()
+    with _loading:
+        found = _library()
     found.log.show = show_log
     found.log.lines.clear()
     return found

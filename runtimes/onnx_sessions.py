@@ -152,4 +152,6 @@ def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], found: list[
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip().splitlines()
-    return text[0][:300] if text else type(error).__name__
+    if not text:
+        return type(error).__name__
+    return text[0] if len(text[0]) <= 400 else f"{text[0][:200]} ... {text[0][-200:]}"

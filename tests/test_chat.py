@@ -14,7 +14,7 @@ from scripted_backend import EOS
 
 import hamburger_edge
 from hamburger_edge.chat import PRESETS, ChatTemplate
-from hamburger_edge.errors import ConfigError, ContextFullError, InputError
+from hamburger_edge.errors import BusyError, ConfigError, ContextFullError, InputError
 from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
 
@@ -239,6 +239,41 @@ def test_what_a_stop_string_held_back_is_said_when_there_is_none_any_more(model:
         chat.configure(stop=[])
         list(chat.proceed(max_tokens=30 - cut))
         assert chat.messages[-1].text == whole
+
+
+def test_what_a_stop_string_held_back_is_said_when_another_message_follows(model: Model) -> None:
+    whole = model.generate("hello", max_tokens=12, confidence=1.0).text
+    chat = model.chat(confidence=1.0, max_tokens=12, stop=[whole[-3:] + "\0"])
+    said = "".join(record.text for record in chat.send("hello"))
+    assert said == whole[:-3]
+    stream = chat.send("and then?")
+    model.cancel()
+    list(stream)
+    assert chat.messages[-1].text == said  # that turn never happened
+    list(chat.send("and then?"))
+    assert [message.text for message in chat.messages[:3]] == ["hello", whole, "and then?"]
+
+
+def test_a_turn_that_another_thread_ended_meanwhile_is_not_lost(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = model.chat(max_tokens=6)
+    first = chat.send("one")
+    encode = model.tokenizer.encode_parts
+
+    def slowly(parts: Any) -> list[int]:
+        ids = encode(parts)
+        list(first)  # the answer ends while the next message is still being encoded
+        return ids
+
+    monkeypatch.setattr(model.tokenizer, "encode_parts", slowly)
+    with pytest.raises(BusyError, match="went on with this conversation"):
+        chat.send("two")
+    monkeypatch.undo()
+    assert chat.messages[0].text == "one"
+    list(chat.send("two"))
+    assert [message.text for message in chat.messages[::2]] == ["one", "two"]
+    assert tokens_of(chat.groups).count(model.tokenizer.special_ids["<|im_start|>"]) == 4
 
 
 def test_what_a_stop_string_drops_was_never_drawn(model: Model) -> None:

@@ -107,6 +107,12 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("graphs.0.inputs.0.shape", [1], ["shape"]),
         ("graphs.0.name", "extra", ["graphs must be embedder, base, micro_decoder"]),
         ("model.micro_layers", 9, ["micro_decoder has no input 'past_key."]),
+        ("graphs.0.inputs.0.name", "ids", ["embedder has no input 'tokens'"]),
+        ("graphs.0.outputs.0.name", "rows", ["embedder has no output 'embeddings'"]),
+        ("graphs.1.inputs.0.name", "x", ["base has no input 'embeddings'"]),
+        ("graphs.1.outputs.1.name", "x", ["base has no output 'p_stop'"]),
+        ("graphs.2.outputs.0.name", "x", ["micro_decoder has no output 'logits'"]),
+        ("graphs.2.outputs.2.name", "x", ["micro_decoder has no output 'present_key.0'"]),
         ("cache_length", 64, ["fused graphs with a cache_length of 64"]),
         ("files.0.path", "../outside", ["leaves the bundle"]),
         ("files.0.path", "/etc/passwd", ["leaves the bundle"]),
@@ -181,6 +187,23 @@ def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> No
     (folder / "weights.bin").symlink_to(outside)
     with pytest.raises(BundleError, match="leaves the bundle"):
         check_files(folder, load_manifest(folder), hashes=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="making links needs rights on Windows")
+def test_a_file_that_cannot_be_looked_at_is_named(folder: Path, data: dict[str, Any]) -> None:
+    (folder / "weights.bin").unlink()
+    (folder / "weights.bin").symlink_to("weights.bin")
+    with pytest.raises(BundleError, match=r"weights\.bin: cannot be read"):
+        check_files(folder, load_manifest(folder))
+    index = next(i for i, file in enumerate(data["files"]) if file["path"] == "weights.bin")
+    write(folder, at(data, f"files.{index}.path", 300 * "a"))
+    with pytest.raises(BundleError, match=r"aaa: cannot be read \(File name too long\)"):
+        check_files(folder, load_manifest(folder))
+
+
+def test_names_in_a_bundle_do_nothing_to_a_terminal(folder: Path, data: dict[str, Any]) -> None:
+    write(folder, at(data, "base.name", "evil\x1b[2J\nname"))
+    assert "evil\\x1b[2J\\nname" in show(describe(folder))
 
 
 def test_fingerprint_follows_weights_and_precision_only(folder: Path, data: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import psutil
 import pytest
 from toy_bundles import toy_checkpoint
 
+from hamburger_edge import load as open_model
 from hamburger_edge.errors import (
     ContextFullError,
     HamburgerError,
@@ -241,6 +244,21 @@ def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
         ours.micro(5)
     with pytest.raises(RuntimeFailure, match=r"no memory for a cache of 1073741824 slots.*smaller context"):
         KVBuffer(KVLayout(64, 64, 1024, "float32"), 1 << 30)
+
+
+@pytest.mark.parametrize("how", ["hard", "symbolic"])
+@pytest.mark.parametrize("precision", ["fp32", "int4"])
+def test_files_may_be_links(how: str, precision: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
+    """As package managers and copies that save space leave them."""
+    bundle = bundles(precision=precision, **BY_TOKEN)
+    if how == "hard":
+        shutil.copytree(bundle, tmp_path / "copy", copy_function=os.link)
+    else:
+        shutil.copytree(bundle, tmp_path / "copy")
+        (tmp_path / "copy" / "weights.bin").rename(tmp_path / "copy" / "data")
+        (tmp_path / "copy" / "weights.bin").symlink_to("data")
+    with open_model(tmp_path / "copy") as model, open_model(bundle) as original:
+        assert model.generate("Hi", max_tokens=9).tokens == original.generate("Hi", max_tokens=9).tokens
 
 
 def test_several_models_in_one_process(bundles: Callable[..., Path], tmp_path: Path) -> None:

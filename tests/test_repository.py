@@ -96,7 +96,7 @@ WITHOUT_EXTRAS = """
 import sys
 class Nothing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf", "llama_cpp"):
+        if name.split(".")[0] in ("torch", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Nothing())
 from hamburger_edge.cli import main

@@ -48,6 +48,7 @@ def drawn(count: int = 4000, **settings: object) -> np.ndarray:
         ({"min_p": -0.1}, "min_p"),
         ({"min_p": 2}, "min_p"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-38}, "repetition_penalty must be from 0.01"),
         ({"presence_penalty": math.inf}, "presence_penalty"),
         ({"frequency_penalty": math.nan}, "frequency_penalty"),
         ({"logit_bias": {1: math.nan}}, "logit_bias"),

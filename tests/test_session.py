@@ -14,7 +14,7 @@ import pytest
 from chat_models import TURNS, toy_model
 
 from hamburger_edge.chat import Chat
-from hamburger_edge.errors import SessionError
+from hamburger_edge.errors import InputError, SessionError
 from hamburger_edge.model import Model
 from hamburger_edge.tokenizer import Tokenizer
 
@@ -208,6 +208,34 @@ def test_impossible_headers_are_refused(model: Model, saved: Path, change: dict[
         model.resume(saved)
     assert model.backend.slots == model.engine.ledger.slots
     assert model.generate("still fine", max_tokens=2).tokens
+
+
+def test_too_little_memory_is_not_called_damage(
+    model: Model, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np, "load", full)
+    with pytest.raises(SessionError, match="not enough memory"):
+        model.resume(saved)
+
+
+@pytest.mark.parametrize("place", [None, 5])
+def test_a_place_is_a_path(model: Model, place: Any) -> None:
+    chat = model.chat()
+    for function in (chat.save, model.resume):
+        with pytest.raises(InputError, match="named by its path"):
+            function(place)
+
+
+def test_options_may_be_numpy_numbers(model: Model, tmp_path: Path) -> None:
+    chat = model.chat(
+        force_group=np.int64(2), max_tokens=np.int32(4), temperature=np.float32(0.5), seed=np.int64(3)
+    )
+    list(chat.send("hello"))
+    chat.save(tmp_path / "session")
+    assert model.resume(tmp_path / "session").settings == chat.settings
 
 
 def test_every_truncation_is_refused(model: Model, saved: Path) -> None:

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
 from hamburger_edge.errors import BundleError, InputError
-from hamburger_edge.tokenizer import TextStream, Tokenizer
+from hamburger_edge.tokenizer import TextStream, Tokenizer, _byte_fallback
 
 Opener = Callable[[str], Tokenizer]
 KINDS = ["byte_level", "byte_fallback"]
@@ -195,6 +195,26 @@ def test_bad_files(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(BundleError, match=r"not a tokenizer\.json"):
             Tokenizer(path)
+
+
+def test_what_the_library_raises_names_the_file(tmp_path: Path) -> None:
+    """It panics over some files, which is no Exception, and fails over others at the first text."""
+    content = json.loads(toy_tokenizers.byte_level(tmp_path).read_text())
+    path = tmp_path / "bad.json"
+    path.write_text(
+        json.dumps(content | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}})
+    )
+    with pytest.raises(BundleError, match=r"bad\.json"):
+        Tokenizer(path).encode("a")
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"}
+    path.write_text(json.dumps(content | {"model": model, "added_tokens": []}))
+    with pytest.raises(BundleError, match=r"bad\.json: cannot encode a text"):
+        Tokenizer(path).encode("b")
+
+
+def test_a_piece_that_only_looks_like_a_byte_is_text() -> None:
+    pieces = {"<0x41>": b"A", "<0xZZ>": b"<0xZZ>", "<0x4>": b"<0x4>", "▁a": b" a"}
+    assert {piece: _byte_fallback(piece) for piece in pieces} == pieces
 
 
 def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
