@@ -9,6 +9,7 @@ which nothing opens a folder, is the last file in it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -25,7 +26,14 @@ from torch import Tensor
 
 from hamburger_edge.bundle_files import file_entries
 from hamburger_edge.chat import ChatTemplate
-from hamburger_edge.errors import BundleError, ConfigError, HamburgerWarning, InputError, MissingExtraError
+from hamburger_edge.errors import (
+    BundleError,
+    ConfigError,
+    HamburgerWarning,
+    InputError,
+    MissingExtraError,
+    RuntimeUnavailable,
+)
 from hamburger_edge.export.calibration import measure
 from hamburger_edge.export.description import TOKENIZER, manifest_of
 from hamburger_edge.export.gguf_tensors import make_gguf_plan
@@ -41,6 +49,7 @@ from hamburger_edge.export.quantize import apply_plan, fit_plan, make_plan, need
 from hamburger_edge.export.tracing import OPSET, trace
 from hamburger_edge.export.weight_file import WeightFile
 from hamburger_edge.manifest import FILE_NAME, KIND, KV_TYPES, Flavor, Manifest, PrecisionPlan
+from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.fetch import home
 from hamburger_edge.models.files import locked, strangers
@@ -95,6 +104,8 @@ def export(
         )
     if gguf_precision is not None and gguf_plan is None:
         raise InputError("gguf_precision is for GGUF files: add  --format gguf")
+    if plan is None and (block_size, keep_head, flavor) != (None, None, "fused"):
+        raise InputError("block_size, keep_head and flavor are for graphs: add  --format onnx")
     if kv in ("fp16", "int8") and (flavor == "portable" or plan is None):
         raise InputError(
             f"kv {kv!r} is for fused graphs: leave it out (llama.cpp's --kv is an option of run)"
@@ -135,6 +146,7 @@ def export(
                 assert manifest is not None
                 progress("finishing", 0, 0)
                 manifest.save(partial)
+                load_manifest(partial)  # what this program would refuse to read is not put in place
                 put_in_place(partial, out, replace=force)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -236,16 +248,15 @@ def write_graphs(
     portable = flavor == "portable"
     own, vocabulary = apply_plan(model, plan, moments, count, portable=portable)
     moments.clear()
-    weights = WeightFile(folder / WEIGHTS)
-    for name in GRAPHS:
-        progress(f"tracing {name}", 0, 0)
-        attention = PortableAttention if portable else FusedAttention
-        graph = GRAPHS[name](own, vocabulary, ios[name], attention, scales if name == "base" else None)
-        traced = trace(graph, PORTABLE_OPSET if portable else OPSET)
-        pack_nibbles(traced)
-        weights.take(traced)
-        ir.save(traced, folder / ios[name].spec.file)
-    weights.close()
+    with contextlib.closing(WeightFile(folder / WEIGHTS)) as weights:
+        for name in GRAPHS:
+            progress(f"tracing {name}", 0, 0)
+            attention = PortableAttention if portable else FusedAttention
+            graph = GRAPHS[name](own, vocabulary, ios[name], attention, scales if name == "base" else None)
+            traced = trace(graph, PORTABLE_OPSET if portable else OPSET)
+            pack_nibbles(traced)
+            weights.take(traced)
+            ir.save(traced, folder / ios[name].spec.file)
     if checkpoint.tokenizer is not None:
         copy_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     progress("hashing", 0, 0)
@@ -297,5 +308,5 @@ def check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint, 
     """Files may be written for another machine, on one that cannot run them."""
     try:
         check_parity(folder, manifest, checkpoint, backend="llamacpp", progress=progress)
-    except MissingExtraError as error:
+    except (MissingExtraError, RuntimeUnavailable) as error:
         warnings.warn(f"the GGUF files were not compared: {error}", HamburgerWarning, stacklevel=2)

@@ -73,7 +73,7 @@ def origins_of(checkpoint: Checkpoint) -> tuple[Origin, Origin]:
     facts: dict[str, Any] = checkpoint.manifest
     base, terms = facts.get("base", {}), facts.get("license", {})
     provenance = facts.get("provenance", {})
-    name = checkpoint.path.name
+    name = checkpoint.path.resolve().name
     return (
         Origin(base.get("name") or name, terms.get("base"), base.get("kind"), base.get("sha256")),
         Origin(name, terms.get("graft"), provenance.get("source")),

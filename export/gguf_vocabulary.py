@@ -125,7 +125,7 @@ _JINJA = Template(
 def jinja(template: ChatTemplate) -> str:
     """The same conversation, said in the template language that other programs read."""
     fields = {
-        name: json.dumps(value or "") for name, value in template.to_json().items()
+        name: json.dumps(value or "", ensure_ascii=False) for name, value in template.to_json().items()
     }  # as Jinja's strings
     fields["system_in_user"] = json.dumps(template.system_in_user)
     return _JINJA.substitute(fields, trimmed=" | trim" if template.trim else "")

@@ -160,6 +160,8 @@ class EmbedderGraph(Graph):
         """A group of one token is its embedding: the merge is behind a branch, so that it costs nothing."""
         (tokens,) = inputs
         members = self.vocabulary.embed(tokens)  # [N, n, d]
+        if self.model.config.max_steps == 1:
+            return _first_row(members)
         return torch.cond(tokens.shape[1] == 1, _first_row, self.model.embedder.merge, (members,))
 
 

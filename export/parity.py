@@ -198,6 +198,11 @@ def _check(
             f"base.logits: {reading.surprise:.3g} nats a token worse than PyTorch on its own text, "
             f"the limit is {limits.surprise}: try another precision"
         )
+    if not reading.micro_surprise <= limits.surprise:
+        raise ParityError(
+            f"micro_decoder.logits: {reading.micro_surprise:.3g} nats a token worse than PyTorch on its own "
+            f"text, the limit is {limits.surprise}: try another precision"
+        )
     for graph, error in reading.stops.items():
         if not error <= limits.stop:
             raise ParityError(
@@ -219,7 +224,11 @@ def _check(
 
 def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:
     """`verify --against` may name any checkpoint."""
-    for name in ("vocab_size", "hidden_size", "max_steps", "position_rule", "context_length", "eos_ids"):
+    rules = ("position_rule", "stop_rule", "eos_ids")
+    for name in ("vocab_size", "hidden_size", "max_steps", "context_length", *rules):
         ours, theirs = getattr(exported, name), getattr(reference, name)
         if ours != theirs:
             raise ParityError(f"the bundle's {name} is {ours}, the checkpoint's {theirs}: another model")
+    lists = [None if info.shortlist is None else info.shortlist.tolist() for info in (reference, exported)]
+    if lists[0] != lists[1]:
+        raise ParityError("the bundle's shortlist is not the checkpoint's: another model")

@@ -7,6 +7,7 @@ reading         the exported model reads the reference's generations: how much m
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -61,12 +62,12 @@ def generations(
 ) -> Iterator[Run]:
     """Each prompt with groups of each forced length, and as the stop head likes it."""
     most = reference.info.max_steps
+    tokens = new_tokens(most)
+    room = max(1, min(backend.info.capacity for backend in (reference, exported)) - tokens)
+    prompts = [prompt[:room] for prompt in prompts]  # a template may bring a long system text
     kinds = [
-        *(
-            (f"groups of {n}", Decoding(NEW_TOKENS, force_group=n, ignore_eos=True))
-            for n in range(1, most + 1)
-        ),
-        ("confidence 0.5", Decoding(NEW_TOKENS, confidence=0.5, ignore_eos=True)),
+        *((f"groups of {n}", Decoding(tokens, force_group=n, ignore_eos=True)) for n in range(1, most + 1)),
+        ("confidence 0.5", Decoding(tokens, confidence=0.5, ignore_eos=True)),
     ]
     for index, (prompt, (kind, decoding)) in enumerate((p, k) for p in prompts for k in kinds):
         progress("verifying text", index, len(prompts) * len(kinds))
@@ -74,6 +75,11 @@ def generations(
         flat = [[token for group in groups for token in group] for groups in (ours, theirs)]
         places = (i for i, (a, b) in enumerate(zip(*flat, strict=False)) if a != b)
         yield Run(index, f"{index} ({kind})", prompt, theirs, next(places, None))
+
+
+def new_tokens(max_steps: int) -> int:
+    """Of each answer: enough for a group of every length."""
+    return max(NEW_TOKENS, max_steps)
 
 
 def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[Group]:
@@ -87,6 +93,7 @@ def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[G
 class Reading(NamedTuple):
     surprise: float
     agreement: float
+    micro_surprise: float  # the same as `surprise`, of the groups' further tokens
     logit_error: float
     perplexity: float
     reference_perplexity: float
@@ -96,6 +103,7 @@ class Reading(NamedTuple):
 def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]) -> Reading:
     """Both read the reference's generations, merged as they were; scored on every group's first token."""
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
+    micro: dict[Backend, list[float]] = {reference: [], exported: []}
     stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
     agree, worst = [], 0.0
     for prompt, groups in texts:
@@ -114,7 +122,7 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
                 at = backend.slots
                 readout = backend.macro(fed, positions[at : at + len(fed)], rows)
                 logits.append(readout.logits.copy())
-                _read_stops(backend, readout, said, stops[backend])
+                micro[backend] += _read_groups(backend, readout, said, stops[backend])
             scores[backend] = np.concatenate(logits)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
@@ -124,6 +132,7 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
     return Reading(
         ours - theirs,
         float(np.mean(agree)),
+        float(np.mean(micro[exported]) - np.mean(micro[reference])) if micro[reference] else 0.0,
         worst,
         float(np.exp(ours)),
         float(np.exp(theirs)),
@@ -140,13 +149,20 @@ class _Stops(NamedTuple):
     micro_decoder: list[float]  # after each of its tokens that another may follow
 
 
-def _read_stops(backend: Backend, readout: Readout, groups: list[Group], stops: _Stops) -> None:
-    """Of the groups that the rows of a readout were followed by."""
+def _read_groups(backend: Backend, readout: Readout, groups: list[Group], stops: _Stops) -> list[float]:
+    """Surprise at all but the first tokens of the groups that the rows of a readout were followed by."""
+    shortlist = backend.info.shortlist
+    place = {int(token): index for index, token in enumerate([] if shortlist is None else shortlist)}
+    nats: list[float] = []
     for row, group in enumerate(groups):
         stops.base.append(float(readout.p_stop[row]))
         backend.micro_begin(readout.features[row])
-        for token in group[: backend.info.max_steps - 1]:
-            stops.micro_decoder.append(float(backend.micro(token).p_stop))
+        for token, following in itertools.zip_longest(group[: backend.info.max_steps - 1], group[1:]):
+            readout_of_micro = backend.micro(token)
+            stops.micro_decoder.append(float(readout_of_micro.p_stop))
+            if following is not None:
+                nats += list(_surprise(readout_of_micro.logits[None], [place.get(following, following)]))
+    return nats
 
 
 def stop_error(got: Array, want: Array) -> float:

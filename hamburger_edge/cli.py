@@ -60,6 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         note(f"error: {error}")
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if (
+            not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError"
+        ):  # torch's, of a GPU
+            raise
+        if debug:
+            traceback.print_exc()
+        note("error: not enough memory: close other programs, or ask for less (context, rows, precision)")
+        return 1
     except KeyboardInterrupt:
         note("")
         note("interrupted")

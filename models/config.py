@@ -99,6 +99,7 @@ class HamburgerConfig:
             0 <= self.shortlist_size <= base.vocab_size,
             f"shortlist_size must be 0..{base.vocab_size}, got {self.shortlist_size}",
         )
+        object.__setattr__(self, "eos_ids", tuple(dict.fromkeys(self.eos_ids)))  # some models name one twice
         _require(
             all(0 <= e < base.vocab_size for e in self.eos_ids),
             f"eos_ids must be below vocab_size {base.vocab_size}, got {list(self.eos_ids)}",

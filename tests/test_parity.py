@@ -13,12 +13,15 @@ import pytest
 import torch
 from toy_bundles import toy_checkpoint
 
+from hamburger_edge.backend import MicroReadout
 from hamburger_edge.errors import BundleError, ParityError
 from hamburger_edge.export.bundle import export
 from hamburger_edge.export.parity import LIMITS, check_parity, verify
-from hamburger_edge.export.parity_text import stop_error
+from hamburger_edge.export.parity_text import read, stop_error
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.models.checkpoint import Checkpoint
+from hamburger_edge.runtimes.onnx_parts import MicroDecoder
+from hamburger_edge.runtimes.torch_reference import TorchBackend
 
 CHANGES = {"shortlist_size": 40, "context_length": 2600}
 
@@ -101,6 +104,51 @@ def test_at_4_bits_a_wrong_stop_head_is_still_refused(
             tensor.copy_(before)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda logits: np.random.default_rng(0).permutation(logits),
+        lambda logits: np.full_like(logits, logits.mean()),
+        np.roll,
+    ],
+    ids=["places", "constant", "one place on"],
+)
+def test_at_4_bits_wrong_proposals_are_still_refused(
+    change: Callable[..., np.ndarray],
+    bundles: Callable[..., Path],
+    checkpoint: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With as much of an offset as trained models have, which a softmax does not see."""
+    run = MicroDecoder.run
+
+    def wrong(self: MicroDecoder, token: int) -> MicroReadout:
+        out = run(self, token)
+        logits = change(out.logits, 1) if change is np.roll else change(out.logits)
+        return MicroReadout(logits.astype(np.float32), out.p_stop)
+
+    monkeypatch.setattr(MicroDecoder, "run", wrong)
+    bundle = bundles(precision="int4", **CHANGES)
+    with pytest.raises(ParityError, match=r"^micro_decoder\.logits: "):
+        check_parity(bundle, load_manifest(bundle), checkpoint)
+
+
+def test_proposals_are_judged_on_text_too(checkpoint: Checkpoint) -> None:
+    """Equal but for the micro decoder's logits, which are those of other tokens."""
+    reference, equal, other = (TorchBackend(checkpoint.model, capacity=200) for _ in range(3))
+    run = other.micro
+
+    def wrong_tokens(token: int) -> MicroReadout:
+        out = run(token)
+        return MicroReadout(np.roll(out.logits, 1), out.p_stop)
+
+    other.micro = wrong_tokens  # type: ignore[method-assign]
+    text = [([5, 6, 7], [(8, 9, 10), (11, 12), (13,)])]
+    same, wrong = read(reference, equal, text), read(reference, other, text)
+    assert (same.surprise, same.micro_surprise) == (wrong.surprise, 0.0)
+    assert wrong.micro_surprise != 0
+
+
 def test_a_constant_is_never_a_stop_probability() -> None:
     for want in ([0.0, 0.02, 0.1], [0.3, 0.5, 0.9], [0.5, 0.5, 0.7]):
         for constant in (0.0, 0.5, 1.0, float(np.mean(want))):
@@ -118,6 +166,37 @@ def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) 
     other = toy_checkpoint(tmp_path, shortlist_size=40, context_length=2600, max_steps=3)
     with pytest.raises(ParityError, match="max_steps is 4, the checkpoint's 3"):
         check_parity(bundle, load_manifest(bundle), other)
+
+
+@pytest.mark.parametrize("change", ["shortlist", "stop_rule"])
+def test_another_shortlist_or_stop_rule_is_refused(
+    change: str, bundles: Callable[..., Path], checkpoint: Checkpoint
+) -> None:
+    bundle = bundles(precision="int4", **CHANGES)
+    manifest = load_manifest(bundle)
+    rule = {"before": "after", "after": "before"}[manifest.model.stop_rule]
+    value = rule if change == "stop_rule" else tuple(reversed(manifest.model.shortlist or ()))
+    other = replace(manifest, model=replace(manifest.model, **{change: value}))
+    with pytest.raises(ParityError, match=f"the bundle's {change} is"):
+        check_parity(bundle, other, checkpoint)
+
+
+@pytest.mark.parametrize("max_steps", [1, 26])
+def test_groups_may_be_short_or_long(max_steps: int, tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path, **CHANGES, max_steps=max_steps)
+    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32")
+    assert load_manifest(bundle).model.max_steps == max_steps
+
+
+def test_a_template_with_a_long_system_text_is_cut(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path, **CHANGES)
+    template = {**(checkpoint.chat_template or {}), "default_system": "much to say, " * 300}
+    assert export(replace(checkpoint, chat_template=template), tmp_path / "bundle", precision="fp32").exists()
+
+
+def test_end_tokens_named_twice_count_once(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path, **CHANGES, eos_ids=(2, 2, 5))
+    assert load_manifest(export(checkpoint, tmp_path / "bundle", verify=False)).model.eos_ids == (2, 5)
 
 
 def test_a_failed_gate_leaves_no_bundle(
