@@ -74,8 +74,7 @@ class Bench:
                 raise self._nothing()
             usage = {name: process.usage() for name, process in self.running.items()}  # scoring takes more
             weights = {name: process.weight_bytes() for name, process in self.running.items()}
-            scores = self._score(turns, members)
-            curve = self._curve(chosen)
+            scores, curve = self._score(turns, members), self._curve(chosen)
         finally:
             for process in self.running.values():
                 process.close()
@@ -194,6 +193,11 @@ class Bench:
         turns = interleave(list(members), measure, rounds=plan.rounds, go_on=go_on, failed=failed)
         for program in dead:
             self.running.pop(program).close()
+        for name, (program, variant) in members.items():
+            if program in dead and name not in {each["name"] for each in self.skipped}:
+                self.skip(
+                    name, f"its program failed at another of its variants, and {variant or 'it'} with it"
+                )
         return {name: each for name, each in turns.items() if members[name][0] not in dead}
 
     def _score(
@@ -205,10 +209,14 @@ class Bench:
             if program not in RUNTIMES or name not in turns or self.plan.random:
                 continue
             self.note("scoring", done, len(members), "")
-            found = [
-                self.running[program].ask("score", self.prompts[number % len(self.prompts)], turn.tokens)
-                for number, turn in enumerate(turns[name][: len(self.prompts)], 1)  # each prompt once
-            ]
+            try:
+                found = [
+                    self.running[program].ask("score", self.prompts[number % len(self.prompts)], turn.tokens)
+                    for number, turn in enumerate(turns[name][: len(self.prompts)], 1)  # each prompt once
+                ]
+            except HamburgerError as error:  # what was measured stays
+                self.skip(f"{name}: quality", error)
+                continue
             scores[name] = (sum(f[0] for f in found) / len(found), sum(f[1] for f in found) / len(found))
         return scores
 
@@ -220,7 +228,7 @@ class Bench:
             return []
         first = self.running[runtime]
         second = self.start(runtime, chosen[runtime], self.source)
-        points = []
+        points: list[dict[str, Any]] = []
         try:
             second.load()
             variants = {PLAIN: first, self.plan.compressed: second}
@@ -253,6 +261,8 @@ class Bench:
                             }
                         )
                     before[name] = tokens, seconds
+        except HamburgerError as error:
+            self.skip("cost against length", error)
         finally:
             second.close()
         return points

@@ -45,7 +45,7 @@ QUICK = Plan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
 
 def ours(plan: Plan, manifest: Manifest) -> dict[str, Program]:
     adapter = "hamburger_edge.benchmarks.bench_ours:Ours"
-    packages = {"onnx": ((), ""), "llamacpp": (("llama_cpp",), "llama-cpp-python")}
+    packages = {"onnx": (("onnx",), "onnx"), "llamacpp": (("llama_cpp",), "llama-cpp-python")}
     there = {"onnx": bool(manifest.graphs), "llamacpp": manifest.gguf is not None}
     return {
         name: Program(

@@ -55,6 +55,7 @@ def shape_bundle(
     name: str, *, progress: Progress, precision: str = "int4", folder: Path | None = None
 ) -> Path:
     """The bundle of this shape, exported once and kept in the cache folder."""
+    from hamburger_edge import __version__
     from hamburger_edge.benchmarks.peers_files import made
     from hamburger_edge.export.bundle import export
     from hamburger_edge.export.description import TOKENIZER
@@ -76,7 +77,7 @@ def shape_bundle(
         manifest = load_manifest(bundle)
         replace(manifest, tokenizer=TOKENIZER, files=tuple(file_entries(bundle))).save(bundle)
 
-    return made((folder or home() / "shapes") / f"{name}-{precision}", make) / "bundle"
+    return made((folder or home() / "shapes") / f"{name}-{precision}-{__version__}", make) / "bundle"
 
 
 def shape_config(name: str) -> HamburgerConfig:

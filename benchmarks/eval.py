@@ -136,30 +136,39 @@ class Evaluation:
         return answers
 
     def _fitting(self, name: str, model: Model) -> list[int]:
-        """Numbers of the prompts whose answers this model and the judge have room for."""
-        judged = self.base.judge.model
-        rooms = [min(each.info.capacity, each.info.context_length) for each in (model, judged)]
-        numbers = []
-        for number, prompt in enumerate(self.prompts):
+        """Numbers of the prompts that `check_room` finds; the others are noted as left out."""
+        numbers = check_room(self.base, self.prompts, self.plan, name, model)
+        for number in sorted({*range(len(self.prompts))} - {*numbers}):
+            prompt = self.prompts[number]
             needed = len(prompt_ids(model, prompt.text)) + self.plan.max_tokens
-            if needed <= min(rooms):
-                numbers.append(number)
-            else:
-                entry = {
-                    "prompt": number,
-                    "kind": prompt.kind,
-                    "needs": needed,
-                    "has": min(rooms),
-                    "models": [],
-                }
-                models = self._skipped.setdefault(number, entry)["models"]
-                models += [] if name in models else [name]
-        if not numbers:
-            raise InputError(
-                f"{name}: no prompt fits its context of {min(rooms)} slots with {self.plan.max_tokens} new "
-                "tokens: ask for fewer"
-            )
+            entry = {
+                "prompt": number,
+                "kind": prompt.kind,
+                "needs": needed,
+                "has": _room(self.base, model),
+                "models": [],
+            }
+            models = self._skipped.setdefault(number, entry)["models"]
+            models += [] if name in models else [name]
         return numbers
+
+
+def _room(base: Base, model: Model) -> int:
+    """Slots that both this model and the judge have for a prompt and its answer."""
+    return min(min(each.info.capacity, each.info.context_length) for each in (model, base.judge.model))
+
+
+def check_room(base: Base, prompts: Sequence[Prompt], plan: Plan, name: str, model: Model) -> list[int]:
+    """Numbers of the prompts whose answers this model and the judge have room for: at least one."""
+    has = _room(base, model)
+    needed = [len(prompt_ids(model, prompt.text)) + plan.max_tokens for prompt in prompts]
+    numbers = [number for number, slots in enumerate(needed) if slots <= has]
+    if not numbers:
+        raise InputError(
+            f"{name}: no prompt fits its context of {has} slots with {plan.max_tokens} new tokens: "
+            "ask for fewer"
+        )
+    return numbers
 
 
 def check_tokens(base: Base, prompts: Sequence[Prompt], name: str, model: Model) -> None:

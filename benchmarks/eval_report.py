@@ -113,7 +113,7 @@ class Report:
             Loss(
                 model.name,
                 row.confidence,
-                _minus(model.plain.all.nll, self.base.all.nll),
+                model.plain.all.nll_difference,
                 _minus(row.all.nll, model.plain.all.nll),
                 _minus(model.plain.all.right, self.base.all.right),
                 _minus(row.all.right, model.plain.all.right),

@@ -62,6 +62,8 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
+        if not self.model.info.eos_ids:
+            raise InputError("this model has no end token, which texts without a context are scored after")
         return self.model.info.eos_ids[0]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:

@@ -51,9 +51,12 @@ def bandwidth(threads: int, weights: int, clock: Callable[[], float] = perf_coun
 
     The second is higher where the weights stay in the last cache from one step to the next.
     """
+    large = LARGE
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a small board has not that much to spare
+        large = min(LARGE, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
     return {
-        "memory_bytes_per_s": read_speed(LARGE, threads, clock),
-        "weights_bytes_per_s": read_speed(min(max(weights, 1 << 20), LARGE), threads, clock),
+        "memory_bytes_per_s": read_speed(large, threads, clock),
+        "weights_bytes_per_s": read_speed(min(max(weights, 1 << 20), large), threads, clock),
     }
 
 

@@ -35,6 +35,8 @@ def made(folder: Path, make: Callable[[Path], None]) -> Path:
 
     with locked(folder.with_name(f".{folder.name}.lock")):
         if not folder.exists():
+            for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # of a killed run
+                shutil.rmtree(stale, ignore_errors=True)
             partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
             try:
                 partial.mkdir(parents=True)
@@ -138,7 +140,7 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
 def gguf(source: Source) -> Path:
     """A `llama` file: plain positions have no gaps, whatever rule the graft was trained by."""
     from hamburger_edge.export.gguf_tensors import make_gguf_plan
-    from hamburger_edge.export.gguf_writer import BASE, write_gguf
+    from hamburger_edge.export.gguf_writer import BASE, check_supported, write_gguf
     from hamburger_edge.models.checkpoint import load_checkpoint
 
     plan = make_gguf_plan(source.gguf_precision or source.precision)
@@ -146,6 +148,7 @@ def gguf(source: Source) -> Path:
     def make(folder: Path) -> None:
         checkpoint = load_checkpoint(str(source.checkpoint))
         checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
+        check_supported(checkpoint.model.config)
         write_gguf(checkpoint, folder, plan=plan)
         for other in set(folder.iterdir()) - {folder / BASE}:
             other.unlink()

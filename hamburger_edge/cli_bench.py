@@ -13,7 +13,7 @@ from hamburger_edge.backend import MOST_THREADS
 from hamburger_edge.bundle_files import check_files
 from hamburger_edge.chat import ChatTemplate
 from hamburger_edge.cli_outputs import check_file, check_folder
-from hamburger_edge.errors import BundleError, CheckpointError, InputError
+from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
 from hamburger_edge.manifest import Manifest
 from hamburger_edge.manifest_loading import load_manifest
 from hamburger_edge.sampling import number_in
@@ -37,6 +37,8 @@ def bench(options: argparse.Namespace) -> None:
     plan = plan_of(options)
     check_file(options.json)
     check_folder(options.plot)
+    if options.plot:
+        require("matplotlib", "bench")
     if (options.bundle is None) == (options.shape is None):
         raise InputError("give either a BUNDLE or  --shape NAME")
     threads = _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
@@ -85,6 +87,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
 def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
     """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
+    if given is not None and given.endswith(".ckpt"):
+        raise InputError(f"{given}: peers are built from a checkpoint folder: save it as one first")
     try:
         from hamburger_edge.models.checkpoint import resolve
 

@@ -50,7 +50,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> Report:
     """Every bundle is opened once to see that it can be, then again for its turn: one at a time in memory."""
-    from hamburger_edge.benchmarks.eval import Evaluation, check_tokens
+    from hamburger_edge.benchmarks.eval import Evaluation, check_room, check_tokens
     from hamburger_edge.benchmarks.eval_models import name_of, own_base, reference_base, sources
 
     found = sources(options.bundle, options.backend)
@@ -67,6 +67,7 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> 
         for source in others:
             with source.open(**settings) as model:
                 check_tokens(base, prompts, name_of(source, model), model)
+                check_room(base, prompts, plan, name_of(source, model), model)
         own = not options.reference
         evaluation = Evaluation(base, prompts, plan, models=len(found), judge_is_one=own, progress=progress)
         models = [] if options.reference else [evaluation.run(base.name, base.judge.model)]
