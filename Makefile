@@ -36,7 +36,7 @@ ZOO    := models/zoo/smollm2-135m
 graft:
 	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) --rows $(ROWS) \
 		--prompts $(ZOO)/prompts.jsonl --prompts $(ZOO)/prompts-2.jsonl --prompts $(ZOO)/prompts-3.jsonl \
-		--prompts $(ZOO)/prompts-4.jsonl
+		--prompts $(ZOO)/prompts-4.jsonl --prompts $(ZOO)/prompts-5.jsonl
 	$(BIN)/hamburger-edge train $(ZOO)/recipe.toml -o my-checkpoint
 
 $(VENV)/.torch:

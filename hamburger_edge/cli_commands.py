@@ -378,9 +378,13 @@ COMMANDS = (
             option("recipe", metavar="RECIPE.toml", help="see models/zoo/*/recipe.toml"),
             option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
             option("--minutes", type=float, metavar="M", help="stop after M minutes; run again to go on"),
+            option("--finish", action="store_true", help="write a checkpoint also where --minutes ended it"),
             option("--threads", type=int, metavar="N", help="processor threads"),
         ),
-        ("hamburger-edge train recipe.toml -o my-checkpoint",),
+        (
+            "hamburger-edge train recipe.toml -o my-checkpoint",
+            "hamburger-edge train recipe.toml -o my-checkpoint --minutes 25 --finish",
+        ),
         "A run that was stopped or killed goes on from its last save.",
     ),
 )

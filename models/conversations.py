@@ -127,7 +127,8 @@ class ShardRun:
     ) -> list[Conversation]:
         waiting = list(reversed(conversations))
         rows = [waiting.pop() for _ in range(min(self.settings.rows, len(waiting)))]
-        self.generator.reset(len(rows))
+        started = len(rows)
+        self.generator.reset(started)
         for row, conversation in enumerate(rows):
             self._open(row, conversation)
         finished: dict[int, Conversation] = {}
@@ -142,7 +143,7 @@ class ShardRun:
                         rows[row] = waiting.pop()
                         self._open(row, rows[row])
             busy = [row for row, conversation in enumerate(rows) if not conversation.done]
-            if not waiting and len(busy) < self.settings.rows // 8:
+            if not waiting and len(busy) < started // 8:
                 break  # a few long answers would keep the machine waiting: they stay unfinished
             if 0 < len(busy) <= 0.75 * len(rows):  # copying the cache costs more than a few idle rows
                 self.generator.keep_rows(busy)
@@ -242,7 +243,8 @@ class ShardRun:
 def uncertainty(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Log of the normaliser and entropy of each row of logits [B, vocab], both [B]."""
     normalisers, entropies = [], []
-    for part in logits.split(4):  # small enough to stay in the CPU's cache between passes
+    cpu = logits.device.type == "cpu"
+    for part in logits.split(4 if cpu else len(logits)):  # small enough for the CPU's cache between passes
         top = part.amax(-1, keepdim=True)
         below = part - top
         weights = below.exp()

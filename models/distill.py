@@ -17,6 +17,7 @@ import math
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from hamburger_edge.models.files import sha256
 from hamburger_edge.models.generation import BatchGenerator
 from hamburger_edge.models.llama import Base
 
+MOST_USELESS = 64  # conversations
 USUAL_ANSWERS = 100  # tokens that a conversation adds, rather too few than too many
 
 
@@ -51,11 +53,19 @@ def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np
 def shard_size(folder: Path, tokens: int, rows: int) -> int:
     """Conversations of a shard: a few batches after one another, or as few as hold the tokens asked for.
     A folder keeps the size that it began with."""
+    wanted = min(8 * rows, math.ceil(tokens / USUAL_ANSWERS))
     if (folder / NAME).exists():
         begun = read_data_manifest(folder).settings.get("shard_conversations")
         if isinstance(begun, int) and begun > 0:
+            if begun < wanted / 2:
+                warnings.warn(
+                    f"{folder}: goes on in shards of {begun} conversations, as it was begun: in a folder of "
+                    f"their own {tokens} tokens would come faster",
+                    HamburgerWarning,
+                    stacklevel=2,
+                )
             return begun
-    return min(8 * rows, math.ceil(tokens / USUAL_ANSWERS))
+    return wanted
 
 
 def distill(
@@ -88,6 +98,7 @@ def distill(
     run = ShardRun(generator, settings, turns)
     done = manifest.answer_tokens - sum(manifest.shards[number].answer_tokens for number in gone)
     resumed, began = done, time.monotonic()
+    useless = 0  # conversations in a row of which nothing was kept
     while gone or done < settings.tokens:
         number = gone.pop(0) if gone else len(manifest.shards)
         seen = {bytes.fromhex(key) for shard in manifest.shards[:number] for key in shard.questions}
@@ -105,6 +116,13 @@ def distill(
 
         before = set(seen)
         kept = run.run(jobs, seen, tick)
+        useless = 0 if kept else useless + len(jobs)
+        if useless >= MOST_USELESS:
+            why, _ = Counter(job.rejected or "unfinished" for job in jobs).most_common(1)[0]
+            raise ConfigError(
+                f"{out}: nothing of {useless} conversations could be kept (most often: {why}): "
+                "give --prompts, or a base that was made to chat"
+            )
         name = f"shard-{number:05d}.safetensors"
         temporary = out / f".{name}.{os.getpid()}"
         save_file(to_arrays(kept, settings.top_k), temporary)

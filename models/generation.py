@@ -17,6 +17,7 @@ from hamburger_edge.models.llama import (
     rotary_tables,
     rotate,
     split_heads,
+    without_cudnn_attention,
 )
 
 
@@ -59,6 +60,7 @@ class BatchGenerator:
     """One token a row a call. Weights in `dtype`; final norm and head in float32 so that logits are exact."""
 
     def __init__(self, base: Base, capacity: int, dtype: torch.dtype = torch.bfloat16):
+        without_cudnn_attention()
         self.base = base.eval()
         device = base.embed_tokens.weight.device
         self.head = base.head_weight.detach().float()
@@ -77,7 +79,7 @@ class BatchGenerator:
     @torch.inference_mode()
     def set_prefix(self, tokens: list[int]) -> None:
         """Compute once what every row starts with."""
-        ids = torch.tensor([tokens], device=self.cos.device)
+        ids = torch.tensor([tokens], dtype=torch.long, device=self.cos.device)
         cos, sin = self.cos[None, None, : len(tokens)], self.sin[None, None, : len(tokens)]
         keep = _Recording(self.base.config, cos, sin)
         x = self.base.embed_tokens(ids).to(self.dtype)

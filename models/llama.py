@@ -53,6 +53,11 @@ def split_heads(x: Tensor, head_dim: int) -> Tensor:
     return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
 
 
+def without_cudnn_attention() -> None:
+    """cuDNN's attention, which recent GPUs prefer, makes a plan for every new shape; ours seldom repeat."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 class WholeSequence:
     """Attention over the rows of this call alone: training, and the uncached reference.
 

@@ -73,7 +73,7 @@ def soft_targets(
     soft = log_probabilities.exp() * (ids >= 0)
     soft = (1 - hard) * soft / soft.sum(-1, keepdim=True).clamp(min=1e-6)
     weights = torch.cat([soft, torch.full_like(soft[:, :1], hard)], dim=1)
-    weights = weights / weights.sum(-1, keepdim=True)
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-6)
     return torch.cat([ids.clamp(min=0), written[:, None]], dim=1), weights
 
 
@@ -114,7 +114,7 @@ class Objective(nn.Module):
             rows = slice(None, None, weights.features_every)
             distances = self.distances(features[rows], groups.rows(rows))
             metrics["features"] = summary(distances)
-            loss = loss + weights.features * distances.mean()
+            loss = loss + weights.features * average(distances)
         if weights.first:
             picked = slice(None, None, weights.first_every)
             first, found = self.first(read[picked, -1], targets[picked, 0], batch, picked)
@@ -171,7 +171,7 @@ class Objective(nn.Module):
             "first_kl": summary(divergence(logits.detach(), losses.detach(), ids, mixed, top)),
             "first_agree": summary(chooses(logits, top_ids[:, 0])),
         }
-        return self.weights.first * losses.mean(), metrics
+        return self.weights.first * average(losses), metrics
 
     def micro(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
         valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
@@ -182,17 +182,16 @@ class Objective(nn.Module):
         losses = SoftCrossEntropy.apply(logits, *soft_targets(top_ids, top, written, self.weights.hard))
         agree = self.right(logits.detach(), batch.top_ids[..., 0], valid)
         stops = self.stops(out, logits, valid)
-        stop_losses = F.binary_cross_entropy_with_logits(stops[valid], 1 - agree[valid].float())
+        stop_losses = wrongness(stops[valid], agree[valid])
         if self.model.config.stop_rule == "after":  # the base's row says whether to try a micro step at all
             attempt, known = self.model.stop_logits(out.final.detach()).float(), valid[:, 0]
-            wrong = 1 - agree[:, 0].float()
-            stop_losses = stop_losses + F.binary_cross_entropy_with_logits(attempt[known], wrong[known])
+            stop_losses = stop_losses + wrongness(attempt[known], agree[known, 0])
         metrics = {"micro_loss": summary(losses), "stop_loss": summary(stop_losses)}
         for i in range(valid.shape[1]):
             metrics[f"micro_agree_{i + 1}"] = summary(agree[valid[:, i], i])
         for c in self.confidences:
             metrics |= accepted(stops, agree, valid, c)
-        return self.weights.micro * losses.mean() + self.weights.stop * stop_losses, metrics
+        return self.weights.micro * average(losses) + self.weights.stop * stop_losses, metrics
 
     def stops(self, out: GroupOutput, logits: Tensor, valid: Tensor) -> Tensor:
         """[G, m-1] logits of "the group ends before token i+1"; `logits` [N, K] are those of the valid ones.
@@ -228,6 +227,17 @@ def accepted(stops: Tensor, agree: Tensor, valid: Tensor, confidence: float) -> 
         f"group_length@{confidence}": summary(1 + goes_on.sum(1)),
         f"agree@{confidence}": summary(agree[goes_on]),
     }
+
+
+def wrongness(stops: Tensor, agree: Tensor) -> Tensor:
+    """Mean binary cross entropy of stop logits [n] against "that choice will be wrong" [n]"""
+    wrong = 1 - agree.float()
+    return F.binary_cross_entropy_with_logits(stops, wrong, reduction="sum") / max(len(stops), 1)
+
+
+def average(values: Tensor) -> Tensor:
+    """The mean, and 0 of nothing: a batch of long prompts may hold no answer."""
+    return values.sum() / max(values.numel(), 1)
 
 
 def summary(values: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -72,9 +72,16 @@ def _go_on(model: Hamburger, recipe: Recipe) -> None:
 
 
 def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
-    begun = load_checkpoint(start).model
+    checkpoint = load_checkpoint(start)
+    begun = checkpoint.model
     if begun.config != model.config:
         raise ConfigError(f"{start}: its shape is not the recipe's: change [shape] or start anew")
+    if checkpoint.manifest["base"]["kind"] == "embedded":
+        ours = model.base.state_dict()
+        if any(not torch.equal(tensor, ours[name]) for name, tensor in begun.base.state_dict().items()):
+            raise ConfigError(
+                f"{start}: has a base of its own, which is not the recipe's: start anew on this one"
+            )
     return dict(begun.state_dict())
 
 
@@ -101,20 +108,27 @@ def train(
     checkpoint: Path,
     *,
     minutes: float | None = None,
+    finish: bool = False,
     rows: Rows = "int8",
     report: Report = print,
 ) -> Path | None:
-    """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`."""
+    """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
+
+    With `finish` there is a checkpoint then, too: of the weights so far, or of their mean if that has begun.
+    """
     check_target(checkpoint)
     base, reference = find_base(recipe.base)
     data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
-    if not trainer.run(minutes=minutes) or not trainer.processes.first:
+    done = trainer.run(minutes=minutes)
+    if not (done or finish) or not trainer.processes.first:
         return None
-    calibration = trainer.calibrate() if recipe.calibrate else None
-    report(f"calibrated: {calibration}")
-    model, delta = merged(recipe, base, data, trainer.model)
+    so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()
+    with so_far:
+        calibration = trainer.calibrate() if recipe.calibrate else None
+        report(f"calibrated: {calibration}")
+        model, delta = merged(recipe, base, data, trainer.model)
     written = save_checkpoint(
         checkpoint,
         model,
@@ -126,7 +140,11 @@ def train(
         base_delta=delta or None,
         rows=rows,
     )
-    report(f"wrote {written} and {plot(Path(recipe.out))}")
+    report(f"wrote {written}")
+    try:
+        report(f"wrote {plot(Path(recipe.out))}")
+    except Exception as error:  # of matplotlib, or over a line that a killed run left half-written
+        report(f"no picture of the metrics: {error}")
     return written
 
 
@@ -156,12 +174,11 @@ def _frozen(name: str, recipe: Recipe) -> bool:
 
 
 def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
-    hashes = "".join(shard.sha256 for shard in data.shards)
     began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
     return {
         "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
         "data_answer_tokens": sum(shard.answer_tokens for shard in data.shards),
-        "data_sha256": hashlib.sha256(hashes.encode()).hexdigest(),
+        "data_sha256": data.sha256,
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
         **({"start": began} if began else {}),  # how the checkpoint it went on from was made
     }

@@ -23,6 +23,7 @@ from hamburger_edge.models.averaging import WeightMean
 from hamburger_edge.models.calibration import Calibration, apply, fit, measure, reliability
 from hamburger_edge.models.grafting import learned_state, prepare
 from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.llama import without_cudnn_attention
 from hamburger_edge.models.objective import LossWeights, Objective
 from hamburger_edge.models.optimizers import optimizers, set_rate
 from hamburger_edge.models.own_groups import own_lengths
@@ -86,6 +87,7 @@ class Trainer:
         report: Report = print,
         device: str | None = None,  # None: the GPU if there is one
     ):
+        without_cudnn_attention()
         self.recipe, self.model, self.data, self.processes = recipe, model, data, Processes()
         self.report: Report = report if self.processes.first else lambda line: None
         self.out = Path(recipe.out)
@@ -96,6 +98,7 @@ class Trainer:
         own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"  # each process has a GPU to itself
         self.device = torch.device(device or (own if torch.cuda.is_available() else "cpu"))
         self.progress = Progress()
+        self.mean: WeightMean | None = None  # of the stage under way
 
     def run(self, *, minutes: float | None = None) -> bool:
         """Train to the end (True), or until `minutes` have passed (False); run again to go on."""
@@ -144,7 +147,7 @@ class Trainer:
         per_epoch = max(1, len(batches.plan(0)) // self.processes.count)
         steps = max(1, round(stage.epochs * per_epoch))
         learning = [p for group in groups for p in group["params"]]
-        mean = WeightMean(learning, begins=steps - round(stage.average * steps))
+        mean = self.mean = WeightMean(learning, begins=steps - round(stage.average * steps))
         if saved is not None and "mean" in saved:
             mean.load(saved["mean"])
         self.report(
@@ -281,6 +284,8 @@ class Trainer:
             return
         state = {
             "recipe": dataclasses.asdict(self.recipe),
+            "data": self.data.sha256,
+            "processes": self.processes.count,
             "progress": vars(self.progress),
             "model": learned_state(self.model),
             "optimizers": [mover.state_dict() for mover in movers],
@@ -309,6 +314,12 @@ class Trainer:
             raise ConfigError(
                 f"{path}: was made by another recipe; choose another `out` or delete the folder"
             )
+        here = {"data": self.data.sha256, "processes": self.processes.count}
+        for what, now in here.items():  # either changes what a step is
+            if saved.get(what, now) != now:
+                raise ConfigError(
+                    f"{path}: was made with other {what}; choose another `out` or delete the folder"
+                )
         self.progress = progress
         for stage in self.recipe.stages[: self.progress.stage]:
             prepare(self.model, stage, bf16=self.recipe.rounds_base)

@@ -95,6 +95,11 @@ class DistilledData:
             **joined,
         )
 
+    @property
+    def sha256(self) -> str:
+        """Of all shards, in their order."""
+        return hashlib.sha256("".join(shard.sha256 for shard in self.shards).encode()).hexdigest()
+
     def __len__(self) -> int:
         return len(self.starts) - 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import signal
 import subprocess
@@ -153,7 +154,33 @@ def test_a_shard_is_no_larger_than_what_was_asked_for(made: Path, tmp_path: Path
     assert shard_size(tmp_path, 10**6, rows=16) == 128
     assert shard_size(tmp_path, 450, rows=128) == 5
     assert shard_size(tmp_path, 1, rows=128) == 1
-    assert shard_size(made, 10**6, rows=128) == SETTINGS.shard_conversations  # it goes on as it began
+    with pytest.warns(HamburgerWarning, match=r"in shards of \d+ conversations, as it was begun"):
+        assert shard_size(made, 10**6, rows=128) == SETTINGS.shard_conversations
+
+
+def test_few_tokens_beside_many_rows(tmp_path: Path) -> None:
+    """A shard that never fills an eighth of the rows is made to its end all the same."""
+    manifest = make(tmp_path / "d", tokens=60, rows=512, shard_conversations=6)
+    assert manifest.answer_tokens >= 60
+    assert sum(shard.conversations for shard in manifest.shards) > 3
+
+
+def test_a_base_that_gives_nothing_is_not_asked_for_ever(tmp_path: Path) -> None:
+    settings = DistillSettings(
+        **{**vars(SETTINGS), "shard_conversations": 16, "given": 0.0, "min_question": 10**6}
+    )
+    with pytest.raises(
+        ConfigError, match=r"nothing of 64 conversations could be kept \(most often: question too short"
+    ):
+        distill(toy_base(), tmp_path / "d", settings, TURNS, [], {"base": "toy"}, dtype=torch.float32)
+
+
+def test_a_template_may_begin_with_one_token(tmp_path: Path) -> None:
+    turns = dataclasses.replace(TURNS, prefix=TURNS.prefix[:1])
+    manifest = distill(
+        toy_base(), tmp_path / "d", SETTINGS, turns, PROMPTS, {"base": "toy"}, dtype=torch.float32
+    )
+    assert manifest.answer_tokens > 0
 
 
 def test_other_settings_do_not_mix_into_a_folder(made: Path) -> None:

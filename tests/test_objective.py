@@ -16,7 +16,9 @@ from hamburger_edge.models.objective import (
     Objective,
     SoftCrossEntropy,
     accepted,
+    average,
     soft_targets,
+    wrongness,
 )
 from hamburger_edge.models.own_groups import own_lengths
 from hamburger_edge.models.training_data import Batches, Cuts, DistilledData
@@ -224,6 +226,15 @@ def test_first_tokens_can_be_scored_now_and_then() -> None:
     log_model = logits.log_softmax(-1).gather(1, batch.top_ids[:, 0])
     kl = (log_base.exp() * (log_base - log_model)).sum(-1)[::3]
     assert found["first_kl"].tolist() == pytest.approx([kl.sum().item(), len(kl)], rel=1e-4)
+
+
+def test_a_batch_without_an_answer_teaches_nothing() -> None:
+    nothing = torch.zeros(0)
+    assert average(nothing) == wrongness(nothing, nothing.bool()) == 0
+    values, right = torch.randn(9), torch.rand(9) < 0.5
+    torch.testing.assert_close(average(values), values.mean())
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(values, 1 - right.float())
+    torch.testing.assert_close(wrongness(values, right), expected)
 
 
 def test_parts_can_be_left_out() -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 import torch
-from toy_checkpoints import write_hf
+from toy_checkpoints import save, write_hf
 from toy_models import toy_model as random_model
 from toy_training import JOINT, LORA, SHAPE, SHORT, short, toy_base, toy_model, toy_trainer
 from training_data_files import DataFiles, ladders
@@ -22,6 +22,7 @@ from hamburger_edge.engine import Engine
 from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.checkpoint import load_base, load_checkpoint
 from hamburger_edge.models.curves import plot, read_metrics
+from hamburger_edge.models.data_manifest import Shard
 from hamburger_edge.models.grafting import prepare
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.objective import LossWeights, Objective
@@ -164,6 +165,49 @@ def test_another_recipe_does_not_go_on_in_the_same_folder(tmp_path: Path) -> Non
     toy_trainer(tmp_path, SHORT).run(minutes=0)
     with pytest.raises(ConfigError, match=r"last\.pt: was made by another recipe"):
         toy_trainer(tmp_path, replace(SHORT, clip=0.5)).run()
+
+
+def test_other_data_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
+    toy_trainer(tmp_path, SHORT).run(minutes=0)
+    trainer = toy_trainer(tmp_path, SHORT)
+    trainer.data.shards.append(Shard("more.safetensors", "0" * 64, 1, 1, 1, ()))
+    with pytest.raises(ConfigError, match=r"last\.pt: was made with other data"):
+        trainer.run()
+
+
+def test_minutes_can_end_with_a_checkpoint(tmp_path: Path) -> None:
+    """Of the mean of the steps so far, and the run goes on from its own weights."""
+    torch.set_num_threads(1)
+    folder = write_hf(tmp_path / "base", random_model())
+    DataFiles.write(tmp_path / "data", ladders(200), {"base": str(folder)})
+    stage = replace(LORA, average=1.0)
+    places = {"base": str(folder), "data": str(tmp_path / "data"), "out": str(tmp_path / "out")}
+    recipe, quiet = replace(SHORT, stages=(stage,), **places), lambda line: None
+    assert train(recipe, tmp_path / "no", minutes=0, report=quiet) is None
+    assert not (tmp_path / "no").exists()
+    early = train(recipe, tmp_path / "early", minutes=0, finish=True, rows="fp32", report=quiet)
+    assert early is not None
+    saved = torch.load(tmp_path / "out" / "last.pt", weights_only=True)
+    assert saved["mean"]["count"] == saved["progress"]["step"] == 2
+    begun = load_checkpoint(early).model.state_dict()
+    name = "embedder.query.weight"
+    assert not torch.equal(begun[name], saved["model"][name])  # one step and the other are averaged
+    assert train(recipe, tmp_path / "end", finish=True, rows="fp32", report=quiet) is not None
+
+
+def test_a_start_with_a_base_of_its_own_is_refused(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    folder = write_hf(tmp_path / "base", random_model())
+    DataFiles.write(tmp_path / "data", ladders(200), {"base": str(folder)})
+    stage = replace(LORA, epochs=0.1)
+    places = {"base": str(folder), "data": str(tmp_path / "data"), "out": str(tmp_path / "out")}
+    recipe, quiet = replace(SHORT, stages=(stage,), **places), lambda line: None
+    model = load_checkpoint(train(recipe, tmp_path / "first", rows="fp32", report=quiet)).model
+    with torch.no_grad():
+        model.base.norm.weight += 1
+    own = save(tmp_path / "own", model)
+    with pytest.raises(ConfigError, match="own: has a base of its own"):
+        train(replace(recipe, start=str(own), out=str(tmp_path / "two")), tmp_path / "second", report=quiet)
 
 
 def test_losses_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
