@@ -116,8 +116,9 @@ def test_smollm2_is_not_broken() -> None:
     assert plain.first_agreement > 0.85
     assert grouped.tokens_per_step > 1.1
     assert grouped.micro_agreement > 0.75
-    assert grouped.first_agreement > 0.75
-    assert grouped.nll_difference < 0.5
+    # with an embedder that hands on a group's first token alone: 0.33, and 3.3 nats
+    assert grouped.first_agreement > 0.6
+    assert grouped.nll_difference < 1
 
 
 def test_tiny_makes_groups_of_every_size(answers: tuple[Figures, Figures]) -> None:
