@@ -61,9 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(f"error: {error}")
         return 1
     except (MemoryError, RuntimeError) as error:
-        if (
-            not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError"
-        ):  # torch's, of a GPU
+        of_a_gpu = type(error).__name__ == "OutOfMemoryError"  # torch's
+        if not (of_a_gpu or isinstance(error, MemoryError)):
             raise
         if debug:
             traceback.print_exc()

@@ -128,8 +128,8 @@ def _check_graphs(manifest: Manifest) -> None:
             outputs = (*outputs, *(f"{'new' if portable else 'present'}_{part}" for part in parts))
             _check_cache(graph, layout)
         for kind, wanted, there in (("input", inputs, graph.inputs), ("output", outputs, graph.outputs)):
-            for missing in sorted({*wanted} - {tensor.name for tensor in there})[:1]:
-                _require(False, f"{name} has no {kind} {missing!r}")
+            missing = min({*wanted} - {tensor.name for tensor in there}, default=None)
+            _require(missing is None, f"{name} has no {kind} {missing!r}")
 
 
 def _check_cache(graph: GraphSpec, layout: KVLayout) -> None:

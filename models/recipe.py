@@ -128,13 +128,8 @@ class Recipe:
                 raise ConfigError(
                     f"recipe.stages {stage.name!r}: loss.hard must be 0 to 1, got {stage.loss.hard}"
                 )
-            if stage.cuts is not None and stage.cuts.merged > 1 + 1e-9:
-                raise ConfigError(
-                    f"recipe.stages {stage.name!r}: the shares of cuts add up to {stage.cuts.merged:g}, "
-                    "more than 1"
-                )
             if stage.cuts is not None:
-                _check_cuts(f"recipe.stages {stage.name!r}: cuts", stage.cuts)
+                _check_cuts(f"recipe.stages {stage.name!r}", stage.cuts)
             if not (stage.loss.first or stage.loss.micro or stage.loss.features):
                 raise ConfigError(f"recipe.stages {stage.name!r}: loss has no weight above 0: give it one")
             if stage.loss.features and 0 in self.base_ranks:
@@ -148,12 +143,14 @@ class Recipe:
 
 
 def _check_cuts(where: str, cuts: Cuts) -> None:
+    if cuts.merged > 1 + 1e-9:
+        raise ConfigError(f"{where}: the shares of cuts add up to {cuts.merged:g}, more than 1")
     for name in ("entropy", "random", "agreement"):
         if not 0 <= (share := getattr(cuts, name)) <= 1:
-            raise ConfigError(f"{where}.{name} must be 0 to 1, got {share}")
+            raise ConfigError(f"{where}: cuts.{name} must be 0 to 1, got {share}")
     pairs = len(cuts.low), len(cuts.ratio)
     if pairs[0] != pairs[1] or not pairs[0]:
-        raise ConfigError(f"{where}: low and ratio are rules in pairs, got {pairs[0]} and {pairs[1]}")
+        raise ConfigError(f"{where}: cuts: low and ratio are rules in pairs, got {pairs[0]} and {pairs[1]}")
 
 
 def _positive(name: str, value: float) -> None:

@@ -27,7 +27,7 @@ from hamburger_edge.models.grafting import prepare
 from hamburger_edge.models.hamburger import Hamburger
 from hamburger_edge.models.objective import LossWeights, Objective
 from hamburger_edge.models.optimizers import optimizers
-from hamburger_edge.models.recipe import Stage
+from hamburger_edge.models.recipe import Recipe, Stage
 from hamburger_edge.models.runs import merged, train
 from hamburger_edge.models.training import Trainer, schedule
 from hamburger_edge.models.training_data import Cuts
@@ -175,14 +175,22 @@ def test_other_data_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
         trainer.run()
 
 
+def on_disk(folder: Path, stage: Stage) -> Recipe:
+    """A recipe of this one stage, with a base and data of its own."""
+    torch.set_num_threads(1)
+    base = write_hf(folder / "base", random_model())
+    DataFiles.write(folder / "data", ladders(200), {"base": str(base)})
+    places = {"base": str(base), "data": str(folder / "data"), "out": str(folder / "out")}
+    return replace(SHORT, stages=(stage,), **places)
+
+
+def quiet(line: str) -> None:
+    pass
+
+
 def test_minutes_can_end_with_a_checkpoint(tmp_path: Path) -> None:
     """Of the mean of the steps so far, and the run goes on from its own weights."""
-    torch.set_num_threads(1)
-    folder = write_hf(tmp_path / "base", random_model())
-    DataFiles.write(tmp_path / "data", ladders(200), {"base": str(folder)})
-    stage = replace(LORA, average=1.0)
-    places = {"base": str(folder), "data": str(tmp_path / "data"), "out": str(tmp_path / "out")}
-    recipe, quiet = replace(SHORT, stages=(stage,), **places), lambda line: None
+    recipe = on_disk(tmp_path, replace(LORA, average=1.0))
     assert train(recipe, tmp_path / "no", minutes=0, report=quiet) is None
     assert not (tmp_path / "no").exists()
     early = train(recipe, tmp_path / "early", minutes=0, finish=True, rows="fp32", report=quiet)
@@ -196,12 +204,7 @@ def test_minutes_can_end_with_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_start_with_a_base_of_its_own_is_refused(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
-    folder = write_hf(tmp_path / "base", random_model())
-    DataFiles.write(tmp_path / "data", ladders(200), {"base": str(folder)})
-    stage = replace(LORA, epochs=0.1)
-    places = {"base": str(folder), "data": str(tmp_path / "data"), "out": str(tmp_path / "out")}
-    recipe, quiet = replace(SHORT, stages=(stage,), **places), lambda line: None
+    recipe = on_disk(tmp_path, replace(LORA, epochs=0.1))
     model = load_checkpoint(train(recipe, tmp_path / "first", rows="fp32", report=quiet)).model
     with torch.no_grad():
         model.base.norm.weight += 1
@@ -321,19 +324,13 @@ def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
 )
 def test_training_goes_on_from_a_checkpoint(tmp_path: Path, begins: Stage, goes_on: Stage) -> None:
     """A second run that learns next to nothing ends where the first did, base changes included."""
-    torch.set_num_threads(1)
-    folder = write_hf(tmp_path / "base", random_model())
-    DataFiles.write(tmp_path / "data", ladders(200), {"base": str(folder)})
-    stage = replace(begins, epochs=0.5)
-    first = replace(
-        SHORT, base=str(folder), data=str(tmp_path / "data"), out=str(tmp_path / "one"), stages=(stage,)
-    )
-    start = train(first, tmp_path / "first", rows="fp32", report=lambda line: None)
+    first = on_disk(tmp_path, replace(begins, epochs=0.5))
+    start = train(first, tmp_path / "first", rows="fp32", report=quiet)
     still = replace(goes_on, epochs=0.1, learning_rate=1e-12, base_learning_rate=1e-12)
     second = replace(first, start=str(start), out=str(tmp_path / "two"), stages=(still,), calibrate=False)
-    end = train(second, tmp_path / "second", rows="fp32", report=lambda line: None)
+    end = train(second, tmp_path / "second", rows="fp32", report=quiet)
     before, after = load_checkpoint(start).model.state_dict(), load_checkpoint(end).model.state_dict()
-    plain = load_base(folder).state
+    plain = load_base(first.base).state
     assert any(not torch.equal(before[f"base.{name}"], plain[name]) for name in plain)
     assert (
         load_checkpoint(end).manifest["provenance"]["start"] == load_checkpoint(start).manifest["provenance"]
