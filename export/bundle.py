@@ -73,6 +73,7 @@ def export(
     gguf_precision: str | None = None,
     block_size: int | None = None,
     keep_head: str | None = None,
+    prefer: str = "accuracy",
     kv: str | None = None,
     context: int | None = None,
     verify: bool = True,
@@ -93,7 +94,7 @@ def export(
     if "gguf" in formats:
         gguf_plan = make_gguf_plan(gguf_precision or precision)
     if "onnx" in formats:
-        plan = make_plan(precision, block_size=block_size, keep_head=keep_head)
+        plan = make_plan(precision, block_size=block_size, keep_head=keep_head, prefer=prefer)
     if flavor not in ("fused", "portable"):
         raise InputError(f"flavor must be 'fused' or 'portable', got {flavor!r}")
     if kv not in (None, *KV_TYPES):
@@ -104,8 +105,8 @@ def export(
         )
     if gguf_precision is not None and gguf_plan is None:
         raise InputError("gguf_precision is for GGUF files: add  --format gguf")
-    if plan is None and (block_size, keep_head, flavor) != (None, None, "fused"):
-        raise InputError("block_size, keep_head and flavor are for graphs: add  --format onnx")
+    if plan is None and (block_size, keep_head, flavor, prefer) != (None, None, "fused", "accuracy"):
+        raise InputError("block_size, keep_head, flavor and prefer are for graphs: add  --format onnx")
     if kv in ("fp16", "int8") and (flavor == "portable" or plan is None):
         raise InputError(
             f"kv {kv!r} is for fused graphs: leave it out (llama.cpp's --kv is an option of run)"

@@ -31,34 +31,44 @@ from hamburger_edge.models.hamburger import Hamburger
 
 BLOCK_SIZE = 64  # weights that share a scale
 GRID_SIZE = 32  # of a base that comes from 4 bits with a minimum a block, llama.cpp's Q4_1
+PREFERENCES = ("accuracy", "speed")
 SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
 
 # at int4, measured on SmolLM2 (docs/benchmarks.md): values do most damage for their size, then the way out of
 # the feed-forward; the stop head is small; the micro decoder's queries and keys are one product with values
 INT8_LAYERS = ("*.self_attn.v_proj", "micro.*.self_attn.[qk]_proj", "stop_head.[02]")
 NARROW_LAYERS = ("*.mlp.down_proj",)
+# where speed is preferred, the base's layers are all alike: those that are fed the same become one product
+FAST_INT8_LAYERS = ("micro.*.self_attn.[qkv]_proj", "stop_head.[02]")
 WHOLE_LAYERS = ("*.self_attn.o_proj",)  # on a grid with minima, the ones that lose nothing without them
 
 
 def make_plan(
-    precision: str, *, block_size: int | None = None, keep_head: str | None = None
+    precision: str, *, block_size: int | None = None, keep_head: str | None = None, prefer: str = "accuracy"
 ) -> PrecisionPlan:
-    """The defaults of each precision. `keep_head` overrides the form of the embeddings and heads."""
+    """The defaults of each precision. `keep_head` overrides the form of the embeddings and heads; at int4,
+    `prefer` "speed" has whole zero points in blocks of 32 in all of the base, whatever grid it has."""
     for name in (precision, keep_head or precision):
         if name not in PRECISIONS:
             raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {name!r}")
     if block_size is not None and (not 16 <= block_size <= 256 or block_size & (block_size - 1)):
         raise InputError(f"block_size must be 16, 32, 64, 128 or 256, got {block_size}")
+    if prefer not in PREFERENCES:
+        raise InputError(f"prefer must be one of {', '.join(PREFERENCES)}, got {prefer!r}")
     head = keep_head or ("int8" if precision == "int4" else precision)
-    mixed = precision == "int4"
+    mixed, fast = precision == "int4", prefer == "speed"
+    if fast and not mixed:
+        raise InputError(f"prefer 'speed' is for precision int4, not {precision}")
+    if fast and block_size is not None:
+        raise InputError("prefer 'speed' has blocks of its own: leave block_size out")
     return PrecisionPlan(
         base=_precision(precision),
         head=_precision(head),
         graft=_precision(precision),
         block_size=(block_size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
-        int8_layers=INT8_LAYERS if mixed else (),
+        int8_layers=() if not mixed else FAST_INT8_LAYERS if fast else INT8_LAYERS,
         # a block size that was asked for is everywhere the same
-        narrow_layers=NARROW_LAYERS if mixed and block_size is None else (),
+        narrow_layers=("*",) if fast else NARROW_LAYERS if mixed and block_size is None else (),
     )
 
 
@@ -68,7 +78,7 @@ def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> Precision
     quarter to a third of a step's largest matrix."""
     if plan.base != "int4":
         return plan
-    if plan.narrow_layers:  # none: a block size that was asked for
+    if plan.narrow_layers == NARROW_LAYERS:  # others: blocks that were asked for
         first = [m.weight for m in model.base.layers[0].modules() if isinstance(m, nn.Linear)]
         if all(has_minima(weight, GRID_SIZE) for weight in first):
             plan = dataclasses.replace(plan, grid=GRID_SIZE)

@@ -114,6 +114,7 @@ def export(options: argparse.Namespace) -> None:
             gguf_precision=options.gguf_precision,
             block_size=options.block_size,
             keep_head=options.keep_head,
+            prefer=options.prefer,
             kv=options.kv,
             context=options.context,
             verify=not options.no_verify,

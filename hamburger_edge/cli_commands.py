@@ -136,6 +136,12 @@ COMMANDS = (
                 "the head's rows of rare tokens)",
             ),
             option(
+                "--prefer",
+                default="accuracy",
+                choices=["accuracy", "speed"],
+                help="at int4: near to float32 (default), or a seventh faster and coarser",
+            ),
+            option(
                 "--kv",
                 choices=["fp32", "fp16", "int8"],
                 help="KV cache of fused graphs: int8 (default where weights are int8 or int4), fp32 (default "

@@ -208,7 +208,10 @@ class Engine:
             trying = 1 - p_stop >= rules.confidence
             if rules.judge_after and 1 - p_stop < rules.join_confidence:
                 break  # this token is not sure enough: the base will choose it instead
-            token, probability = sampler.choose_micro(logits)
+            choice = sampler.choose_judged(logits) if rules.judged else sampler.choose_micro(logits)
+            if choice is None:
+                break  # nobody vouches for what the sampler prefers: the base will choose
+            token, probability = choice
             tokens.append(token)
             probabilities.append(probability)
             stops.append(p_stop)
@@ -294,6 +297,7 @@ class _Rules:
         self.judge_after = engine.info.stop_rule == "after"
         self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
         self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
+        self.judged = not self.verify and decoding.force_group is None
         self.size = decoding.force_group or (1 if decoding.confidence >= 1 else engine.info.max_steps)
         if not sampler.micro_usable:
             self.size = 1

@@ -142,6 +142,17 @@ class Sampler:
         """From a micro step's scores, [vocab] or [shortlist]."""
         return self._accept(self._choose(logits, self._micro))
 
+    def choose_judged(self, logits: Floats) -> Choice | None:
+        """The token of a micro step's highest score: it is the one that the stop head speaks of. None, and
+        nothing chosen, where settings or the draw prefer another."""
+        judged = self._micro.token(int(logits.argmax()))
+        choice = self._choose(logits, self._micro)
+        if choice.token == judged:
+            return self._accept(choice)
+        if not self.settings.greedy:
+            self._advance(-1)
+        return None
+
     def rewind(self, tokens: int) -> None:
         """Take back the last choices, and the draws they cost."""
         if not tokens:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_backend import EOS, ScriptedBackend, info
 
+from hamburger_edge.backend import MicroReadout
 from hamburger_edge.engine import Engine
 
 
@@ -111,6 +112,62 @@ def test_verified_equals_plain(
     assert all(len(group) == 1 for group in checked.ledger.groups)
     assert all(len(s.tokens) == len(s.probabilities) == len(s.stop_probabilities) for s in verified)
     assert stats.base_calls <= len(said(verified))
+
+
+SAMPLERS = st.sampled_from(
+    [
+        {"temperature": 1.0, "seed": 7},
+        {"temperature": 0.7, "seed": 1, "top_p": 0.9, "frequency_penalty": 0.8},
+        {"temperature": 0.3, "seed": 2, "banned": (5, 6, 7)},
+        {"repetition_penalty": 1.5, "presence_penalty": 0.4},
+    ]
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
+    stop_rule=st.sampled_from(["before", "after"]),
+    confidence=st.floats(0, 1),
+    sampling=SAMPLERS,
+)
+def test_grouping_never_changes_a_sampled_text(
+    prompt: list[int], stop_rule: str, confidence: float, sampling: dict[str, Any]
+) -> None:
+    """As long as micro steps score as the base would: a token that was not judged meets its draw again."""
+    shape = info(stop_rule=stop_rule)
+    plain, _ = run(Engine(ScriptedBackend(shape)), prompt, sampling, max_tokens=30, confidence=1.0)
+    steps, _ = run(Engine(ScriptedBackend(shape)), prompt, sampling, max_tokens=30, confidence=confidence)
+    assert said(steps) == said(plain)
+
+
+class Recording(ScriptedBackend):
+    """Notes the highest score of each micro step."""
+
+    def micro(self, token: int) -> MicroReadout:
+        scores, stop = super().micro(token)
+        self.highest.append(int(scores.argmax()))
+        return MicroReadout(scores, stop)
+
+
+@pytest.mark.parametrize("stop_rule", ["before", "after"])
+def test_a_token_that_the_head_has_not_judged_joins_no_group(stop_rule: str) -> None:
+    """Micro steps that score as they like, at a temperature at which most draws are not the likeliest."""
+    backend = Recording(info(stop_rule=stop_rule), agreement=0.0, eos_rate=0.0, p_stop=0.1)
+    backend.highest = []
+    steps, stats = run(
+        Engine(backend), [3, 4], {"temperature": 1.0, "seed": 0}, max_tokens=400, confidence=0.5
+    )
+    sizes = [len(step.tokens) for step in steps]
+    joined = [token for step in steps for token in step.tokens[1:]]
+    assert set(sizes) >= {1, 2}
+    judged = iter(backend.highest)
+    for step in steps[:-1]:
+        for token in step.tokens[1:]:
+            assert token == next(judged)
+        if len(step.tokens) < backend.info.max_steps:
+            next(judged)  # the one that ended the group
+    assert len(joined) < stats.micro_steps
 
 
 class Chances(ScriptedBackend):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import gguf
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
@@ -189,6 +191,7 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
     assert fit_plan(plan, model, tiers=True).grid == 32
     assert fit_plan(make_plan("int4", block_size=64), model, tiers=True).grid == 0  # what was asked for
     assert fit_plan(make_plan("int8"), model, tiers=True).grid == 0
+    assert fit_plan(make_plan("int4", prefer="speed"), model, tiers=True).grid == 0
     own, _ = apply_plan(model, fit_plan(plan, model, tiers=True), {})
     forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
     assert len(forms) == 4 * len(model.base.layers)  # queries, keys and values are one, and gate and up
@@ -253,6 +256,28 @@ def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
     assert load_manifest(one).precision.frequent_rows == 0
 
 
+def test_a_base_for_speed_has_one_kind_of_layer(tmp_path: Path) -> None:
+    """Whole zero points in blocks of 32: what is fed the same is one product, and nothing is averaged."""
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", hidden_size=64, head_dim=16, intermediate_size=96)
+    for module in checkpoint.model.base.layers.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = q4_1(*module.weight.shape)  # a grid of its own that is given up
+    own, _ = apply_plan(checkpoint.model, make_plan("int4", prefer="speed"), {})
+    layers = own.base.layers
+    forms = [module.form for module in layers.modules() if isinstance(module, FormedLinear)]
+    assert len(forms) == 4 * len(layers)
+    assert {(type(form), form.bits, form.size) for form in forms} == {(BlockForm, 4, 32)}
+    accurate = export(checkpoint, tmp_path / "accurate", precision="int4")
+    fast = export(checkpoint, tmp_path / "fast", precision="int4", prefer="speed")
+    counts = [
+        Counter(node.op_type for node in onnx.load(folder / "base.onnx", load_external_data=False).graph.node)
+        for folder in (accurate, fast)
+    ]
+    assert counts[0]["AveragePool"] == 3 * len(layers)
+    means = Counter(AveragePool=3 * len(layers), Concat=3 * len(layers))
+    assert counts[1] == counts[0] - means - Counter(Cast=counts[0]["Cast"])  # of scales in 16 bits
+
+
 def test_plans() -> None:
     plan = make_plan("int4")
     assert (plan.base, plan.head) == ("int4", "int8")
@@ -260,6 +285,12 @@ def test_plans() -> None:
     assert make_plan("fp32").block_size == 0
     with pytest.raises(InputError, match="fp32, fp16, int8, int4"):
         make_plan("int3")
+    with pytest.raises(InputError, match="accuracy, speed"):
+        make_plan("int4", prefer="size")
+    with pytest.raises(InputError, match="is for precision int4, not int8"):
+        make_plan("int8", prefer="speed")
+    with pytest.raises(InputError, match="leave block_size out"):
+        make_plan("int4", prefer="speed", block_size=64)
     for size in (8, 48, 512, -32):
         with pytest.raises(InputError, match="block_size"):
             make_plan("int4", block_size=size)

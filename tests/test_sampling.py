@@ -172,6 +172,34 @@ def test_shortlist_speaks_in_token_ids() -> None:
     assert penalised.choose(SCORES).token == 11  # the first token outside what micro steps said
 
 
+def test_only_the_judged_token_of_a_micro_step_is_chosen() -> None:
+    shortlist = [6, 2, 9, 1]  # the highest score is token 1's
+    micro = SCORES[shortlist]
+    assert sampler(shortlist=shortlist).choose_judged(micro) == sampler(shortlist=shortlist).choose_micro(
+        micro
+    )
+    assert sampler(shortlist=shortlist, banned=(1,)).choose_judged(micro) is None
+    penalised = sampler(shortlist=shortlist, presence_penalty=50.0)
+    assert [penalised.choose_judged(micro) is None for _ in range(3)] == [False, True, True]
+    assert penalised.answer == [1]
+
+
+def test_a_token_that_nobody_judged_costs_no_draw() -> None:
+    """The next choice meets the draw that was taken back: the base then says what was drawn, or its own."""
+    judged, free = (sampler(temperature=1.0, seed=3) for _ in range(2))
+    refused = 0
+    for _ in range(200):
+        choice = judged.choose_judged(SCORES)
+        if choice is None:
+            refused += 1
+            choice = judged.choose(SCORES)
+        else:
+            assert choice.token == 1
+        assert choice == free.choose(SCORES)
+    assert 0 < refused < 200
+    assert judged.state() == free.state()
+
+
 def test_base_and_micro_scores_meet_the_same_draw() -> None:
     """Equal distributions give equal tokens, however the shortlist is ranked."""
     shortlist = [6, 2, 9, 1, 0, 11]
