@@ -139,7 +139,7 @@ COMMANDS = (
                 "--prefer",
                 default="accuracy",
                 choices=["accuracy", "speed"],
-                help="at int4: near to float32 (default), or a seventh faster and coarser",
+                help="at int4: near to float32 (default), or a tenth faster and coarser",
             ),
             option(
                 "--kv",

@@ -42,6 +42,12 @@ class Calibration:
     before: Reliability
     after: Reliability
 
+    def __str__(self) -> str:
+        return (
+            f"the stop head is off the observed agreement by {self.after.error:.3f} on average, "
+            f"{self.before.error:.3f} before (scale {self.scale:.2f}, offset {self.offset:+.2f})"
+        )
+
 
 @torch.no_grad()
 def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Tensor, Tensor]:

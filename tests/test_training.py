@@ -105,6 +105,7 @@ def test_calibration_of_a_trained_model_holds_on_other_questions(trained: tuple)
     found = trainer.calibrate()
     assert found.before.error > 1.5 * found.after.error
     assert found.after.error < 0.12  # of a few hundred places
+    assert f"by {found.after.error:.3f} on average" in str(found)
 
 
 @pytest.mark.parametrize("lora_rank", [0, 2])
