@@ -36,13 +36,13 @@ def trace(graph: Graph, opset: int = OPSET, **sizes: int) -> ir.Model:
         )
         assert program is not None
         optimize_ir(program.model, should_fold=lambda node: False if node.op_type in STORED_FORMS else None)
-        RemoveUnusedNodesPass()(program.model)  # ONNX Runtime complains about each unused constant
         ClearMetadataAndDocStringPass()(program.model)  # stack traces with this machine's paths
         for value in program.model.graph.initializers.values():
             value.metadata_props.clear()  # nobody reads it, and it is a quarter of the file
     if opset == OPSET:
         _norm_sums(program.model.graph)
         _packed_attention(program.model.graph)
+    RemoveUnusedNodesPass()(program.model)  # ONNX Runtime complains about each unused constant
     _move_into_branches(program.model)
     io.name_axes(program.model)
     return program.model

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from toy_bundles import toy_checkpoint
 
@@ -100,6 +101,18 @@ def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) ->
     for path in bundle.iterdir():
         content = path.read_bytes()
         assert not any(word in content for word in here), path.name
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"precision": "int8"}, {"precision": "int4"}, {"flavor": "portable"}], ids=str
+)
+def test_onnx_runtime_has_nothing_to_complain_about(
+    changes: dict[str, str], bundles: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It warns of every constant that nothing uses, whoever opens the graph."""
+    for graph in bundles(**changes).glob("*.onnx"):
+        ort.InferenceSession(graph)
+    assert not capfd.readouterr().err
 
 
 def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..., Path]) -> None:
