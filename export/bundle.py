@@ -97,6 +97,8 @@ def export(
         plan = make_plan(precision, block_size=block_size, keep_head=keep_head, prefer=prefer)
     if flavor not in ("fused", "portable"):
         raise InputError(f"flavor must be 'fused' or 'portable', got {flavor!r}")
+    if flavor == "portable" and prefer != "accuracy":
+        raise InputError("prefer 'speed' is for fused graphs: leave it out, or flavor 'portable'")
     if kv not in (None, *KV_TYPES):
         raise InputError(f"kv must be one of {', '.join(map(repr, KV_TYPES))}, got {kv!r}")
     if context is not None and (flavor != "portable" or plan is None):

@@ -68,7 +68,7 @@ def make_plan(
         block_size=(block_size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
         int8_layers=() if not mixed else FAST_INT8_LAYERS if fast else INT8_LAYERS,
         # a block size that was asked for is everywhere the same
-        narrow_layers=("*",) if fast else NARROW_LAYERS if mixed and block_size is None else (),
+        narrow_layers=("base.*",) if fast else NARROW_LAYERS if mixed and block_size is None else (),
     )
 
 

@@ -139,7 +139,8 @@ COMMANDS = (
                 "--prefer",
                 default="accuracy",
                 choices=["accuracy", "speed"],
-                help="at int4: near to float32 (default), or a tenth faster and coarser",
+                help="of fused graphs at int4: near to float32 (default), or faster and coarser (by a tenth "
+                "for SmolLM2, whose base is in Q4_1)",
             ),
             option(
                 "--kv",

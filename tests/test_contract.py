@@ -58,6 +58,7 @@ class Loop:
         self.capacity = manifest["cache_length"] if self.portable else capacity
         self.cache = Cache(self.graphs["base"], self.capacity, self.portable)
         self.text, self.pending = 0, []
+        self.banned: list[int] = []
 
     def forget(self) -> Loop:
         self.cache.used, self.text, self.pending = 0, 0, []
@@ -76,10 +77,17 @@ class Loop:
             del inputs["positions"]
         return self.cache.run(self.sessions["base"], len(groups), **inputs)
 
+    def choose(self, logits: np.ndarray, tokens: list[int] | None = None) -> int:
+        """`tokens`: what each index stands for"""
+        logits = logits.copy()
+        logits[self.banned if tokens is None else np.isin(tokens, self.banned)] = -np.inf
+        best = int(logits.argmax())
+        return best if tokens is None else tokens[best]
+
     def draft(self, read: dict, row: int, size: int, confidence: float) -> list[int]:
         model, shortlist = self.model, self.model["shortlist"]
         before = model["stop_rule"] == "before"
-        group, stop = [int(read["logits"][row].argmax())], float(read["p_stop"][row])
+        group, stop = [self.choose(read["logits"][row])], float(read["p_stop"][row])
         trying = 1 - stop >= (confidence if before else 2 / 3 * confidence)
         while trying and len(group) < size and group[-1] not in model["eos_ids"]:
             given = np.zeros((0, model["hidden_size"]), np.float32)
@@ -90,10 +98,12 @@ class Loop:
             micro = cache.run(
                 self.sessions["micro_decoder"], len(given) + 1, features=given, token=np.int64(group[-1:])
             )
-            best, stop = int(micro["logits"].argmax()), float(micro["p_stop"][0])
+            highest, stop = int(micro["logits"].argmax()), float(micro["p_stop"][0])
             trying = 1 - stop >= confidence
-            if trying or before:
-                group.append(best if shortlist is None else shortlist[best])
+            token = self.choose(micro["logits"], shortlist)
+            if (not before and not trying) or token != (highest if shortlist is None else shortlist[highest]):
+                break
+            group.append(token)
         return group
 
     def answer(
@@ -160,6 +170,19 @@ def test_the_loop_written_from_the_document_says_what_the_program_says(folder: P
         full = model.generate(tokens, max_tokens=5000, confidence=0.4, reuse_prefix=False)
         assert full.finish_reason == "context"
         assert loop.forget().answer(tokens, 5000, 0.4) == full.groups
+
+
+def test_a_token_that_is_not_the_highest_ends_the_group_there_too(folder: Path) -> None:
+    loop = Loop(folder)
+    with hamburger_edge.load(folder, threads=1) as model:
+        tokens = model.encode("the cat sat on the mat")
+        free = model.generate(tokens, max_tokens=70, confidence=0.3, reuse_prefix=False)
+        loop.banned = sorted({group[1] for group in free.groups if len(group) > 1})
+        banned = tuple(loop.banned)
+        expected = model.generate(tokens, max_tokens=70, confidence=0.3, reuse_prefix=False, banned=banned)
+        assert loop.answer(tokens, 70, 0.3) == expected.groups
+        assert expected.groups != free.groups
+        assert len(expected.groups) > len(free.groups)
 
 
 def test_a_conversation_feeds_each_answers_last_group_with_the_next_turn(folder: Path) -> None:

@@ -289,6 +289,7 @@ def test_plans() -> None:
         make_plan("int4", prefer="size")
     with pytest.raises(InputError, match="is for precision int4, not int8"):
         make_plan("int8", prefer="speed")
+    assert make_plan("int4", prefer="speed").narrow_layers == ("base.*",)
     with pytest.raises(InputError, match="leave block_size out"):
         make_plan("int4", prefer="speed", block_size=64)
     for size in (8, 48, 512, -32):

@@ -18,15 +18,18 @@ function readArguments() {
       threads: { type: "string" },
       "show-steps": { type: "boolean", default: false },
       json: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
     },
   });
+  if (values.help) return null;
   const [bundle, prompt, ...rest] = positionals;
   if (!bundle || rest.length || (values.json && prompt === undefined)) throw new Error(USAGE);
-  const [confidence, maxTokens] = [Number(values.confidence), Number(values["max-tokens"])];
+  const number = (text) => (text.trim() ? Number(text) : NaN); // an empty string is not 0
+  const [confidence, maxTokens] = [number(values.confidence), number(values["max-tokens"])];
   return {
     bundle,
     prompt,
-    threads: values.threads && Number(values.threads),
+    threads: values.threads === undefined ? undefined : number(values.threads),
     options: { confidence, maxTokens, mode: values.mode },
     showsSteps: values["show-steps"],
     isJson: values.json,
@@ -66,6 +69,7 @@ async function talk(model, settings) {
 
 async function main() {
   const settings = readArguments();
+  if (!settings) return console.log(USAGE);
   const { bundle, prompt, threads, isJson } = settings;
   const model = await Hamburger.load(bundle, { threads });
   try {

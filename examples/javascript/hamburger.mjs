@@ -54,6 +54,9 @@ export class Hamburger {
     const fixed = manifest.flavor === "portable" ? manifest.cache_length : null;
     const slots = capacity ?? fixed ?? Math.min(MOST_SLOTS, manifest.model.context_length);
     if (!(Number.isInteger(slots) && slots > 0)) throw new Error(`capacity: ${slots} is not 1 or more`);
+    if (threads !== undefined && !(Number.isInteger(threads) && threads > 0)) {
+      throw new Error(`threads: ${threads} is not 1 or more`);
+    }
     if (fixed && slots !== fixed) throw new Error(`capacity: this portable bundle has ${fixed} slots`);
 
     const model = new Hamburger();
@@ -88,6 +91,7 @@ export class Hamburger {
     if (!(Number.isInteger(maxTokens) && maxTokens > 0)) refuse(`maxTokens: ${maxTokens} is not 1 or more`);
     if (mode !== "trust" && mode !== "verify") refuse(`mode: ${mode} is neither trust nor verify`);
     if (messages.at(-1)?.role !== "user") refuse("messages: the last one must be the user's");
+    if (!messages.at(-1).content) refuse("the prompt is empty: say something");
     this.#isBusy = true;
     try {
       yield* this.#answer(messages, confidence, maxTokens, mode === "verify");

@@ -15,6 +15,7 @@ function byteTable() {
 export class Text {
   #specials; // literal of each special token -> id
   #added; // id of each added token that is not special -> its literal
+  #eosIds; // tokens that end an answer
   #hidden; // ids that have no text
   #splitter; // cuts markup at its special tokens, or null if there are none
   #plain; // a tokenizer that recognises no special token
@@ -27,6 +28,7 @@ export class Text {
     const added = (description.added_tokens ?? []).filter((token) => !token.special);
     this.#specials = new Map(special.map((token) => [token.content, token.id]));
     this.#added = new Map(added.map((token) => [token.id, token.content]));
+    this.#eosIds = eosIds;
     this.#hidden = new Set([...this.#specials.values(), ...eosIds]);
     const longestFirst = [...this.#specials.keys()].sort((a, b) => b.length - a.length);
     const escaped = longestFirst.map((literal) => literal.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
@@ -82,8 +84,8 @@ export class Text {
       }
     }
     const ids = this.encode(parts);
-    const closing = known ? this.encode([markup("after_answer")]) : [];
-    return closing.length && closing[0] === last ? ids.slice(1) : ids; // the end token is there already
+    const isThere = known > 0 && this.#eosIds.includes(last) && ids[0] === last; // the answer ended with it
+    return isThere ? ids.slice(1) : ids;
   }
 
   /** The bytes that one token stands for; a character may need those of several tokens. */
