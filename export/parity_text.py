@@ -105,6 +105,8 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
     micro: dict[Backend, list[float]] = {reference: [], exported: []}
     stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
+    listed = [] if reference.info.shortlist is None else reference.info.shortlist.tolist()
+    place = {token: index for index, token in enumerate(listed)}  # among the micro logits
     agree, worst = [], 0.0
     for prompt, groups in texts:
         first, then = [(token,) for token in prompt], groups[:-1]  # nothing follows the last one
@@ -122,7 +124,7 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
                 at = backend.slots
                 readout = backend.macro(fed, positions[at : at + len(fed)], rows)
                 logits.append(readout.logits.copy())
-                micro[backend] += _read_groups(backend, readout, said, stops[backend])
+                micro[backend] += _read_groups(backend, readout, said, place, stops[backend])
             scores[backend] = np.concatenate(logits)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
@@ -149,19 +151,19 @@ class _Stops(NamedTuple):
     micro_decoder: list[float]  # after each of its tokens that another may follow
 
 
-def _read_groups(backend: Backend, readout: Readout, groups: list[Group], stops: _Stops) -> list[float]:
+def _read_groups(
+    backend: Backend, readout: Readout, groups: list[Group], place: dict[int, int], stops: _Stops
+) -> list[float]:
     """Surprise at all but the first tokens of the groups that the rows of a readout were followed by."""
-    shortlist = backend.info.shortlist
-    place = {int(token): index for index, token in enumerate([] if shortlist is None else shortlist)}
     nats: list[float] = []
     for row, group in enumerate(groups):
         stops.base.append(float(readout.p_stop[row]))
         backend.micro_begin(readout.features[row])
         for token, following in itertools.zip_longest(group[: backend.info.max_steps - 1], group[1:]):
-            readout_of_micro = backend.micro(token)
-            stops.micro_decoder.append(float(readout_of_micro.p_stop))
+            scored = backend.micro(token)
+            stops.micro_decoder.append(float(scored.p_stop))
             if following is not None:
-                nats += list(_surprise(readout_of_micro.logits[None], [place.get(following, following)]))
+                nats += list(_surprise(scored.logits[None], [place.get(following, following)]))
     return nats
 
 

@@ -36,10 +36,9 @@ SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's la
 
 # at int4, measured on SmolLM2 (docs/benchmarks.md): values do most damage for their size, then the way out of
 # the feed-forward; the stop head is small; the micro decoder's queries and keys are one product with values
-INT8_LAYERS = ("*.self_attn.v_proj", "micro.*.self_attn.[qk]_proj", "stop_head.[02]")
+GRAFT_INT8_LAYERS = ("micro.*.self_attn.[qkv]_proj", "stop_head.[02]")
+INT8_LAYERS = ("base.*.self_attn.v_proj", *GRAFT_INT8_LAYERS)
 NARROW_LAYERS = ("*.mlp.down_proj",)
-# where speed is preferred, the base's layers are all alike: those that are fed the same become one product
-FAST_INT8_LAYERS = ("micro.*.self_attn.[qkv]_proj", "stop_head.[02]")
 WHOLE_LAYERS = ("*.self_attn.o_proj",)  # on a grid with minima, the ones that lose nothing without them
 
 
@@ -61,14 +60,18 @@ def make_plan(
         raise InputError(f"prefer 'speed' is for precision int4, not {precision}")
     if fast and block_size is not None:
         raise InputError("prefer 'speed' has blocks of its own: leave block_size out")
+    int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if mixed else ((), ())
+    if fast:  # the base's layers are all alike: those that are fed the same become one product
+        int8_layers, narrow_layers = GRAFT_INT8_LAYERS, ("base.*",)
+    elif block_size is not None:  # one that was asked for is everywhere the same
+        narrow_layers = ()
     return PrecisionPlan(
         base=_precision(precision),
         head=_precision(head),
         graft=_precision(precision),
         block_size=(block_size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
-        int8_layers=() if not mixed else FAST_INT8_LAYERS if fast else INT8_LAYERS,
-        # a block size that was asked for is everywhere the same
-        narrow_layers=("base.*",) if fast else NARROW_LAYERS if mixed and block_size is None else (),
+        int8_layers=int8_layers,
+        narrow_layers=narrow_layers,
     )
 
 

@@ -144,12 +144,12 @@ def train(options: argparse.Namespace) -> None:
 
     use_threads(options.threads, "--threads")
     path, output = Path(options.recipe), Path(options.output)
-    if tiny.is_recipe(path) and options.finish:
-        raise InputError(f"{path}: tiny is trained to its end: leave --finish out")
     if tiny.is_recipe(path):  # brings a corpus of its own
+        if options.finish:
+            raise InputError(f"{path}: tiny is trained to its end: leave --finish out")
         written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=note)
     else:
-        stop = {"minutes": options.minutes, "finish": options.finish}
-        written = learn(read_recipe(path), output, **stop, report=note)
+        recipe = read_recipe(path)
+        written = learn(recipe, output, minutes=options.minutes, finish=options.finish, report=note)
     if written is not None:
         print(written)

@@ -146,11 +146,10 @@ class Sampler:
         """The token of a micro step's highest score: it is the one that the stop head speaks of. None, and
         nothing chosen, where settings or the draw prefer another."""
         judged = self._micro.token(int(logits.argmax()))
-        choice = self._choose(logits, self._micro)
+        choice = self.choose_micro(logits)
         if choice.token == judged:
-            return self._accept(choice)
-        if not self.settings.greedy:
-            self._advance(-1)
+            return choice
+        self.rewind(1)
         return None
 
     def rewind(self, tokens: int) -> None:

@@ -284,8 +284,7 @@ class Trainer:
             return
         state = {
             "recipe": dataclasses.asdict(self.recipe),
-            "data": self.data.sha256,
-            "processes": self.processes.count,
+            **self._surroundings(),
             "progress": vars(self.progress),
             "model": learned_state(self.model),
             "optimizers": [mover.state_dict() for mover in movers],
@@ -314,8 +313,7 @@ class Trainer:
             raise ConfigError(
                 f"{path}: was made by another recipe; choose another `out` or delete the folder"
             )
-        here = {"data": self.data.sha256, "processes": self.processes.count}
-        for what, now in here.items():  # either changes what a step is
+        for what, now in self._surroundings().items():
             if saved.get(what, now) != now:
                 raise ConfigError(
                     f"{path}: was made with other {what}; choose another `out` or delete the folder"
@@ -326,6 +324,10 @@ class Trainer:
         if self.progress.stage == len(self.recipe.stages):
             self.model.load_state_dict(saved["model"], strict=False)
         return saved
+
+    def _surroundings(self) -> dict[str, Any]:
+        """What changes what a step is, beside the recipe."""
+        return {"data": self.data.sha256, "processes": self.processes.count}
 
     def _by_this_recipe(self, made_by: Any) -> bool:
         """Keys that recipes have only got since then count as left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,17 @@ def test_grouping_never_changes_the_text(
     assert max(backend.macro_calls) <= max(chunk, 1)
 
 
+SAMPLERS = st.sampled_from(
+    [
+        {},
+        {"temperature": 1.0, "seed": 7},
+        {"temperature": 0.7, "seed": 1, "top_p": 0.9, "frequency_penalty": 0.8},
+        {"temperature": 0.3, "seed": 2, "banned": (5, 6, 7)},
+        {"repetition_penalty": 1.5, "presence_penalty": 0.4},
+    ]
+)
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
@@ -65,14 +77,7 @@ def test_grouping_never_changes_the_text(
     agreement=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
     confidence=st.floats(0, 1),
     capacity=st.integers(12, 40),
-    sampling=st.sampled_from(
-        [
-            {},
-            {"temperature": 1.0, "seed": 7},
-            {"temperature": 0.7, "seed": 1, "top_p": 0.9, "frequency_penalty": 0.8},
-            {"repetition_penalty": 1.5, "presence_penalty": 0.4},
-        ]
-    ),
+    sampling=SAMPLERS,
     shortlist=st.booleans(),
 )
 def test_verified_equals_plain(
@@ -114,16 +119,6 @@ def test_verified_equals_plain(
     assert stats.base_calls <= len(said(verified))
 
 
-SAMPLERS = st.sampled_from(
-    [
-        {"temperature": 1.0, "seed": 7},
-        {"temperature": 0.7, "seed": 1, "top_p": 0.9, "frequency_penalty": 0.8},
-        {"temperature": 0.3, "seed": 2, "banned": (5, 6, 7)},
-        {"repetition_penalty": 1.5, "presence_penalty": 0.4},
-    ]
-)
-
-
 @settings(deadline=None, max_examples=100)
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
@@ -141,8 +136,11 @@ def test_grouping_never_changes_a_sampled_text(
     assert said(steps) == said(plain)
 
 
+@dataclass
 class Recording(ScriptedBackend):
     """Notes the highest score of each micro step."""
+
+    highest: list[int] = field(default_factory=list)
 
     def micro(self, token: int) -> MicroReadout:
         scores, stop = super().micro(token)
@@ -154,7 +152,6 @@ class Recording(ScriptedBackend):
 def test_a_token_that_the_head_has_not_judged_joins_no_group(stop_rule: str) -> None:
     """Micro steps that score as they like, at a temperature at which most draws are not the likeliest."""
     backend = Recording(info(stop_rule=stop_rule), agreement=0.0, eos_rate=0.0, p_stop=0.1)
-    backend.highest = []
     steps, stats = run(
         Engine(backend), [3, 4], {"temperature": 1.0, "seed": 0}, max_tokens=400, confidence=0.5
     )

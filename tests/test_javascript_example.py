@@ -19,7 +19,7 @@ NODE = shutil.which("node")
 
 needs_node = pytest.mark.skipif(
     NODE is None or not (HERE / "node_modules" / ".package-lock.json").is_file(),  # npm writes it last
-    reason="no node, or its packages are missing: cd examples/javascript && npm install",
+    reason="no node, or its packages are missing: cd examples/javascript && npm install --ignore-scripts",
 )
 
 
