@@ -47,7 +47,7 @@ class Vocabulary(nn.Module):
             chosen = torch.zeros(config.base.vocab_size, dtype=torch.bool)
             chosen[model.shortlist] = True
             order = torch.cat([model.shortlist, (~chosen).nonzero().squeeze(1)])
-            places = order.argsort()
+            places = order.argsort().int()  # half the bytes to read with every step
         self.register_buffer("places", places)
         weight = base.head_weight.detach()
         self.head: Form = head_form_of(weight if order is None else weight[order])
@@ -64,7 +64,12 @@ class Vocabulary(nn.Module):
         scores = self.head.linear(hidden)
         if self.places is None:
             return scores
-        return scores.gather(-1, self.places.expand(scores.shape))  # on CPU a fifth of index_select's time
+        # on CPU a fifth of the time of Gather along that axis; PyTorch's own takes 64-bit places only
+        shape = symbolic("Shape", [scores], dtype=torch.int64, shape=(scores.dim(),))
+        places = symbolic("Expand", [self.places, shape], dtype=torch.int32, shape=scores.shape)
+        return symbolic(
+            "GatherElements", [scores, places], {"axis": -1}, dtype=scores.dtype, shape=scores.shape
+        )
 
 
 _KEY_SCALE = 12  # place of that operand of GroupQueryAttention; the values' is the next

@@ -38,7 +38,8 @@ SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's la
 # the feed-forward; the stop head is small; the micro decoder's queries and keys are one product with values
 GRAFT_INT8_LAYERS = ("micro.*.self_attn.[qkv]_proj", "stop_head.[02]")
 INT8_LAYERS = ("base.*.self_attn.v_proj", *GRAFT_INT8_LAYERS)
-NARROW_LAYERS = ("*.mlp.down_proj",)
+NARROW_LAYERS = ("*.mlp.down_proj", HEAD)  # of the head, the rows of rare tokens
+FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they lose most for their size
 WHOLE_LAYERS = ("*.self_attn.o_proj",)  # on a grid with minima, the ones that lose nothing without them
 
 
@@ -46,7 +47,7 @@ def make_plan(
     precision: str, *, block_size: int | None = None, keep_head: str | None = None, prefer: str = "accuracy"
 ) -> PrecisionPlan:
     """The defaults of each precision. `keep_head` overrides the form of the embeddings and heads; at int4,
-    `prefer` "speed" has whole zero points in blocks of 32 in all of the base, whatever grid it has."""
+    `prefer` "speed" has whole zero points in all of the base, whatever grid it has."""
     for name in (precision, keep_head or precision):
         if name not in PRECISIONS:
             raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {name!r}")
@@ -61,8 +62,8 @@ def make_plan(
     if fast and block_size is not None:
         raise InputError("prefer 'speed' has blocks of its own: leave block_size out")
     int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if mixed else ((), ())
-    if fast:  # the base's layers are all alike: those that are fed the same become one product
-        int8_layers, narrow_layers = GRAFT_INT8_LAYERS, ("base.*",)
+    if fast:  # those that are fed the same are alike, and become one product
+        int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS
     elif block_size is not None:  # one that was asked for is everywhere the same
         narrow_layers = ()
     return PrecisionPlan(
@@ -113,7 +114,8 @@ class Former:
         moments = self.moments.pop(path, None) if precision == "int4" else None
         if grid and path.startswith("base."):
             if _among(path, WHOLE_LAYERS):
-                return GridForm(quantize(weight, 4, grid, moments=moments), means=False)
+                size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
+                return GridForm(quantize(weight, 4, size, moments=moments), means=False)
             return GridForm(quantize_with_means(weight, grid, moments=moments))
         narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
@@ -137,7 +139,7 @@ class Former:
         frequent, moments = self.vocabulary(weight[:count]), self.moments.pop(HEAD, None)
         if moments is not None:
             moments = Moments(moments.mean + moments.mean.diagonal().mean() * torch.eye(len(moments.mean)))
-        size = plan.block_size // (2 if plan.narrow_layers else 1)
+        size = plan.block_size // (2 if _among(HEAD, plan.narrow_layers) else 1)
         return TieredForm(frequent, self._form(weight[count:], plan.base, size, table=True, moments=moments))
 
     def _form(
