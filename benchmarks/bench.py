@@ -2,7 +2,7 @@
 
 choose --> prepare (build what peers read, once) --> load, each in its own process
        --> interleave: A B C A B C ..., the first round warms up
-       --> curve: two answers side by side, plain and in groups, to thousands of tokens
+       --> curve: long answers side by side, ours plain and in groups and peers'
        --> score: what the groups cost, under the plain base --> Report
 """
 
@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from hamburger_edge.benchmarks import machine
+from hamburger_edge.benchmarks.bench_curve import CHUNK, Runner, curve
 from hamburger_edge.benchmarks.bench_ours import PLAIN
 from hamburger_edge.benchmarks.bench_plan import RUNTIMES, Plan, full, pairs
 from hamburger_edge.benchmarks.bench_process import Process
@@ -21,8 +22,6 @@ from hamburger_edge.benchmarks.bench_report import Report, result
 from hamburger_edge.benchmarks.interleave import all_ratios, interleave
 from hamburger_edge.benchmarks.peers import Contender, Facts, Program, Source, Turn
 from hamburger_edge.errors import HamburgerError, InputError
-
-CHUNK = 64  # tokens between two points of the curve
 
 Note = Callable[[str, int, int, str], None]  # what is done, how far, of how much, remark
 
@@ -74,7 +73,7 @@ class Bench:
                 raise self._nothing()
             usage = {name: process.usage() for name, process in self.running.items()}  # scoring takes more
             weights = {name: process.weight_bytes() for name, process in self.running.items()}
-            scores, curve = self._score(turns, members), self._curve(chosen)
+            scores, costs = self._score(turns, members), self._curve(chosen)
         finally:
             for process in self.running.values():
                 process.close()
@@ -104,7 +103,7 @@ class Bench:
                 pairs(list(members)),
             ),
             skipped=self.skipped,
-            curve=curve,
+            curve=costs,
         )
 
     def _nothing(self) -> InputError:
@@ -221,51 +220,39 @@ class Bench:
         return scores
 
     def _curve(self, chosen: Mapping[str, Program]) -> list[dict[str, Any]]:
-        """Plain and in groups, each in a process of its own, one stretch of tokens each in turn."""
+        """Our first runtime plainly and in groups, each in a process of its own, beside peers that can."""
         runtime = next((name for name in RUNTIMES if name in self.running), None)
         longest = min(self.plan.longest, self.source.slots - len(self.prompts[0]))
         if runtime is None or longest < CHUNK:
             return []
-        first = self.running[runtime]
         second = self.start(runtime, chosen[runtime], self.source)
-        points: list[dict[str, Any]] = []
+        began = self.clock()
+
+        def go_on(tokens: int) -> bool:
+            spent = self.clock() - began
+            left = spent / max(1, tokens) * (longest - tokens)
+            remark = f"{duration(left)} left" if spent > 1 else ""
+            self.note("cost against length", tokens, longest, remark)
+            return not self._out_of_time(spent * CHUNK / max(CHUNK, tokens))
+
+        def failed(name: str, error: HamburgerError) -> None:
+            self.skip(f"{name}: cost against length", error)
+
         try:
             second.load()
-            variants = {PLAIN: first, self.plan.compressed: second}
-            pair = {full(runtime, variant): (process, variant) for variant, process in variants.items()}
-            before = dict.fromkeys(pair, (0, 0.0))
-            for process, variant in pair.values():
-                process.ask("begin", self.prompts[0], longest, variant)
-            began = self.clock()
-            for until in range(CHUNK, longest + 1, CHUNK):
-                spent = self.clock() - began
-                left = spent / max(1, until - CHUNK) * (longest - until + CHUNK)
-                if self._out_of_time(spent / max(1, until // CHUNK - 1)):
-                    break
-                self.note(
-                    "cost against length",
-                    until - CHUNK,
-                    longest,
-                    f"{duration(left)} left" if spent > 1 else "",
-                )
-                for name, (process, _) in pair.items():
-                    tokens, seconds, kv = process.ask("advance", until)
-                    was = before[name]
-                    if tokens > was[0]:
-                        points.append(
-                            {
-                                "name": name,
-                                "tokens": tokens,
-                                "ms_per_token": 1000 * (seconds - was[1]) / (tokens - was[0]),
-                                "kv_bytes": kv,
-                            }
-                        )
-                    before[name] = tokens, seconds
-        except HamburgerError as error:
-            self.skip("cost against length", error)
+            runners = {
+                full(runtime, PLAIN): Runner(self.running[runtime], PLAIN),
+                full(runtime, self.plan.compressed): Runner(second, self.plan.compressed),
+            }
+            for name, program in chosen.items():
+                if program.continues and name in self.running:
+                    runners[name] = Runner(self.running[name], "")
+            return curve(runners, self.prompts[0], longest, go_on=go_on, failed=failed)
+        except HamburgerError as error:  # the second process did not load
+            failed(runtime, error)
+            return []
         finally:
             second.close()
-        return points
 
     def _out_of_time(self, next_s: float) -> bool:
         limit = self.plan.seconds

@@ -63,9 +63,11 @@ def _length(figure: Any, report: Report) -> bool:
     if not report.curve:
         return False
     time, memory = figure.subplots(1, 2)
+    peers = iter((THEIRS, "#35618f", "#333333"))
     for name in dict.fromkeys(point["name"] for point in report.curve):
         points = [point for point in report.curve if point["name"] == name]
-        style = {"label": name, "color": THEIRS if name.endswith(f"@{PLAIN}") else OURS}
+        colour = OURS if "@" in name else next(peers, THEIRS)
+        style = {"label": name, "color": colour, "linestyle": "--" if name.endswith(f"@{PLAIN}") else "-"}
         tokens = [point["tokens"] for point in points]
         time.plot(tokens, [point["ms_per_token"] for point in points], **style)
         memory.plot(tokens, [point["kv_bytes"] / 1e6 for point in points], **style)

@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hamburger_edge.benchmarks.bench_curve import at_lengths
+from hamburger_edge.benchmarks.bench_ours import PLAIN
 from hamburger_edge.benchmarks.interleave import Spread
 from hamburger_edge.benchmarks.peers import Facts, Turn, WeightBytes
-
-LENGTHS = (128, 512, 2048, 4096)  # tokens at which cost against length is told
 
 
 @dataclass(frozen=True)
@@ -158,23 +158,21 @@ def _ratio_rows(ratios: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return [("", *theirs), *((a, *(found.get((a, b), "") for b in theirs)) for a in ours)]
 
 
-def at_lengths(curve: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The points at the lengths that are told: the first to reach each."""
-    found = []
-    for name in dict.fromkeys(point["name"] for point in curve):
-        for length in LENGTHS:
-            reached = [point for point in curve if point["name"] == name and point["tokens"] >= length]
-            if reached:
-                found.append({**reached[0], "length": length})
-    return found
-
-
 def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    rows = [("", "tokens", "ms/token", "KV MB")]
-    for point in at_lengths(curve):
-        figures = f"{point['ms_per_token']:.2f}", f"{point['kv_bytes'] / 1e6:.2f}"
-        rows.append((point["name"], str(point["length"]), *figures))
+    """One line a length and program; beside it its speed over those that decode plainly."""
+    costs = at_lengths(curve)
+    plain = [name for name in dict.fromkeys(cost.name for cost in costs) if _is_plain(name)]
+    rows = [("", "tokens", "ms/token", "KV MB", *(f"speed over {name}" for name in plain))]
+    for cost in costs:
+        over = (cost.speed_over.get(name) for name in plain)
+        ratios = ("" if each is None else _spread(each.to_json(), ".2f") for each in over)
+        figures = f"{cost.ms_per_token:.2f}", f"{cost.kv_bytes / 1e6:.2f}"
+        rows.append((cost.name, str(cost.length), *figures, *ratios))
     return rows
+
+
+def _is_plain(name: str) -> bool:
+    return name.partition("@")[2] in ("", PLAIN)
 
 
 HEAD = (

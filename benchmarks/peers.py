@@ -96,6 +96,18 @@ class Contender(Protocol):
     def close(self) -> None: ...
 
 
+class Continued(Contender, Protocol):
+    """One whose answers can be taken further bit by bit, as long as there is room."""
+
+    def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
+        """An answer of up to so many tokens; the first of them is said."""
+        ...
+
+    def advance(self, tokens: int) -> tuple[int, float, int]:
+        """Go on to so many tokens or just beyond: tokens, seconds since the first, bytes of cache in use."""
+        ...
+
+
 @dataclass(frozen=True)
 class Program:
     """How to get at a contender."""
@@ -106,6 +118,7 @@ class Program:
     variants: tuple[str, ...] = ("",)  # of which each is measured, in the same process
     options: dict[str, Any] = field(default_factory=dict)
     needs_checkpoint: bool = True
+    continues: bool = False  # a peer that is `Continued`: its cost against length is measured
     unusable: str | None = None  # why it has nothing to run
 
     @property
@@ -130,9 +143,12 @@ _HERE = "hamburger_edge.benchmarks"
 
 PEERS = {
     "onnxruntime-genai": Program(
-        f"{_HERE}.peers_genai:Genai", ("onnxruntime_genai", "onnx_ir", "transformers"), "onnxruntime-genai"
+        f"{_HERE}.peers_genai:Genai",
+        ("onnxruntime_genai", "onnx_ir", "transformers"),
+        "onnxruntime-genai",
+        continues=True,
     ),
-    "llama.cpp": Program(f"{_HERE}.peers_llama:Llama", ("llama_cpp",), "llama-cpp-python"),
+    "llama.cpp": Program(f"{_HERE}.peers_llama:Llama", ("llama_cpp",), "llama-cpp-python", continues=True),
     "llama.cpp-lookup": Program(
         f"{_HERE}.peers_llama:Llama", ("llama_cpp",), "llama-cpp-python", options={"lookup": True}
     ),

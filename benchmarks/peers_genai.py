@@ -22,6 +22,7 @@ class Genai:
         self.source, self.made = source, made
         self.precision = PRECISIONS.get(source.precision, "fp32")
         self.model: Any = None
+        self.generator: Any = None
 
     def prepare(self) -> Path:
         return peers_files.built(self.source, f"genai-{self.precision}", self._build)
@@ -57,7 +58,8 @@ class Genai:
         self.model = genai.Model(config)
         decoder = self._decoder()
         heads = decoder["num_key_value_heads"] * decoder["head_size"]
-        return Facts(self.precision, 2 * decoder["num_hidden_layers"] * heads * 4)
+        self.kv_bytes_per_slot = 2 * decoder["num_hidden_layers"] * heads * 4
+        return Facts(self.precision, self.kv_bytes_per_slot)
 
     def weight_bytes(self) -> WeightBytes:
         assert self.made is not None
@@ -71,29 +73,40 @@ class Genai:
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> Turn:
         began = perf_counter()
-        params = self.genai.GeneratorParams(self.model)
-        length = len(prompt) + tokens
-        # no end token before that length: where the others say one and go on, this says the next best
-        params.set_search_options(min_length=length, max_length=length, do_sample=False)
-        generator = self.genai.Generator(self.model, params)
-        generator.append_tokens(np.array(prompt, np.int32))
-        generator.generate_next_token()
+        self.begin(prompt, tokens, variant)
         first = perf_counter()
-        for _ in range(tokens - 1):
-            generator.generate_next_token()
-        ended = perf_counter()
-        said = generator.get_sequence(0)[len(prompt) :]
+        _, decode_s, _ = self.advance(tokens)
+        said = self.generator.get_sequence(0)[len(prompt) :]
         return Turn(
             tokens=tuple(int(token) for token in said),
             ttft_s=first - began,
-            decode_s=ended - first,
+            decode_s=decode_s,
             first_tokens=1,
             prompt_tokens=len(prompt),
             steps=tokens,
             base_calls=tokens - 1,
-            macro_s=ended - first,
+            macro_s=decode_s,
             slots=tokens,
         )
 
+    def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
+        self.generator = None  # one cache at a time
+        params = self.genai.GeneratorParams(self.model)
+        length = len(prompt) + tokens
+        # no end token before that length: where the others say one and go on, this says the next best
+        params.set_search_options(min_length=length, max_length=length, do_sample=False)
+        self.generator = self.genai.Generator(self.model, params)
+        self.generator.append_tokens(np.array(prompt, np.int32))
+        self.generator.generate_next_token()
+        self.prompt_tokens, self.said, self.decode_s = len(prompt), 1, 0.0
+
+    def advance(self, tokens: int) -> tuple[int, float, int]:
+        began = perf_counter()
+        for _ in range(tokens - self.said):
+            self.generator.generate_next_token()
+        self.decode_s += perf_counter() - began
+        self.said = tokens
+        return self.said, self.decode_s, (self.prompt_tokens + self.said - 1) * self.kv_bytes_per_slot
+
     def close(self) -> None:
-        self.model = None
+        self.generator = self.model = None

@@ -60,26 +60,46 @@ class Llama:
         self.batch = low.llama_batch_init(BATCH, 0, 1)
         heads = low.llama_model_n_head_kv(self.model)
         width = low.llama_model_n_embd(self.model) // low.llama_model_n_head(self.model)
-        kv = 2 * low.llama_model_n_layer(self.model) * heads * width * (4 if exact else 2)
+        values = 2 * low.llama_model_n_layer(self.model) * heads * width
+        self.kv_bytes_per_slot = values * (4 if exact else 2)
         precision = Path(file).parent.name.removeprefix("gguf-")
-        return Facts(precision, kv)
+        return Facts(precision, self.kv_bytes_per_slot)
 
     def weight_bytes(self) -> WeightBytes:
         assert self.made is not None
         return WeightBytes(peers_files.gguf_weight_bytes(self.made))
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> Turn:
-        """Each forward reads the newest token and what the lookup proposes, and keeps what it agrees with."""
-        self.low.llama_memory_clear(self.memory, False)
         began = perf_counter()
+        self.begin(prompt, tokens, variant)
+        first = perf_counter()
+        _, decode_s, _ = self.advance(tokens)
+        return Turn(
+            tokens=tuple(self.text[len(prompt) :]),
+            ttft_s=first - began,
+            decode_s=decode_s,
+            first_tokens=1,
+            prompt_tokens=len(prompt),
+            steps=self.steps,
+            base_calls=self.steps - 1,
+            macro_s=decode_s,
+            slots=tokens,
+        )
+
+    def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
+        self.low.llama_memory_clear(self.memory, False)
         for start in range(0, len(prompt), BATCH):
             said = self._decode(prompt[start : start + BATCH], start, wanted=1)
-        first = perf_counter()
-        steps, text = 1, [*prompt, *said]
-        while len(text) - len(prompt) < tokens:
+        self.text, self.prompt_tokens = [*prompt, *said], len(prompt)
+        self.steps, self.decode_s = 1, 0.0
+
+    def advance(self, tokens: int) -> tuple[int, float, int]:
+        """Each forward reads the newest token and what the lookup proposes, and keeps what it agrees with."""
+        began = perf_counter()
+        text, end = self.text, self.prompt_tokens + tokens
+        while len(text) < end:
             used = len(text) - 1  # in the cache: all but the newest
-            left = tokens - (len(text) - len(prompt)) - 1
-            guess = self._propose(text)[:left]
+            guess = self._propose(text)[: end - len(text) - 1]
             said = self._decode([text[-1], *guess], used, wanted=1 + len(guess))
             agreed = 0
             while agreed < len(guess) and guess[agreed] == said[agreed]:
@@ -87,19 +107,9 @@ class Llama:
             text += said[: agreed + 1]
             if agreed < len(guess):
                 self.low.llama_memory_seq_rm(self.memory, 0, used + 1 + agreed, -1)
-            steps += 1
-        ended = perf_counter()
-        return Turn(
-            tokens=tuple(text[len(prompt) :]),
-            ttft_s=first - began,
-            decode_s=ended - first,
-            first_tokens=1,
-            prompt_tokens=len(prompt),
-            steps=steps,
-            base_calls=steps - 1,
-            macro_s=ended - first,
-            slots=tokens,
-        )
+            self.steps += 1
+        self.decode_s += perf_counter() - began
+        return len(text) - self.prompt_tokens, self.decode_s, (len(text) - 1) * self.kv_bytes_per_slot
 
     def _propose(self, text: list[int]) -> list[int]:
         return [] if self.draft is None else [int(i) for i in self.draft(np.array(text, np.intc))]

@@ -11,7 +11,7 @@ import pytest
 from bench_contender import PROMPT, source
 
 import hamburger_edge.cli as cli
-from hamburger_edge.benchmarks import bench_plan, bench_report, machine
+from hamburger_edge.benchmarks import bench_curve, bench_plan, bench_report, machine
 from hamburger_edge.benchmarks.bench import Bench
 from hamburger_edge.benchmarks.bench_plan import Plan
 from hamburger_edge.benchmarks.bench_prompts import TEXTS
@@ -35,6 +35,7 @@ class Known:
     def __init__(self, name: str, tps: float, log: list[str], fails_at: int | None = None) -> None:
         self.name, self.tps, self.log, self.fails_at = name, tps, log, fails_at
         self.turns, self.closed = 0, False
+        self.stops_at: int | None = None  # tokens of a long answer
 
     def prepare(self) -> Path:
         return Path("made")
@@ -59,7 +60,13 @@ class Known:
         return 1.5, 64.0
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        return {"score": (0.25, 0.75)}[method]
+        if method == "advance":
+            [until] = arguments
+            if until == self.stops_at:
+                raise HamburgerError("no more room")
+            self.log.append(f"{self.name} to {until}")
+            return until, until / self.tps, until * 100
+        return {"score": (0.25, 0.75), "begin": None}[method]
 
     def close(self) -> None:
         self.closed = True
@@ -123,6 +130,44 @@ def test_the_report_has_its_shape_and_its_figures() -> None:
     table = bench_report.markdown(report)
     assert "| `llama.cpp` | fp32 | 25.0 (25.0-25.0) | 1.00 |" in table
     assert "| onnx@0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
+
+
+def long_answers(**contenders: Known) -> bench_report.Report:
+    programs = {"onnx": Program("", variants=("1.0",), needs_checkpoint=False)}
+    programs |= {name: Program("", continues=True) for name in contenders if name != "onnx"}
+    programs["other"] = Program("")  # one that cannot be taken further is not asked to
+    contenders["other"] = Known("other", 10, [])
+    return known_bench(contenders, rounds=1, longest=320).run(programs)
+
+
+def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
+    log: list[str] = []
+    report = long_answers(onnx=Known("onnx", 50, log), genai=Known("genai", 25, log))
+    stretches = [entry for entry in log if " to " in entry]
+    a_round = ["onnx", "onnx", "genai"]  # plainly and in groups
+    assert stretches == [f"{name} to {until}" for until in range(64, 321, 64) for name in a_round]
+    assert [point["ms_per_token"] for point in report.curve] == pytest.approx([20, 20, 40] * 5)
+    costs = {(cost.name, cost.length): cost for cost in bench_curve.at_lengths(report.curve)}
+    assert set(costs) == {(name, n) for name in ("onnx@1.0", "onnx@0.8", "genai") for n in (128, 256)}
+    cost = costs["onnx@0.8", 256]
+    assert (cost.ms_per_token, cost.kv_bytes) == (pytest.approx(20), 25600)
+    assert cost.speed_over["genai"].median == pytest.approx(2)
+    table = bench_report.markdown(report.to_json())
+    assert "|  | tokens | ms/token | KV MB | speed over onnx@1.0 | speed over genai |" in table
+    assert "| genai | 128 | 40.00 | 0.01 | 0.50 (0.50-0.50) |  |" in table
+
+
+def test_who_fails_on_the_way_keeps_what_was_measured_and_the_others_go_on() -> None:
+    onnx, genai = Known("onnx", 50, []), Known("genai", 25, [])
+    genai.stops_at = 192
+    report = long_answers(onnx=onnx, genai=genai)
+    assert report.skipped == [{"name": "genai: cost against length", "why": "no more room"}]
+    reached = {point["name"]: point["tokens"] for point in report.curve}
+    assert reached == {"onnx@1.0": 320, "onnx@0.8": 320, "genai": 128}
+    lengths = [(cost.name, cost.length) for cost in bench_curve.at_lengths(report.curve)]
+    assert ("genai", 128) in lengths
+    assert ("genai", 256) not in lengths
+    assert ("onnx@1.0", 256) in lengths
 
 
 def test_by_default_every_prompt_is_measured_once() -> None:

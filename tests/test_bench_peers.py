@@ -71,6 +71,13 @@ def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any) -> None:
             assert turn.tokens[:until] == answer[:until]
             assert turn.ttft_s > 0
             assert turn.decode_s > 0
+            if program.continues:
+                peer.begin(prompt, TOKENS, "")
+                stretches = [peer.advance(until) for until in (1, 5, TOKENS)]
+                assert [tokens for tokens, _, _ in stretches] == [1, 5, TOKENS]
+                assert 0 <= stretches[0][1] < stretches[1][1] < stretches[2][1]
+                kv = [(len(prompt) + until - 1) * facts.kv_bytes_per_slot for until in (1, 5, TOKENS)]
+                assert [bytes_used for _, _, bytes_used in stretches] == kv
         assert peer.weight_bytes().macro > 1_000_000  # of tiny's 1.1M parameters in four bytes each
     finally:
         peer.close()
