@@ -139,7 +139,7 @@ COMMANDS = (
                 "--prefer",
                 default="accuracy",
                 choices=["accuracy", "speed"],
-                help="of fused graphs at int4: near to float32 (default), or faster and coarser (by a tenth "
+                help="of fused graphs at int4: near to float32 (default), or faster and coarser (by a fifth "
                 "for SmolLM2, whose base is in Q4_1)",
             ),
             option(

@@ -104,7 +104,7 @@ class PrecisionPlan:
     graft: Precision
     block_size: int = 0  # weights that share a scale; 0 where nothing is quantized
     int8_layers: tuple[str, ...] = ()  # kept at int8 where others have fewer bits
-    narrow_layers: tuple[str, ...] = ()  # with blocks half as long: the more sensitive
+    narrow_layers: tuple[str, ...] = ()  # with blocks half as long; `head`: its rows of rare tokens
     grid: int = 0  # of a base that keeps its own 4-bit grid (not in `o_proj`): weights that share a minimum
     frequent_rows: int = 0  # of the head as stored: those behind have the base's precision; 0: all alike
 
