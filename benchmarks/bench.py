@@ -226,9 +226,11 @@ class Bench:
         if runtime is None or longest < CHUNK:
             return []
         second = self.start(runtime, chosen[runtime], self.source)
-        began = self.clock()
+        began: float | None = None  # the first stretch
 
         def go_on(tokens: int) -> bool:
+            nonlocal began
+            began = began or self.clock()
             spent = self.clock() - began
             left = spent / max(1, tokens) * (longest - tokens)
             remark = f"{duration(left)} left" if spent > 1 else ""
@@ -248,7 +250,7 @@ class Bench:
                 if program.continues and name in self.running:
                     runners[name] = Runner(self.running[name], "")
             return curve(runners, self.prompts[0], longest, go_on=go_on, failed=failed)
-        except HamburgerError as error:  # the second process did not load
+        except HamburgerError as error:  # the second process did not load; `curve` tells of the others
             failed(runtime, error)
             return []
         finally:

@@ -11,8 +11,8 @@ import numpy as np
 from hamburger_edge.benchmarks.interleave import Spread, ratios
 from hamburger_edge.errors import HamburgerError
 
-CHUNK = 64  # tokens of a stretch
-LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # at which the cost so far is told
+CHUNK = 64  # tokens of a stretch; no group has more
+LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # at which the cost since the one before is told
 
 
 class Asked(Protocol):
@@ -50,6 +50,8 @@ def curve(
     for name, runner in runners.items():
         before[name] = 0, 0.0
         ask(name, "begin", prompt, longest, runner.variant)
+        if name in before and (reached := ask(name, "advance", 1)) is not None:  # the prompt's own share
+            before[name] = reached[:2]
     for until in range(CHUNK, longest + 1, CHUNK):
         if not before or not go_on(until - CHUNK):
             break
@@ -58,9 +60,8 @@ def curve(
                 continue
             tokens, seconds, kv = reached
             was = before[name]
-            if tokens > was[0]:  # a group may have gone beyond this stretch already
-                ms = 1000 * (seconds - was[1]) / (tokens - was[0])
-                points.append({"name": name, "tokens": tokens, "ms_per_token": ms, "kv_bytes": kv})
+            ms = 1000 * (seconds - was[1]) / (tokens - was[0])
+            points.append({"name": name, "tokens": tokens, "ms_per_token": ms, "kv_bytes": kv})
             before[name] = tokens, seconds
     return points
 

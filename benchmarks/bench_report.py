@@ -144,8 +144,8 @@ def tables(report: Report) -> str:
             "decode speed, ours over theirs, round by round (quartiles)\n"
             + _table(_ratio_rows(report.ratios))
         )
-    if report.curve:
-        parts.append("cost against length\n" + _table(_length_rows(report.curve)))
+    if len(costs := _length_rows(report.curve)) > 1:
+        parts.append("cost against length\n" + _table(costs))
     if report.skipped:
         parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
     return "\n\n".join(parts)

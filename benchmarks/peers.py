@@ -100,7 +100,7 @@ class Continued(Contender, Protocol):
     """One whose answers can be taken further bit by bit, as long as there is room."""
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
-        """An answer of up to so many tokens; the first of them is said."""
+        """An answer of up to so many tokens. The prompt is read now, or with the first `advance`."""
         ...
 
     def advance(self, tokens: int) -> tuple[int, float, int]:

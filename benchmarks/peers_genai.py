@@ -77,6 +77,7 @@ class Genai:
         first = perf_counter()
         _, decode_s, _ = self.advance(tokens)
         said = self.generator.get_sequence(0)[len(prompt) :]
+        self.generator = None
         return Turn(
             tokens=tuple(int(token) for token in said),
             ttft_s=first - began,
@@ -105,7 +106,7 @@ class Genai:
         for _ in range(tokens - self.said):
             self.generator.generate_next_token()
         self.decode_s += perf_counter() - began
-        self.said = tokens
+        self.said = max(self.said, tokens)
         return self.said, self.decode_s, (self.prompt_tokens + self.said - 1) * self.kv_bytes_per_slot
 
     def close(self) -> None:

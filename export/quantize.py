@@ -82,7 +82,7 @@ def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> Precision
     quarter to a third of a step's largest matrix."""
     if plan.base != "int4":
         return plan
-    if plan.narrow_layers == NARROW_LAYERS:  # others: blocks that were asked for
+    if plan.narrow_layers == NARROW_LAYERS:  # others: blocks that were asked for, or are for speed
         first = [m.weight for m in model.base.layers[0].modules() if isinstance(m, nn.Linear)]
         if all(has_minima(weight, GRID_SIZE) for weight in first):
             plan = dataclasses.replace(plan, grid=GRID_SIZE)

@@ -172,7 +172,7 @@ class GridForm(BlockForm):
 
 
 def _block_means(count: int, size: int) -> BlockForm:
-    """[..., count * size] -> [..., count]: pooling would cost 2 to 3% of a step more."""
+    """[..., count * size] -> [..., count]. SmolLM2's step takes 0.97 of what it took with pooling."""
     averages = torch.eye(count).repeat_interleave(size, 1) / size
     return BlockForm(quantize(averages, 4, size))
 

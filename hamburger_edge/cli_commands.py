@@ -127,7 +127,8 @@ COMMANDS = (
                 type=int,
                 metavar="N",
                 help="weights that share a scale (power of two); default 64, in fused graphs for a base in "
-                "Q4_1 its own blocks of 32, which int4 keeps: a little slower, far nearer to float32",
+                "Q4_1 its own blocks of 32, which int4 keeps wherever they matter: slower, far nearer to "
+                "float32",
             ),
             option(
                 "--keep-head",
@@ -139,8 +140,8 @@ COMMANDS = (
                 "--prefer",
                 default="accuracy",
                 choices=["accuracy", "speed"],
-                help="of fused graphs at int4: near to float32 (default), or faster and coarser (by a fifth "
-                "for SmolLM2, whose base is in Q4_1)",
+                help="of fused graphs at int4: near to float32 (default), or coarser and faster (SmolLM2, "
+                "whose base is in Q4_1, by a fifth)",
             ),
             option(
                 "--kv",
@@ -299,7 +300,8 @@ COMMANDS = (
                 "--longest",
                 type=int,
                 metavar="N",
-                help="cost against length up to here (default 4096; 0: no)",
+                help="cost against length up to here, of onnx, onnxruntime-genai and llama.cpp "
+                "(default 4096; 0: no)",
             ),
             option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
             option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,15 +67,22 @@ class Known:
                 raise HamburgerError("no more room")
             self.log.append(f"{self.name} to {until}")
             return until, until / self.tps, until * 100
-        return {"score": (0.25, 0.75), "begin": None}[method]
+        if method == "begin":
+            prompt, longest, variant = arguments
+            self.log.append(f"{self.name}@{variant} up to {longest} after {len(prompt)}")
+            return None
+        return {"score": (0.25, 0.75)}[method]
 
     def close(self) -> None:
         self.closed = True
 
 
-def known_bench(contenders: dict[str, Known], **changes: Any) -> Bench:
+def known_bench(
+    contenders: dict[str, Known], clock: Callable[[], float] = time.perf_counter, **changes: Any
+) -> Bench:
     plan = Plan(**{"tokens": 11, "rounds": 4, "longest": 0, **changes})
-    return Bench(source(checkpoint=Path("there")), plan, [PROMPT], start=lambda name, *_: contenders[name])
+    there = source(checkpoint=Path("there"))
+    return Bench(there, plan, [PROMPT], start=lambda name, *_: contenders[name], clock=clock)
 
 
 @pytest.fixture(autouse=True)
@@ -132,20 +140,23 @@ def test_the_report_has_its_shape_and_its_figures() -> None:
     assert "| onnx@0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
 
 
-def long_answers(**contenders: Known) -> bench_report.Report:
+def long_answers(clock: Callable[[], float] = time.perf_counter, **changes: Any) -> bench_report.Report:
+    contenders = {name: changes.pop(name) for name in ("onnx", "genai")}
     programs = {"onnx": Program("", variants=("1.0",), needs_checkpoint=False)}
     programs |= {name: Program("", continues=True) for name in contenders if name != "onnx"}
     programs["other"] = Program("")  # one that cannot be taken further is not asked to
     contenders["other"] = Known("other", 10, [])
-    return known_bench(contenders, rounds=1, longest=320).run(programs)
+    return known_bench(contenders, clock, **{"rounds": 1, "longest": 320, **changes}).run(programs)
 
 
 def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
     log: list[str] = []
     report = long_answers(onnx=Known("onnx", 50, log), genai=Known("genai", 25, log))
-    stretches = [entry for entry in log if " to " in entry]
     a_round = ["onnx", "onnx", "genai"]  # plainly and in groups
-    assert stretches == [f"{name} to {until}" for until in range(64, 321, 64) for name in a_round]
+    begun = [f"{name} up to 320 after 4" for name in ("onnx@1.0", "onnx@0.8", "genai@")]
+    beginnings = [entry for pair in zip(begun, [f"{n} to 1" for n in a_round], strict=True) for entry in pair]
+    stretches = [f"{name} to {until}" for until in range(64, 321, 64) for name in a_round]
+    assert log[log.index(begun[0]) :] == beginnings + stretches
     assert [point["ms_per_token"] for point in report.curve] == pytest.approx([20, 20, 40] * 5)
     costs = {(cost.name, cost.length): cost for cost in bench_curve.at_lengths(report.curve)}
     assert set(costs) == {(name, n) for name in ("onnx@1.0", "onnx@0.8", "genai") for n in (128, 256)}
@@ -168,6 +179,40 @@ def test_who_fails_on_the_way_keeps_what_was_measured_and_the_others_go_on() -> 
     assert ("genai", 128) in lengths
     assert ("genai", 256) not in lengths
     assert ("onnx@1.0", 256) in lengths
+
+
+def test_when_nobody_can_go_on_there_is_no_curve_and_the_rest_is_told() -> None:
+    contenders = {"onnx": Known("onnx", 50, []), "genai": Known("genai", 25, [])}
+    for contender in contenders.values():
+        contender.stops_at = 1
+    report = long_answers(**contenders)
+    assert report.curve == []
+    assert [each["name"] for each in report.skipped] == [
+        f"{name}: cost against length" for name in ("onnx@1.0", "onnx@0.8", "genai")
+    ]
+    assert "cost against length\n" not in bench_report.tables(report)
+    assert "onnx@1.0" in bench_report.tables(report)
+
+
+def test_a_curve_too_short_for_a_line_is_not_a_table() -> None:
+    report = long_answers(onnx=Known("onnx", 50, []), genai=Known("genai", 25, []), longest=64)
+    assert [point["tokens"] for point in report.curve] == [64] * 3
+    assert "cost against length" not in bench_report.tables(report)
+
+
+def test_a_curve_ends_where_the_time_does() -> None:
+    now = 0.0
+
+    class Slow(Known):
+        def ask(self, method: str, *arguments: Any) -> Any:
+            nonlocal now
+            now += 10 * (method == "advance")
+            return super().ask(method, *arguments)
+
+    contenders = {"onnx": Slow("onnx", 50, []), "genai": Slow("genai", 25, [])}
+    # 30 s until all have begun, which is no stretch, then 30 s a stretch: the third would end at 120
+    report = long_answers(clock=lambda: now, seconds=115, **contenders)
+    assert [point["tokens"] for point in report.curve] == [64] * 3 + [128] * 3
 
 
 def test_by_default_every_prompt_is_measured_once() -> None:

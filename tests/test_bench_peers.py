@@ -78,6 +78,7 @@ def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any) -> None:
                 assert 0 <= stretches[0][1] < stretches[1][1] < stretches[2][1]
                 kv = [(len(prompt) + until - 1) * facts.kv_bytes_per_slot for until in (1, 5, TOKENS)]
                 assert [bytes_used for _, _, bytes_used in stretches] == kv
+                assert peer.turn(prompt, TOKENS, "").tokens == turn.tokens  # nothing is left of it
         assert peer.weight_bytes().macro > 1_000_000  # of tiny's 1.1M parameters in four bytes each
     finally:
         peer.close()

@@ -196,7 +196,10 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
     forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
     assert len(forms) == 4 * len(model.base.layers)  # queries, keys and values are one, and gate and up
     assert all(isinstance(form, GridForm) for form in forms)
-    assert [form.means for form in forms[:4]].count(None) == 1  # the way out of attention
+    assert [form.means is None for form in forms[:4]].count(True) == 1
+    out = own.base.layers[0].self_attn.o_proj.form
+    assert (out.means, out.size) == (None, 64)
+    assert {form.size for form in forms if form.means is not None} == {32}
     with torch.no_grad():
         wanted = model.base.layers[0].self_attn.k_proj.weight
         widths = own.base.layers[0].self_attn.packed.widths
@@ -247,6 +250,9 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     assert vocabulary.short.packed.data_ptr() == vocabulary.head.frequent.packed.data_ptr()
     with pytest.raises(ValueError, match="41 rows"):
         vocabulary.head.first(41)
+    for wanted, size in (({}, 32), ({"prefer": "speed"}, 64), ({"block_size": 64}, 64)):
+        _, vocabulary = apply_plan(model, fit_plan(make_plan("int4", **wanted), model, tiers=True), {})
+        assert vocabulary.head.rare.size == size
 
 
 def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
