@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from hamburger_edge.benchmarks import machine
-from hamburger_edge.benchmarks.bench_curve import CHUNK, Runner, curve
+from hamburger_edge.benchmarks.bench_curve import CHUNK, curve
 from hamburger_edge.benchmarks.bench_ours import PLAIN
 from hamburger_edge.benchmarks.bench_plan import RUNTIMES, Plan, full, pairs
 from hamburger_edge.benchmarks.bench_process import Process
@@ -226,11 +226,12 @@ class Bench:
         if runtime is None or longest < CHUNK:
             return []
         second = self.start(runtime, chosen[runtime], self.source)
-        began: float | None = None  # the first stretch
+        began = 0.0
 
         def go_on(tokens: int) -> bool:
             nonlocal began
-            began = began or self.clock()
+            if not tokens:  # what it took to get here is no stretch
+                began = self.clock()
             spent = self.clock() - began
             left = spent / max(1, tokens) * (longest - tokens)
             remark = f"{duration(left)} left" if spent > 1 else ""
@@ -243,12 +244,12 @@ class Bench:
         try:
             second.load()
             runners = {
-                full(runtime, PLAIN): Runner(self.running[runtime], PLAIN),
-                full(runtime, self.plan.compressed): Runner(second, self.plan.compressed),
+                full(runtime, PLAIN): (self.running[runtime].ask, PLAIN),
+                full(runtime, self.plan.compressed): (second.ask, self.plan.compressed),
             }
             for name, program in chosen.items():
                 if program.continues and name in self.running:
-                    runners[name] = Runner(self.running[name], "")
+                    runners[name] = self.running[name].ask, ""
             return curve(runners, self.prompts[0], longest, go_on=go_on, failed=failed)
         except HamburgerError as error:  # the second process did not load; `curve` tells of the others
             failed(runtime, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,41 +15,35 @@ CHUNK = 64  # tokens of a stretch; no group has more
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # at which the cost since the one before is told
 
 
-class Asked(Protocol):
-    """A process with a `Continued` contender."""
-
-    def ask(self, method: str, *arguments: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Runner:
-    process: Asked
-    variant: str
+Ask = Callable[..., Any]  # of a process with a `Continued` contender: a method and its arguments
+Point = Mapping[str, Any]
 
 
 def curve(
-    runners: Mapping[str, Runner],
+    runners: Mapping[str, tuple[Ask, str]],
     prompt: Sequence[int],
     longest: int,
     *,
     go_on: Callable[[int], bool],
     failed: Callable[[str, HamburgerError], None],
 ) -> list[dict[str, Any]]:
-    """One point a stretch and runner, in the order they were run. `go_on` is asked with the tokens so far;
-    a runner that fails keeps its points and is left out from there."""
+    """One point a stretch and runner, in the order they were run; beside each runner stands its variant.
+
+    `go_on` is asked with the tokens so far. A runner that fails keeps its points and is left out from there.
+    """
     points: list[dict[str, Any]] = []
     before: dict[str, tuple[int, float]] = {}  # tokens and seconds
 
     def ask(name: str, method: str, *arguments: Any) -> Any:
         try:
-            return runners[name].process.ask(method, *arguments)
+            return runners[name][0](method, *arguments)
         except HamburgerError as error:
             before.pop(name, None)
             failed(name, error)
 
-    for name, runner in runners.items():
+    for name, (_, variant) in runners.items():
         before[name] = 0, 0.0
-        ask(name, "begin", prompt, longest, runner.variant)
+        ask(name, "begin", prompt, longest, variant)
         if name in before and (reached := ask(name, "advance", 1)) is not None:  # the prompt's own share
             before[name] = reached[:2]
     for until in range(CHUNK, longest + 1, CHUNK):
@@ -77,15 +71,20 @@ class Cost:
     speed_over: dict[str, Spread]  # the others, stretch by stretch
 
 
-def at_lengths(points: Sequence[Mapping[str, Any]]) -> list[Cost]:
-    """The curve, told in a few lines: those that reached a length stand together."""
-    by_name: dict[str, list[Mapping[str, Any]]] = {}
+def by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
     for point in points:
-        by_name.setdefault(point["name"], []).append(point)
+        found.setdefault(point["name"], []).append(point)
+    return found
+
+
+def at_lengths(points: Sequence[Point]) -> list[Cost]:
+    """The curve, told in a few lines: those that reached a length stand together."""
+    curves = by_name(points)
     costs, first = [], 0
     for length in LENGTHS:
         last = length // CHUNK
-        some = {name: each[first:last] for name, each in by_name.items() if len(each) >= last}
+        some = {name: each[first:last] for name, each in curves.items() if len(each) >= last}
         ms = {name: [point["ms_per_token"] for point in each] for name, each in some.items()}
         for name, each in some.items():
             over = {other: ratios(ms[other], ms[name]) for other in some if other != name}

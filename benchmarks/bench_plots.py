@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.bench_curve import by_name
 from hamburger_edge.benchmarks.bench_ours import PLAIN, VERIFY
 from hamburger_edge.benchmarks.bench_report import Report
 from hamburger_edge.errors import InputError, require
@@ -64,8 +65,7 @@ def _length(figure: Any, report: Report) -> bool:
         return False
     time, memory = figure.subplots(1, 2)
     peers = iter((THEIRS, "#35618f", "#333333"))
-    for name in dict.fromkeys(point["name"] for point in report.curve):
-        points = [point for point in report.curve if point["name"] == name]
+    for name, points in by_name(report.curve).items():
         colour = OURS if "@" in name else next(peers, THEIRS)
         style = {"label": name, "color": colour, "linestyle": "--" if name.endswith(f"@{PLAIN}") else "-"}
         tokens = [point["tokens"] for point in points]

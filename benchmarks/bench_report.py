@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from hamburger_edge.benchmarks.bench_curve import at_lengths
-from hamburger_edge.benchmarks.bench_ours import PLAIN
+from hamburger_edge.benchmarks.bench_plan import pairs
 from hamburger_edge.benchmarks.interleave import Spread
 from hamburger_edge.benchmarks.peers import Facts, Turn, WeightBytes
 
@@ -159,9 +159,9 @@ def _ratio_rows(ratios: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """One line a length and program; beside it its speed over those that decode plainly."""
+    """One line a length and program; beside it its speed over those that ours are compared with."""
     costs = at_lengths(curve)
-    plain = [name for name in dict.fromkeys(cost.name for cost in costs) if _is_plain(name)]
+    plain = list(dict.fromkeys(other for _, other in pairs(list(dict.fromkeys(cost.name for cost in costs)))))
     rows = [("", "tokens", "ms/token", "KV MB", *(f"speed over {name}" for name in plain))]
     for cost in costs:
         over = (cost.speed_over.get(name) for name in plain)
@@ -169,10 +169,6 @@ def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         figures = f"{cost.ms_per_token:.2f}", f"{cost.kv_bytes / 1e6:.2f}"
         rows.append((cost.name, str(cost.length), *figures, *ratios))
     return rows
-
-
-def _is_plain(name: str) -> bool:
-    return name.partition("@")[2] in ("", PLAIN)
 
 
 HEAD = (

@@ -46,6 +46,29 @@ class Turn:
     slots: int = 0  # KV entries the answer took
     host_s: float | None = None  # outside of every model; None: not told apart
 
+    @classmethod
+    def plain(
+        cls,
+        prompt: Sequence[int],
+        said: Sequence[int],
+        ttft_s: float,
+        decode_s: float,
+        steps: int | None = None,
+    ) -> Turn:
+        """A peer's: one token first, all of its time the base's; `steps` forwards if not one a token."""
+        steps = len(said) if steps is None else steps
+        return cls(
+            tokens=tuple(map(int, said)),
+            ttft_s=ttft_s,
+            decode_s=decode_s,
+            first_tokens=1,
+            prompt_tokens=len(prompt),
+            steps=steps,
+            base_calls=steps - 1,
+            macro_s=decode_s,
+            slots=len(said),
+        )
+
     @property
     def decode_tps(self) -> float:
         return (len(self.tokens) - self.first_tokens) / max(self.decode_s, 1e-9)

@@ -78,17 +78,7 @@ class Genai:
         _, decode_s, _ = self.advance(tokens)
         said = self.generator.get_sequence(0)[len(prompt) :]
         self.generator = None
-        return Turn(
-            tokens=tuple(int(token) for token in said),
-            ttft_s=first - began,
-            decode_s=decode_s,
-            first_tokens=1,
-            prompt_tokens=len(prompt),
-            steps=tokens,
-            base_calls=tokens - 1,
-            macro_s=decode_s,
-            slots=tokens,
-        )
+        return Turn.plain(prompt, said, first - began, decode_s)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.generator = None  # one cache at a time

@@ -74,17 +74,7 @@ class Llama:
         self.begin(prompt, tokens, variant)
         first = perf_counter()
         _, decode_s, _ = self.advance(tokens)
-        return Turn(
-            tokens=tuple(self.text[len(prompt) :]),
-            ttft_s=first - began,
-            decode_s=decode_s,
-            first_tokens=1,
-            prompt_tokens=len(prompt),
-            steps=self.steps,
-            base_calls=self.steps - 1,
-            macro_s=decode_s,
-            slots=tokens,
-        )
+        return Turn.plain(prompt, self.text[len(prompt) :], first - began, decode_s, self.steps)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.low.llama_memory_clear(self.memory, False)

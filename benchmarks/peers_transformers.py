@@ -72,17 +72,7 @@ class Transformers:
             )
         ended = perf_counter()
         first = times.seen[1]  # the first is the prompt's
-        return Turn(
-            tokens=tuple(said[0, len(prompt) :].tolist()),
-            ttft_s=first - began,
-            decode_s=ended - first,
-            first_tokens=1,
-            prompt_tokens=len(prompt),
-            steps=tokens,
-            base_calls=tokens - 1,
-            macro_s=ended - first,
-            slots=tokens,
-        )
+        return Turn.plain(prompt, said[0, len(prompt) :].tolist(), first - began, ended - first)
 
     def close(self) -> None:
         self.model = None
