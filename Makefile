@@ -28,7 +28,7 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	@$(BIN)/hamburger-edge bench $(BUNDLE) --against $(CHECKPOINT) --json bench.json --plot docs/images
-	@$(BIN)/python -m hamburger_edge.benchmarks.bench_report bench.json
+	@$(BIN)/python -m hamburger_edge.benchmarks.speed.report bench.json
 
 TOKENS ?= 20000000
 ROWS   ?= 512

@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import hamburger_edge
-from hamburger_edge.bundle_files import file_entries
-from hamburger_edge.export.graph_io import GraphIO
-from hamburger_edge.manifest import FORMAT, KIND, Flavor, KVLayout, Manifest, ModelSpec, Origin, PrecisionPlan
-from hamburger_edge.models.checkpoint import Checkpoint
-from hamburger_edge.models.config import HamburgerConfig
-from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.bundle.files import file_entries
+from hamburger_edge.bundle.manifest import (
+    FORMAT,
+    KIND,
+    Flavor,
+    KVLayout,
+    Manifest,
+    ModelSpec,
+    Origin,
+    PrecisionPlan,
+)
+from hamburger_edge.export.graphs.signatures import GraphIO
+from hamburger_edge.models.architecture.config import HamburgerConfig
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 TOKENIZER = "tokenizer.json"
 

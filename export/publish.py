@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.models.files import flush, publish
+from hamburger_edge.support.files import flush, publish
 
 
 def put_in_place(partial: Path, folder: Path, *, replace: bool) -> None:

@@ -10,7 +10,8 @@ with hamburger_edge.load("my-bundle") as model:
 
 from importlib.metadata import PackageNotFoundError, version
 
-from hamburger_edge.chat import Chat, ChatTemplate
+from hamburger_edge.chat.conversation import Chat, ChatTemplate
+from hamburger_edge.chat.stream import Record, Stream
 from hamburger_edge.errors import (
     BundleError,
     BusyError,
@@ -28,9 +29,8 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.loading import load
+from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model, Result
-from hamburger_edge.stats import Stats
-from hamburger_edge.stream import Record, Stream
 
 try:
     __version__ = version("hamburger-edge")

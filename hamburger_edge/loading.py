@@ -9,15 +9,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BundleError, InputError, needing
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 # backend -> module and function; each returns (Backend, path of the tokenizer, ChatTemplate)
 _OPENERS = {
-    "torch": ("hamburger_edge.runtimes.torch_reference", "open_checkpoint"),
-    "onnx": ("hamburger_edge.runtimes.onnx_runtime", "open_bundle"),
-    "llamacpp": ("hamburger_edge.runtimes.llama_cpp", "open_bundle"),
+    "torch": ("hamburger_edge.runtimes.torch.backend", "open_checkpoint"),
+    "onnx": ("hamburger_edge.runtimes.onnx.backend", "open_bundle"),
+    "llamacpp": ("hamburger_edge.runtimes.llamacpp.backend", "open_bundle"),
 }
 
 

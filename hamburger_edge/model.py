@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Unpack
 
-from hamburger_edge import session
-from hamburger_edge.backend import Backend, ModelInfo
-from hamburger_edge.chat import Chat, ChatTemplate
-from hamburger_edge.engine import Engine, FinishReason
+from hamburger_edge.chat import session
+from hamburger_edge.chat.conversation import Chat, ChatTemplate
+from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.tokenizer import TextStream, Tokenizer, check_text
 from hamburger_edge.errors import BusyError, InputError
-from hamburger_edge.kv_ledger import Group
-from hamburger_edge.sampling import Sampler
-from hamburger_edge.settings import Options, Settings
-from hamburger_edge.stats import Stats
-from hamburger_edge.stream import Stream
-from hamburger_edge.tokenizer import TextStream, Tokenizer, check_text
+from hamburger_edge.loop.backend import Backend, ModelInfo
+from hamburger_edge.loop.engine import Engine, FinishReason
+from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Options, Settings
+from hamburger_edge.loop.stats import Stats
 
 _CLOSED = "this model is closed: load it again"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 TURNS = ["hello", "tell me more\n", "日本 🙂?"]
 

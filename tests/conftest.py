@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 # Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
 # start and interrupt; a shell on a terminal takes it back as well.

@@ -6,10 +6,10 @@ from typing import Any
 
 from scripted_backend import ScriptedBackend
 
-from hamburger_edge.engine import Engine, Step
-from hamburger_edge.sampling import Sampler, SamplingSettings
-from hamburger_edge.settings import Decoding
-from hamburger_edge.stats import Stats
+from hamburger_edge.loop.engine import Engine, Step
+from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.stats import Stats
 
 PROMPT = [5, 6, 7]
 

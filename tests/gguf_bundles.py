@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge.export.bundle import export
-from hamburger_edge.models.checkpoint import Checkpoint
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "shortlist_size": 100}
 FOLDER = tempfile.TemporaryDirectory(prefix="gguf-bundles-")

@@ -13,8 +13,8 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from tokenizers import pre_tokenizers
 
-from hamburger_edge.models.config import BaseConfig
-from hamburger_edge.models.llama import Base, inverse_frequencies
+from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.architecture.llama import Base, inverse_frequencies
 
 BLOCK = {
     "input_layernorm": "attn_norm",

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge.export.bundle import export
+from hamburger_edge.export.pipeline import export
 
 
 def main(folder: Path, kills: int) -> None:
@@ -46,9 +46,9 @@ def main(folder: Path, kills: int) -> None:
 
 def check(folder: Path, target: Path) -> None:
     """What opens at all is whole; the target, once there, always opens."""
-    from hamburger_edge.bundle_files import check_files
+    from hamburger_edge.bundle.files import check_files
+    from hamburger_edge.bundle.reading import load_manifest
     from hamburger_edge.errors import BundleError
-    from hamburger_edge.manifest_loading import load_manifest
 
     check_files(target, load_manifest(target), hashes=True)
     for path in folder.iterdir():

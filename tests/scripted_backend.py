@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 
 EOS = 2
 

@@ -14,11 +14,11 @@ from test_distill import PROMPTS, SETTINGS, TURNS
 from test_distill import toy_base as talking_base
 from toy_training import LORA, SHORT, ladders, toy_base, toy_model
 
-from hamburger_edge.models.distill import distill
-from hamburger_edge.models.objective import LossWeights
-from hamburger_edge.models.runs import merged
-from hamburger_edge.models.training import Trainer
-from hamburger_edge.models.training_data import ARRAYS, Cuts, DistilledData
+from hamburger_edge.models.distillation.distill import distill
+from hamburger_edge.models.training.batches import ARRAYS, Cuts, DistilledData
+from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.models.training.runs import merged
+from hamburger_edge.models.training.trainer import Trainer
 
 
 def distilled(folder: Path, device: torch.device) -> DistilledData:

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from bench_contender import PROMPT, source
 
-import hamburger_edge.cli as cli
-from hamburger_edge.benchmarks import bench_curve, bench_plan, bench_report, machine
-from hamburger_edge.benchmarks.bench import Bench
-from hamburger_edge.benchmarks.bench_plan import Plan
-from hamburger_edge.benchmarks.bench_prompts import TEXTS
-from hamburger_edge.benchmarks.interleave import Spread, interleave, ratios
-from hamburger_edge.benchmarks.peers import PEERS, Facts, Program, Turn, WeightBytes
+import hamburger_edge.cli.main as cli
+from hamburger_edge.benchmarks.peers.contender import PEERS, Facts, Program, Turn, WeightBytes
+from hamburger_edge.benchmarks.speed import curve as bench_curve
+from hamburger_edge.benchmarks.speed import machine
+from hamburger_edge.benchmarks.speed import plan as bench_plan
+from hamburger_edge.benchmarks.speed import report as bench_report
+from hamburger_edge.benchmarks.speed.bench import Bench
+from hamburger_edge.benchmarks.speed.interleave import Spread, interleave, ratios
+from hamburger_edge.benchmarks.speed.plan import Plan
+from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from hamburger_edge.errors import HamburgerError, InputError
 
 SHAPE_OF_JSON = {
@@ -261,7 +264,7 @@ def test_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_peer_that_is_not_installed_names_its_pip_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hamburger_edge.benchmarks.peers.installed", lambda module: False)
+    monkeypatch.setattr("hamburger_edge.benchmarks.peers.contender.installed", lambda module: False)
     contenders = {"onnx": Known("onnx", 50, [])}
     programs = {"onnx": Program("", variants=("1.0",)), name: PEERS[name]}
     report = known_bench(contenders, rounds=1).run(programs)

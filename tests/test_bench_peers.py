@@ -19,13 +19,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from hamburger_edge.benchmarks import bench_ours, peers_files
-from hamburger_edge.benchmarks.bench_process import Process
-from hamburger_edge.benchmarks.peers import PEERS, Source
+from hamburger_edge.benchmarks.peers import files as peers_files
+from hamburger_edge.benchmarks.peers.contender import PEERS, Source
+from hamburger_edge.benchmarks.speed import ours as bench_ours
+from hamburger_edge.benchmarks.speed.process import Process
 from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailable
-from hamburger_edge.export.bundle import export
+from hamburger_edge.export.pipeline import export
 from hamburger_edge.loading import load
-from hamburger_edge.models.checkpoint import resolve
+from hamburger_edge.models.checkpoints.checkpoint import resolve
 
 TOKENS = 24
 QUESTIONS = ("Count from 3 to 12.", "List four animals.")
@@ -86,7 +87,7 @@ def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any) -> None:
 
 def test_lookup_needs_fewer_forwards_where_text_repeats(source: Source) -> None:
     pytest.importorskip("llama_cpp")
-    from hamburger_edge.benchmarks.peers_llama import Llama
+    from hamburger_edge.benchmarks.peers.llama_cpp import Llama
 
     plain, lookup = Llama(source), Llama(source, lookup=True)
     try:
@@ -111,8 +112,8 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
     import torch
     from toy_bundles import toy_checkpoint
 
-    from hamburger_edge.models import checkpoint as checkpoints
-    from hamburger_edge.models.config import RopeScaling
+    from hamburger_edge.models.architecture.config import RopeScaling
+    from hamburger_edge.models.checkpoints import checkpoint as checkpoints
 
     changes: dict[str, dict[str, Any]] = {
         "llama": {},
@@ -160,7 +161,7 @@ def test_another_graft_on_the_same_base_shares_its_forms(tmp_path: Path) -> None
 
 def test_weights_of_a_bundle_are_counted_as_they_are_read(source: Source) -> None:
     """tiny in float32: embeddings are gathered once in the embedder, and read whole as the head."""
-    from hamburger_edge.models.checkpoint import load_checkpoint
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     read = bench_ours.weight_bytes(source.bundle, "onnx")
     model = load_checkpoint("tiny").model

@@ -13,10 +13,10 @@ from chat_models import TURNS, tokens_of, toy_model
 from scripted_backend import EOS
 
 import hamburger_edge
-from hamburger_edge.chat import PRESETS, ChatTemplate
+from hamburger_edge.chat.conversation import PRESETS, ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ConfigError, ContextFullError, InputError
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 
 def text_of(parts: list[tuple[str, bool]]) -> str:

@@ -11,11 +11,11 @@ import pytest
 from chat_models import tokens_of, toy_model
 from scripted_backend import EOS
 
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
-from hamburger_edge.sampling import Sampler
-from hamburger_edge.settings import Settings
-from hamburger_edge.tokenizer import Tokenizer
 
 UNKNOWN = 10**6  # a token of no vocabulary
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import hamburger_edge.cli as cli
-from hamburger_edge.cli_commands import COMMANDS
-from hamburger_edge.cli_options import build_parser, markdown
+import hamburger_edge.cli.main as cli
+from hamburger_edge.cli.commands import COMMANDS
+from hamburger_edge.cli.parser import build_parser, markdown
 
 ROOT = Path(__file__).parents[1]
 JSON_KEYS = {"text", "tokens", "groups", "stats"}

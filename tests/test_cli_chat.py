@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from chat_models import toy_model
 
-from hamburger_edge.cli_chat import converse
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.cli.chat import converse
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 
 class Input(io.StringIO):

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = "import sys; from hamburger_edge.cli import main; sys.exit(main())"
+PROGRAM = "import sys; from hamburger_edge.cli.main import main; sys.exit(main())"
 HOLDING = """
 import select, sys
 import hamburger_edge.loading as loading
-from hamburger_edge.cli import main
+from hamburger_edge.cli.main import main
 
 def load(*words, open=loading.load, **options):
     model = open(*words, **options)
@@ -49,7 +49,7 @@ def start(
     *arguments: str | Path, stdin: bytes = b"", **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "hamburger_edge.cli", *map(str, arguments)],
+        [sys.executable, "-m", "hamburger_edge", *map(str, arguments)],
         input=stdin,
         capture_output=True,
         timeout=PATIENCE,
@@ -102,7 +102,7 @@ def test_a_reader_of_progress_that_goes_away(tmp_path: Path) -> None:
     """The work is done all the same, and the exit code says so."""
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "hamburger_edge.cli", "export", "tiny", "-o", str(tmp_path / "bundle")]
+    command = [sys.executable, "-m", "hamburger_edge", "export", "tiny", "-o", str(tmp_path / "bundle")]
     with open(write, "wb") as nobody:
         done = subprocess.run(
             [*command, "--precision", "int8", "--no-verify"], stdout=subprocess.PIPE, stderr=nobody,
@@ -115,7 +115,7 @@ def test_a_reader_of_progress_that_goes_away(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_a_full_disk_is_one_line(bundle: Path) -> None:
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-m", "hamburger_edge.cli", "inspect", str(bundle)]
+        command = [sys.executable, "-m", "hamburger_edge", "inspect", str(bundle)]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, env=ENVIRONMENT)
     assert done.returncode == 1
     assert re.fullmatch(rb"error: No space left on device: .+\n", done.stderr)
@@ -123,7 +123,7 @@ def test_a_full_disk_is_one_line(bundle: Path) -> None:
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_closed_standard_streams(closed: int, bundle: Path) -> None:
-    command = [sys.executable, "-m", "hamburger_edge.cli", "run", str(bundle), "hi", "--max-tokens", "3"]
+    command = [sys.executable, "-m", "hamburger_edge", "run", str(bundle), "hi", "--max-tokens", "3"]
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command],
         capture_output=True, timeout=PATIENCE, env=ENVIRONMENT, stdin=subprocess.DEVNULL,

@@ -151,7 +151,7 @@ def folder(request: pytest.FixtureRequest, bundles: Callable[..., Path]) -> Path
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The one that comes with the package, whose micro decoder often agrees with its base."""
-    from hamburger_edge.export.bundle import export
+    from hamburger_edge.export.pipeline import export
 
     return export("tiny", tmp_path_factory.mktemp("trained") / "bundle", verify=False)
 
@@ -224,7 +224,7 @@ def documented(graph: str) -> list[list[str]]:
 def test_the_documents_tables_are_the_graphs_declarations(graph: str, rule: str, flavor: str) -> None:
     from toy_models import toy_config
 
-    from hamburger_edge.export.graph_io import graph_ios
+    from hamburger_edge.export.graphs.signatures import graph_ios
 
     sizes = {"vocab": 1009, "d": 64, "F": 5, "K": 3, "D": 16, "micro_vocab": 507, "micro_entries": 11}
     base = {"vocab_size": 1009, "hidden_size": 64, "num_layers": 6, "num_heads": 6, "num_kv_heads": 3}

@@ -17,7 +17,8 @@ import torch
 from toy_models import toy_model
 
 from hamburger_edge.errors import ConfigError, HamburgerWarning
-from hamburger_edge.models.conversations import (
+from hamburger_edge.models.architecture.llama import Base, WholeSequence, rotary_tables
+from hamburger_edge.models.distillation.conversations import (
     ANSWER,
     QUESTION,
     TEMPLATE,
@@ -27,12 +28,11 @@ from hamburger_edge.models.conversations import (
     TurnTokens,
     plan,
 )
-from hamburger_edge.models.data_manifest import DataManifest
-from hamburger_edge.models.distill import distill, shard_size
-from hamburger_edge.models.generation import BatchGenerator
-from hamburger_edge.models.llama import Base, WholeSequence, rotary_tables
-from hamburger_edge.models.text_statistics import four_gram_repetition
-from hamburger_edge.models.training_data import DistilledData
+from hamburger_edge.models.distillation.data_manifest import DataManifest
+from hamburger_edge.models.distillation.distill import distill, shard_size
+from hamburger_edge.models.distillation.generation import BatchGenerator
+from hamburger_edge.models.distillation.text_statistics import four_gram_repetition
+from hamburger_edge.models.training.batches import DistilledData
 
 TURNS = TurnTokens(prefix=(1, 90, 91), user_to_answer=(3, 1, 92), answer_to_user=(3, 1, 90, 91), end=2)
 SETTINGS = DistillSettings(

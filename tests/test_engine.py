@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_backend import EOS, ScriptedBackend, info
 
-from hamburger_edge.backend import MicroReadout
-from hamburger_edge.engine import Engine
+from hamburger_edge.loop.backend import MicroReadout
+from hamburger_edge.loop.engine import Engine
 
 
 @settings(deadline=None, max_examples=150)

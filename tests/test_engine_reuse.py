@@ -8,9 +8,9 @@ import pytest
 from engine_runs import PROMPT, run, said, sampler
 from scripted_backend import ScriptedBackend
 
-from hamburger_edge.engine import Engine
-from hamburger_edge.settings import Decoding
-from hamburger_edge.stats import Stats
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.stats import Stats
 
 
 def test_a_shared_beginning_is_not_read_again() -> None:

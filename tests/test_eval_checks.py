@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hamburger_edge.benchmarks.checks import (
+from hamburger_edge.benchmarks.quality.checks import (
     BUILT_IN,
     Check,
     last_number,
@@ -15,7 +15,7 @@ from hamburger_edge.benchmarks.checks import (
     parse_prompt,
     read_prompts,
 )
-from hamburger_edge.cli_training import read_prompts as prompts_to_answer
+from hamburger_edge.cli.training import read_prompts as prompts_to_answer
 from hamburger_edge.errors import InputError
 
 

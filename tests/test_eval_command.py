@@ -14,12 +14,12 @@ from test_checkpoint import write_hf
 from toy_bundles import toy_checkpoint
 from toy_models import toy_model
 
-import hamburger_edge.cli as cli
-from hamburger_edge.benchmarks.eval_models import reference_base, sources
-from hamburger_edge.benchmarks.quality import prompt_ids
+import hamburger_edge.cli.main as cli
+from hamburger_edge.benchmarks.quality.judging import prompt_ids
+from hamburger_edge.benchmarks.quality.models import reference_base, sources
 from hamburger_edge.errors import InputError
-from hamburger_edge.export.bundle import export
-from hamburger_edge.models.checkpoint import ZOO, load_checkpoint, save_checkpoint
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.models.checkpoints.checkpoint import ZOO, load_checkpoint, save_checkpoint
 
 TINY = str(ZOO / "tiny")
 PROMPTS = [

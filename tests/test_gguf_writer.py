@@ -17,19 +17,19 @@ from toy_bundles import toy_checkpoint
 from toy_models import toy_config
 
 from hamburger_edge import ChatTemplate, load
-from hamburger_edge.chat import PRESETS
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.conversation import PRESETS
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, HamburgerWarning, InputError
-from hamburger_edge.export import bundle as bundle_module
-from hamburger_edge.export.bundle import export
-from hamburger_edge.export.gguf_tensors import Part, make_gguf_plan
-from hamburger_edge.export.gguf_vocabulary import add_vocabulary, jinja
-from hamburger_edge.export.gguf_writer import check_supported
-from hamburger_edge.export.parity import check_parity, verify
-from hamburger_edge.manifest_loading import load_manifest
-from hamburger_edge.models.config import RopeScaling
-from hamburger_edge.models.gguf_base import load_gguf
-from hamburger_edge.runtimes import llama_library
-from hamburger_edge.tokenizer import Tokenizer
+from hamburger_edge.export import pipeline as bundle_module
+from hamburger_edge.export.gguf.tensors import Part, make_gguf_plan
+from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
+from hamburger_edge.export.gguf.writer import check_supported
+from hamburger_edge.export.parity.gate import check_parity, verify
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.models.architecture.config import RopeScaling
+from hamburger_edge.models.bases.gguf import load_gguf
+from hamburger_edge.runtimes.llamacpp import library as llama_library
 
 gguf = pytest.importorskip("gguf")
 
@@ -166,7 +166,7 @@ def test_plain_llama_cpp_runs_the_base_as_an_ordinary_model(rule: str) -> None:
         llama.eval([token])
     model = checkpoint.model
     with torch.inference_mode():
-        from hamburger_edge.models.llama import WholeSequence
+        from hamburger_edge.models.architecture.llama import WholeSequence
 
         rows = model.base.embed_tokens(torch.tensor([ours]))
         attend = WholeSequence(model.config.base, *model.base_rotary(torch.arange(len(ours))[None]))
@@ -267,9 +267,9 @@ def test_the_parity_gate_runs_llama_cpp(precision: str) -> None:
 def test_verify_chooses_the_runtime_that_a_bundle_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     folder, checkpoint = gguf_bundle()
     asked = []
-    monkeypatch.setattr("hamburger_edge.export.parity.load_checkpoint", lambda name: checkpoint)
+    monkeypatch.setattr("hamburger_edge.export.parity.gate.load_checkpoint", lambda name: checkpoint)
     monkeypatch.setattr(
-        "hamburger_edge.export.parity.check_parity", lambda *_, backend, progress: asked.append(backend)
+        "hamburger_edge.export.parity.gate.check_parity", lambda *_, backend, progress: asked.append(backend)
     )
     verify(folder)
     assert asked == ["llamacpp"]

@@ -8,9 +8,9 @@ import pytest
 import torch
 from toy_models import toy_batch, toy_config, toy_model
 
-from hamburger_edge.models.hamburger import GroupBatch, Hamburger, block_diagonal, lengths
-from hamburger_edge.models.llama import WholeDocuments, WholeSequence, rotary_tables
-from hamburger_edge.runtimes.torch_reference import TorchBackend
+from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger, block_diagonal, lengths
+from hamburger_edge.models.architecture.llama import WholeDocuments, WholeSequence, rotary_tables
+from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 VARIANTS = [
     {"position_rule": rule, "micro_final_norm": norm, "shortlist_size": shortlist, "stop_rule": stop}

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import ContextFullError, InputError
-from hamburger_edge.kv_ledger import Ledger
+from hamburger_edge.loop.ledger import Ledger
 
 GROUPS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple), max_size=12)
 

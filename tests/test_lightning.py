@@ -12,11 +12,11 @@ import torch
 from toy_checkpoints import same_outputs, same_weights, save, write_hf
 from toy_models import toy_model
 
-from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models import checkpoint
-from hamburger_edge.models.checkpoint import load_checkpoint
-from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.checkpoints import checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 TO_REFERENCE = {
     "base.": "model.model.",

@@ -11,8 +11,6 @@ import pytest
 from gguf_bundles import gguf_bundle
 
 from hamburger_edge import load
-from hamburger_edge.backend import Backend
-from hamburger_edge.engine import Decoding, Engine
 from hamburger_edge.errors import (
     ContextFullError,
     HamburgerError,
@@ -20,11 +18,13 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
     SessionError,
 )
-from hamburger_edge.kv_ledger import Group, Ledger
-from hamburger_edge.runtimes import llama_library
-from hamburger_edge.runtimes.llama_cpp import LlamaCppBackend, open_bundle
-from hamburger_edge.runtimes.torch_reference import TorchBackend
-from hamburger_edge.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.engine import Decoding, Engine
+from hamburger_edge.loop.ledger import Group, Ledger
+from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.runtimes.llamacpp import library as llama_library
+from hamburger_edge.runtimes.llamacpp.backend import LlamaCppBackend, open_bundle
+from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 pytest.importorskip("llama_cpp")
 

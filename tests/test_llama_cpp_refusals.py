@@ -14,16 +14,16 @@ import pytest
 from gguf_bundles import gguf_bundle
 
 from hamburger_edge import load
+from hamburger_edge.bundle.manifest import GGUFFile
 from hamburger_edge.errors import (
     BundleError,
     MissingExtraError,
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from hamburger_edge.manifest import GGUFFile
-from hamburger_edge.runtimes import llama_library
-from hamburger_edge.runtimes.gguf_file import GGUF
-from hamburger_edge.runtimes.llama_cpp import open_bundle
+from hamburger_edge.runtimes.llamacpp import library as llama_library
+from hamburger_edge.runtimes.llamacpp.backend import open_bundle
+from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
 
 pytest.importorskip("llama_cpp")
 

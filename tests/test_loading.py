@@ -12,7 +12,7 @@ import pytest
 from scripted_backend import ScriptedBackend, info
 
 import hamburger_edge
-from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.errors import BundleError, InputError
 
 

@@ -15,11 +15,11 @@ import pytest
 from gguf_bundles import WIDE, gguf_bundle
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge.bundle_files import check_files
+from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.inspection import describe, show
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError
-from hamburger_edge.export.bundle import export
-from hamburger_edge.inspection import describe, show
-from hamburger_edge.manifest_loading import load_manifest
+from hamburger_edge.export.pipeline import export
 
 
 @pytest.fixture

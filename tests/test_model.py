@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scripted_backend import EOS, ScriptedBackend, info
 
-from hamburger_edge.chat import ChatTemplate
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ContextFullError, InputError
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 PATIENCE = 120  # seconds until a test gives up: never part of what is tested
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from chat_models import toy_model
 
+import hamburger_edge.chat.stream
 import hamburger_edge.model
-import hamburger_edge.stream
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("closed", ["model", "stream"])
@@ -84,7 +84,7 @@ def test_closing_while_an_answer_begins(fails: bool, tokenizer: Tokenizer) -> No
     model.close()
 
 
-HERE = (hamburger_edge.model.__file__, hamburger_edge.stream.__file__)
+HERE = (hamburger_edge.model.__file__, hamburger_edge.chat.stream.__file__)
 
 
 def interrupted(work: Callable[[], None], at: int) -> bool:

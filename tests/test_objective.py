@@ -8,10 +8,10 @@ import torch
 from toy_models import toy_model
 from training_data_files import DataFiles
 
-from hamburger_edge.models.calibration import apply, fit, reliability
-from hamburger_edge.models.hamburger import Hamburger
-from hamburger_edge.models.lora import LoraLinear, add_lora, merge_lora
-from hamburger_edge.models.objective import (
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData
+from hamburger_edge.models.training.lora import LoraLinear, add_lora, merge_lora
+from hamburger_edge.models.training.objective import (
     LossWeights,
     Objective,
     SoftCrossEntropy,
@@ -20,9 +20,9 @@ from hamburger_edge.models.objective import (
     soft_targets,
     wrongness,
 )
-from hamburger_edge.models.own_groups import own_lengths
-from hamburger_edge.models.training_data import Batches, Cuts, DistilledData
-from hamburger_edge.runtimes.torch_reference import TorchBackend
+from hamburger_edge.models.training.own_groups import own_lengths
+from hamburger_edge.models.training.stop_calibration import apply, fit, reliability
+from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 
 def conversations(seed: int = 0) -> DistilledData:

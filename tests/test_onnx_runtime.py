@@ -15,6 +15,8 @@ import pytest
 from toy_bundles import toy_checkpoint
 
 from hamburger_edge import load as open_model
+from hamburger_edge.bundle.manifest import KVLayout
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import (
     ContextFullError,
     HamburgerError,
@@ -23,12 +25,10 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
     SessionError,
 )
-from hamburger_edge.kv_ledger import Ledger
-from hamburger_edge.manifest import KVLayout
-from hamburger_edge.manifest_loading import load_manifest
-from hamburger_edge.runtimes.kv_buffer import KVBuffer
-from hamburger_edge.runtimes.onnx_runtime import OnnxBackend, open_bundle
-from hamburger_edge.runtimes.torch_reference import TorchBackend
+from hamburger_edge.loop.ledger import Ledger
+from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
+from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
+from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 BY_TOKEN = {"shortlist_size": 40, "context_length": 2600}
 BY_SLOT = {

@@ -13,15 +13,15 @@ import pytest
 import torch
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge.backend import MicroReadout
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, ParityError
-from hamburger_edge.export.bundle import export
-from hamburger_edge.export.parity import LIMITS, check_parity, verify
-from hamburger_edge.export.parity_text import read, stop_error
-from hamburger_edge.manifest_loading import load_manifest
-from hamburger_edge.models.checkpoint import Checkpoint
-from hamburger_edge.runtimes.onnx_parts import MicroDecoder
-from hamburger_edge.runtimes.torch_reference import TorchBackend
+from hamburger_edge.export.parity.gate import LIMITS, check_parity, verify
+from hamburger_edge.export.parity.text import read, stop_error
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.loop.backend import MicroReadout
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.runtimes.onnx.parts import MicroDecoder
+from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 CHANGES = {"shortlist_size": 40, "context_length": 2600}
 
@@ -203,7 +203,7 @@ def test_a_failed_gate_leaves_no_bundle(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Traced from one model, compared with another."""
-    from hamburger_edge.export import bundle as module
+    from hamburger_edge.export import pipeline as module
 
     gate = module.check_parity
 

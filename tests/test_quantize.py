@@ -16,8 +16,12 @@ from gguf import GGMLQuantizationType as Type
 from toy_bundles import toy_checkpoint
 from toy_models import toy_model
 
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.export.block_quantizer import (
+from hamburger_edge.export.gguf.tensors import four_bits
+from hamburger_edge.export.graphs.tracing import quiet
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.export.quantization.block_quantizer import (
     dequantize,
     has_minima,
     quantize,
@@ -26,13 +30,15 @@ from hamburger_edge.export.block_quantizer import (
     unpacked,
     without_means,
 )
-from hamburger_edge.export.bundle import export
-from hamburger_edge.export.gguf_tensors import four_bits
-from hamburger_edge.export.moments import Moments
-from hamburger_edge.export.quantize import Former, apply_plan, fit_plan, make_plan
-from hamburger_edge.export.tracing import quiet
-from hamburger_edge.export.weight_forms import BlockForm, FloatForm, FormedLinear, GridForm, TieredForm
-from hamburger_edge.manifest_loading import load_manifest
+from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.plan import Former, apply_plan, fit_plan, make_plan
+from hamburger_edge.export.quantization.weight_forms import (
+    BlockForm,
+    FloatForm,
+    FormedLinear,
+    GridForm,
+    TieredForm,
+)
 
 
 def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:

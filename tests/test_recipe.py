@@ -12,9 +12,9 @@ from toy_training import JOINT, LORA, SHORT, toy_trainer
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.objective import LossWeights
-from hamburger_edge.models.recipe import read_recipe
-from hamburger_edge.models.runs import train
+from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.models.training.recipe import read_recipe
+from hamburger_edge.models.training.runs import train
 
 GOOD = """
 base = "toy"

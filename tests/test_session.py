@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from chat_models import TURNS, toy_model
 
-from hamburger_edge.chat import Chat
+from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, SessionError
 from hamburger_edge.model import Model
-from hamburger_edge.tokenizer import Tokenizer
 
 OPTIONS: dict[str, Any] = {
     "confidence": 0.4,

@@ -13,6 +13,8 @@ import torch
 from toy_bundles import toy_checkpoint
 
 import hamburger_edge
+from hamburger_edge.bundle.manifest import PrecisionPlan
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import (
     ConfigError,
     HamburgerWarning,
@@ -20,15 +22,13 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
     SessionError,
 )
-from hamburger_edge.export.bundle import export
-from hamburger_edge.export.calibration import calibration_batches, measure
-from hamburger_edge.export.parity import LIMITS, check_parity, limits_of, verify
-from hamburger_edge.manifest import PrecisionPlan
-from hamburger_edge.manifest_loading import load_manifest
-from hamburger_edge.models.checkpoint import load_checkpoint
-from hamburger_edge.models.llama import rotate
-from hamburger_edge.runtimes.onnx_runtime import OnnxBackend
-from hamburger_edge.runtimes.onnx_sessions import Provider
+from hamburger_edge.export.parity.gate import LIMITS, check_parity, limits_of, verify
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.export.quantization.calibration import calibration_batches, measure
+from hamburger_edge.models.architecture.llama import rotate
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.runtimes.onnx.backend import OnnxBackend
+from hamburger_edge.runtimes.onnx.sessions import Provider
 
 QUESTIONS = (
     "Count from 3 to 9.",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
+from hamburger_edge.chat.tokenizer import TextStream, Tokenizer, _byte_fallback
 from hamburger_edge.errors import BundleError, InputError
-from hamburger_edge.tokenizer import TextStream, Tokenizer, _byte_fallback
 
 Opener = Callable[[str], Tokenizer]
 KINDS = ["byte_level", "byte_fallback"]

@@ -18,22 +18,22 @@ from toy_models import toy_model as random_model
 from toy_training import JOINT, LORA, SHAPE, SHORT, short, toy_base, toy_model, toy_trainer
 from training_data_files import DataFiles, ladders
 
-from hamburger_edge.engine import Engine
 from hamburger_edge.errors import ConfigError, HamburgerError
-from hamburger_edge.models.checkpoint import load_base, load_checkpoint
-from hamburger_edge.models.curves import plot, read_metrics
-from hamburger_edge.models.data_manifest import Shard
-from hamburger_edge.models.grafting import prepare
-from hamburger_edge.models.hamburger import Hamburger
-from hamburger_edge.models.objective import LossWeights, Objective
-from hamburger_edge.models.optimizers import optimizers
-from hamburger_edge.models.recipe import Recipe, Stage
-from hamburger_edge.models.runs import merged, train
-from hamburger_edge.models.training import Trainer, schedule
-from hamburger_edge.models.training_data import Cuts
-from hamburger_edge.runtimes.torch_reference import TorchBackend
-from hamburger_edge.sampling import Sampler
-from hamburger_edge.settings import Decoding, Settings
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Decoding, Settings
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.checkpoints.checkpoint import load_base, load_checkpoint
+from hamburger_edge.models.distillation.data_manifest import Shard
+from hamburger_edge.models.training.batches import Cuts
+from hamburger_edge.models.training.curves import plot, read_metrics
+from hamburger_edge.models.training.grafting import prepare
+from hamburger_edge.models.training.objective import LossWeights, Objective
+from hamburger_edge.models.training.optimizers import optimizers
+from hamburger_edge.models.training.recipe import Recipe, Stage
+from hamburger_edge.models.training.runs import merged, train
+from hamburger_edge.models.training.trainer import Trainer, schedule
+from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 
 def tokens_per_step(model: Hamburger, prompts: list[list[int]]) -> float:

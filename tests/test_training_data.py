@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training_data import Batches, Cuts, DistilledData
+from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData
 
 RANDOM = Cuts(entropy=0.0, random=1.0)
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import hamburger_edge
-from hamburger_edge.benchmarks.checks import BUILT_IN, Check, Prompt, read_prompts
-from hamburger_edge.benchmarks.eval_models import reference_base
-from hamburger_edge.benchmarks.figures import Figures, figures
-from hamburger_edge.benchmarks.quality import ask
-from hamburger_edge.chat import PRESETS, ChatTemplate
-from hamburger_edge.models import tiny
-from hamburger_edge.models.checkpoint import ZOO, load_checkpoint
-from hamburger_edge.models.conversations import ANSWER
-from hamburger_edge.models.tiny_corpus import TOPICS, conversations
-from hamburger_edge.models.training_data import DistilledData
-from hamburger_edge.tokenizer import Tokenizer
+from hamburger_edge.benchmarks.quality.checks import BUILT_IN, Check, Prompt, read_prompts
+from hamburger_edge.benchmarks.quality.figures import Figures, figures
+from hamburger_edge.benchmarks.quality.judging import ask
+from hamburger_edge.benchmarks.quality.models import reference_base
+from hamburger_edge.chat.conversation import PRESETS, ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.models.checkpoints.checkpoint import ZOO, load_checkpoint
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.tiny import recipe as tiny
+from hamburger_edge.models.tiny.corpus import TOPICS, conversations
+from hamburger_edge.models.training.batches import DistilledData
 
 NAMES = sorted(path.parent.name for path in ZOO.glob("*/SHA256SUMS"))
 

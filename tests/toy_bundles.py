@@ -7,10 +7,10 @@ from pathlib import Path
 import toy_tokenizers
 from toy_models import toy_model
 
-from hamburger_edge.chat import ChatTemplate
-from hamburger_edge.export.bundle import export
-from hamburger_edge.models.checkpoint import Checkpoint
-from hamburger_edge.tokenizer import Tokenizer
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 
 def toy_checkpoint(folder: Path, **changes: object) -> Checkpoint:

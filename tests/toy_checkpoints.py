@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from toy_models import toy_batch
 
-from hamburger_edge.models.checkpoint import save_checkpoint
-from hamburger_edge.models.hamburger import Hamburger
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
 
 BATCH = [([5, 6, 7], [[8], [9, 10], [11, 12, 13, 14]])]
 TEMPLATE = {"before_user": "<user>"}

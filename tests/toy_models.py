@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from hamburger_edge.models.config import BaseConfig, HamburgerConfig
-from hamburger_edge.models.hamburger import GroupBatch, Hamburger
+from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
+from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 
 
 def toy_config(**changes: object) -> HamburgerConfig:

@@ -9,13 +9,13 @@ import torch
 from toy_models import toy_config
 from training_data_files import END, ladders
 
-from hamburger_edge.models.grafting import graft
-from hamburger_edge.models.hamburger import Hamburger
-from hamburger_edge.models.llama import Base
-from hamburger_edge.models.recipe import Recipe, Shape, Stage
-from hamburger_edge.models.training import Trainer
-from hamburger_edge.models.training_data import Cuts
-from hamburger_edge.models.weights import LoadedBase
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.architecture.llama import Base
+from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.training.batches import Cuts
+from hamburger_edge.models.training.grafting import graft
+from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
+from hamburger_edge.models.training.trainer import Trainer
 
 SHAPE = Shape(taps=(0, 1), micro_layers=1, merger_heads=4, initialise="random", shortlist_size=90)
 EVERYTHING = ("micro", "stop_head", "embedder", "base")

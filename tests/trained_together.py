@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from toy_training import SHORT, toy_trainer
 
-from hamburger_edge.models.recipe import Stage
+from hamburger_edge.models.training.recipe import Stage
 
 
 def main(out: Path, minutes: float) -> None:

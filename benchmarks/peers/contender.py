@@ -1,0 +1,182 @@
+"""What is measured: one small adapter a program, all behind `Contender`, and how a bundle's weights reach it.
+
+Adapters are named here and imported where they run, each in a process of its own (`bench_process`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights are and how they are to be computed with: all an adapter is made from."""
+
+    bundle: Path
+    checkpoint: Path | None  # what the bundle was made from; None: not here, so peers get no weights
+    precision: str  # of the bundle's base: "fp32", "int4", ...
+    threads: int
+    slots: int  # most KV entries an answer needs
+    gguf_precision: str | None = None  # of the bundle's GGUF files, where it has some
+    forms: Path | None = None  # folder for its base in the forms that peers read
+    build: bool = True  # whether there is time to build what peers read
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One greedy answer of exactly as many tokens as were asked for, timed."""
+
+    tokens: tuple[int, ...]
+    ttft_s: float  # from the prompt to the first group
+    decode_s: float  # from then on
+    first_tokens: int  # that came with the first group
+    prompt_tokens: int
+    steps: int  # groups; of a peer, forwards of the base
+    # from the first group on, as `decode_s`
+    base_calls: int  # forwards of the base
+    macro_s: float = 0.0  # inside the base
+    micro_s: float = 0.0
+    micro_steps: int = 0
+    # of the whole answer
+    merged: int = 0  # groups of two tokens or more
+    slots: int = 0  # KV entries the answer took
+    host_s: float | None = None  # outside of every model; None: not told apart
+
+    @classmethod
+    def plain(
+        cls,
+        prompt: Sequence[int],
+        said: Sequence[int],
+        ttft_s: float,
+        decode_s: float,
+        steps: int | None = None,
+    ) -> Turn:
+        """A peer's: one token first, all of its time the base's; `steps` forwards if not one a token."""
+        steps = len(said) if steps is None else steps
+        return cls(
+            tokens=tuple(map(int, said)),
+            ttft_s=ttft_s,
+            decode_s=decode_s,
+            first_tokens=1,
+            prompt_tokens=len(prompt),
+            steps=steps,
+            base_calls=steps - 1,
+            macro_s=decode_s,
+            slots=len(said),
+        )
+
+    @property
+    def decode_tps(self) -> float:
+        return (len(self.tokens) - self.first_tokens) / max(self.decode_s, 1e-9)
+
+    @property
+    def prefill_tps(self) -> float:
+        """Up to the first group, whose own cost is in it: what every program can be asked for."""
+        return self.prompt_tokens / max(self.ttft_s, 1e-9)
+
+    @property
+    def macro_step_s(self) -> float:
+        return self.macro_s / max(1, self.base_calls)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a loaded contender."""
+
+    precision: str
+    kv_bytes_per_slot: int
+
+
+@dataclass(frozen=True)
+class WeightBytes:
+    """Weights that are read, in bytes, by ..."""
+
+    macro: int  # a step of the base
+    micro: int = 0  # a micro step
+    embed: int = 0  # a merged group's embedding
+
+
+class Contender(Protocol):
+    """A program that answers prompts, greedily, one sequence at a time, whatever its end token."""
+
+    def prepare(self) -> Path:
+        """Build the files it reads, once; they stay in the cache folder. `load` is in another process, which
+        gets the path as `made`: what building takes is not counted there."""
+        ...
+
+    def load(self) -> Facts: ...
+
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn: ...
+
+    def weight_bytes(self) -> WeightBytes:
+        """Asked for at the end: finding out takes memory."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Continued(Contender, Protocol):
+    """One whose answers can be taken further bit by bit, as long as there is room."""
+
+    def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
+        """An answer of up to so many tokens. The prompt is read now, or with the first `advance`."""
+        ...
+
+    def advance(self, tokens: int) -> tuple[int, float, int]:
+        """Go on to so many tokens or just beyond: tokens, seconds since the first, bytes of cache in use."""
+        ...
+
+
+@dataclass(frozen=True)
+class Program:
+    """How to get at a contender."""
+
+    adapter: str  # module:class
+    packages: tuple[str, ...] = ()  # modules that must be there
+    distribution: str = ""  # what pip calls them
+    variants: tuple[str, ...] = ("",)  # of which each is measured, in the same process
+    options: dict[str, Any] = field(default_factory=dict)
+    needs_checkpoint: bool = True
+    continues: bool = False  # a peer that is `Continued`: its cost against length is measured
+    unusable: str | None = None  # why it has nothing to run
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot run here, with the command that changes that."""
+        if self.unusable:
+            return self.unusable
+        for module in self.packages:
+            if not installed(module):
+                return f"{self.distribution} is not installed: run  pip install 'hamburger-edge[bench]'"
+        return None
+
+
+def installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is not there
+        return False
+
+
+_HERE = "hamburger_edge.benchmarks.peers"
+
+PEERS = {
+    "onnxruntime-genai": Program(
+        f"{_HERE}.genai:Genai",
+        ("onnxruntime_genai", "onnx_ir", "transformers"),
+        "onnxruntime-genai",
+        continues=True,
+    ),
+    "llama.cpp": Program(f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", continues=True),
+    "llama.cpp-lookup": Program(
+        f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", options={"lookup": True}
+    ),
+    "optimum": Program(
+        f"{_HERE}.transformers:Optimum", ("optimum.onnxruntime", "transformers"), "optimum-onnx"
+    ),
+    "transformers": Program(f"{_HERE}.transformers:Transformers", ("transformers",), "transformers"),
+}

@@ -1,0 +1,209 @@
+"""The bundle's base weights in the forms that peers read; each made once and kept in the cache folder.
+
+<home>/peers/<name>-<digest of the base>/
+  hf/            Hugging Face: config.json, model.safetensors (float32), tokenizer.json
+  gguf-<type>/   llama.cpp: an ordinary llama model, without the graft
+  ...            what peers build from these
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.benchmarks.peers.contender import Source
+from hamburger_edge.errors import InputError
+from hamburger_edge.models.bases.fetch import home
+
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+
+
+def made(folder: Path, make: Callable[[Path], None]) -> Path:
+    """The folder, complete: made beside its place and moved there, by one process at a time."""
+    from hamburger_edge.support.files import locked
+
+    with locked(folder.with_name(f".{folder.name}.lock")):
+        if not folder.exists():
+            for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # of a killed run
+                shutil.rmtree(stale, ignore_errors=True)
+            partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+            try:
+                partial.mkdir(parents=True)
+                make(partial)
+                partial.rename(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
+    """The same for a form of this base's weights, if there is time to build it."""
+    assert source.forms is not None  # `bench` starts no peer without a checkpoint
+    folder = source.forms / name
+    if not source.build and not folder.exists():
+        raise InputError("what it reads is not built yet: run once without  --quick")
+    return made(folder, make)
+
+
+def folder_of(checkpoint: Path) -> Path:
+    """By what the base consists of: another graft on it changes nothing here."""
+    from hamburger_edge.models.checkpoints.checkpoint import BASE, DELTA, MANIFEST
+
+    manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
+    digest = hashlib.sha256(json.dumps([manifest["config"]["base"], manifest["base"]]).encode())
+    for name in (BASE, DELTA):
+        if (checkpoint / name).exists():
+            digest.update((checkpoint / name).read_bytes())
+    return home() / "peers" / f"{checkpoint.resolve().name}-{digest.hexdigest()[:12]}"
+
+
+def hugging_face(source: Source) -> Path:
+    return built(source, "hf", lambda folder: write_hugging_face(source.checkpoint, folder))
+
+
+def write_hugging_face(path: Path | None, folder: Path) -> None:
+    """The base of a checkpoint, its changes merged in, as `transformers` reads it."""
+    from safetensors.torch import save_file
+
+    from hamburger_edge.models.bases.renaming import HUGGING_FACE
+    from hamburger_edge.models.bases.weights import shapes
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+    assert path is not None
+    checkpoint = load_checkpoint(path)
+    model = checkpoint.model
+    theirs = {ours: name for name, ours in HUGGING_FACE.items() if ours is not None}
+
+    def rename(ours: str) -> str:
+        return theirs.get(ours) or f"model.{ours}"
+
+    state = model.base.state_dict()
+    tensors = {rename(ours): state[ours].contiguous() for ours in shapes(model.base)}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    _save_json(folder / "config.json", hugging_face_config(model.config))
+    shutil.copyfile(checkpoint.tokenizer, folder / "tokenizer.json")
+    _save_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.config.base.context_length},
+    )
+
+
+def hugging_face_config(config: Any) -> dict[str, Any]:
+    base = config.base
+    if base.family not in CLASSES:
+        raise InputError(f"a base of family {base.family} has no Hugging Face form here")
+    scaling = None
+    if base.rope_scaling is not None:
+        scaling = {
+            "rope_type": "llama3",
+            "factor": base.rope_scaling.factor,
+            "low_freq_factor": base.rope_scaling.low_freq_factor,
+            "high_freq_factor": base.rope_scaling.high_freq_factor,
+            "original_max_position_embeddings": base.rope_scaling.original_context,
+        }
+    eos = list(config.eos_ids)
+    return {
+        "architectures": [CLASSES[base.family]],
+        "model_type": base.family,
+        "vocab_size": base.vocab_size,
+        "hidden_size": base.hidden_size,
+        "intermediate_size": base.intermediate_size,
+        "num_hidden_layers": base.num_layers,
+        "num_attention_heads": base.num_heads,
+        "num_key_value_heads": base.num_kv_heads,
+        "head_dim": base.head_dim,
+        "max_position_embeddings": base.context_length,
+        "rms_norm_eps": base.rms_norm_eps,
+        "rope_theta": base.rope_theta,
+        "tie_word_embeddings": base.tied_head,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": eos[0] if eos else 0,  # some builders want one; prompts come as ids
+        "eos_token_id": eos[0] if len(eos) == 1 else eos,
+        "torch_dtype": "float32",
+        "rope_scaling": scaling,
+    }
+
+
+def gguf(source: Source) -> Path:
+    """A `llama` file: plain positions have no gaps, whatever rule the graft was trained by."""
+    from hamburger_edge.export.gguf.tensors import make_gguf_plan
+    from hamburger_edge.export.gguf.writer import BASE, check_supported, write_gguf
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+    plan = make_gguf_plan(source.gguf_precision or source.precision)
+
+    def make(folder: Path) -> None:
+        checkpoint = load_checkpoint(str(source.checkpoint))
+        checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
+        check_supported(checkpoint.model.config)
+        write_gguf(checkpoint, folder, plan=plan)
+        for other in set(folder.iterdir()) - {folder / BASE}:
+            other.unlink()
+
+    return built(source, f"gguf-{plan.base}", make) / BASE
+
+
+def _save_json(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+_SAME_BYTES = ("Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten")
+
+
+def onnx_weight_bytes(path: Path) -> int:
+    """Bytes of weights that one forward reads: all but tables that rows are merely gathered from."""
+    from hamburger_edge.errors import require
+
+    onnx = require("onnx", "bench")
+    tensors: dict[str, Any] = {}
+    views: dict[str, str] = {}  # reshaped weight -> weight
+    read: set[str] = set()
+
+    def visit(graph: Any) -> None:
+        tensors.update((tensor.name, tensor) for tensor in graph.initializer)
+        for node in graph.node:
+            if node.op_type in _SAME_BYTES:
+                views[node.output[0]] = views.get(node.input[0], node.input[0])
+            elif not node.op_type.startswith("Gather"):
+                read.update(views.get(name, name) for name in node.input)
+            for attribute in node.attribute:
+                if attribute.HasField("g"):  # a branch
+                    visit(attribute.g)
+
+    visit(onnx.load(path, load_external_data=False).graph)
+    return sum(_tensor_bytes(onnx, tensors[name]) for name in read & tensors.keys())
+
+
+def _tensor_bytes(onnx: Any, tensor: Any) -> int:
+    for entry in tensor.external_data:
+        if entry.key == "length":
+            return int(entry.value)
+    if tensor.raw_data:
+        return len(tensor.raw_data)
+    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return int(count * kind.itemsize)
+
+
+def gguf_weight_bytes(path: Path) -> int:
+    """Without the token embeddings, unless they are the head too."""
+    from hamburger_edge.errors import require
+
+    tensors = require("gguf", "bench").GGUFReader(path).tensors
+    has_head = any(tensor.name == "output.weight" for tensor in tensors)
+    return sum(int(t.n_bytes) for t in tensors if not (has_head and t.name == "token_embd.weight"))

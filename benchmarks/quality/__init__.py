@@ -1,0 +1,1 @@
+"""`eval`: what merging and quantization cost in quality."""

@@ -1,0 +1,118 @@
+"""Prompts, and answers that can be checked: one JSON object a line.
+
+{"prompt": "What is 7 plus 8?", "kind": "arithmetic", "check": {"type": "number", "value": 15}}
+
+    exact      the answer is this text, white space around it aside
+    contains   the text occurs in the answer, in capitals or not
+    regex      Python's `re.search` finds it in the answer
+    number     the last number of the answer is this one; 1,234.5 is read as 1234.5
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.chat.tokenizer import check_text
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.strict import read_lines
+
+BUILT_IN = Path(__file__).with_name("prompts.jsonl")
+TYPES = ("exact", "number", "regex", "contains")
+_LARGEST = 1e300  # a float can hold it
+_NUMBER = re.compile(r"(?:(?<![\w.)])[-−])?\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Check:
+    type: str
+    value: str | float
+
+    def passes(self, answer: str) -> bool:
+        if self.type == "number":
+            found = last_number(answer)
+            return found is not None and math.isclose(found, float(self.value), rel_tol=1e-6, abs_tol=1e-9)
+        value = str(self.value)
+        if self.type == "regex":
+            return re.search(value, answer) is not None
+        if self.type == "contains":
+            return value.casefold() in answer.casefold()
+        return answer.strip() == value.strip()
+
+
+@dataclass(frozen=True)
+class Prompt:
+    text: str
+    kind: str = "other"
+    check: Check | None = None
+
+
+def last_number(text: str) -> float | None:
+    numbers = _NUMBER.findall(text)
+    return float(numbers[-1].replace(",", "").replace("−", "-")) if numbers else None
+
+
+def read_prompts(path: str | PathLike[str] = BUILT_IN) -> list[Prompt]:
+    """Every line's fault is named with its place."""
+    prompts = [parse_prompt(line, where) for where, line in read_lines(path)]
+    if not prompts:
+        raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')
+    return prompts
+
+
+def parse_prompt(line: str, where: str) -> Prompt:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON ({error})") from error
+    _only(data, ("prompt", "kind", "check"), where)
+    text, kind = data.get("prompt"), data.get("kind", "other")
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{where}: prompt must be a text, got {text!r}")
+    if not isinstance(kind, str) or not kind:
+        raise InputError(f"{where}: kind must be a word, got {kind!r}")
+    for each in (text, kind):
+        _check_encodable(each, where)
+    return Prompt(text, kind, parse_check(data["check"], where) if "check" in data else None)
+
+
+def parse_check(data: Any, where: str) -> Check:
+    where = f"{where}: check"
+    _only(data, ("type", "value"), where)
+    kind, value = data.get("type"), data.get("value")
+    if kind not in TYPES:
+        raise InputError(f"{where}.type must be one of {', '.join(TYPES)}, got {kind!r}")
+    if kind == "number":
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        if not numeric or not -_LARGEST <= value <= _LARGEST:
+            raise InputError(f"{where}.value must be a number, got {value!r}")
+        return Check(kind, float(value))
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{where}.value must be a text, got {value!r}")
+    _check_encodable(value, where)
+    if kind == "regex":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise InputError(f"{where}.value is not a regular expression ({error}): {value!r}") from error
+    return Check(kind, value)
+
+
+def _check_encodable(text: str, where: str) -> None:
+    try:
+        check_text(text)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _only(data: Any, known: tuple[str, ...], where: str) -> None:
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where}: expected an object with {', '.join(known)}, got {data!r}")
+    if unknown := sorted(set(data) - set(known)):
+        raise InputError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(known)})")

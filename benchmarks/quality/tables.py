@@ -1,0 +1,153 @@
+"""What an evaluation found, as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hamburger_edge.benchmarks.quality.figures import Figures
+from hamburger_edge.benchmarks.quality.judging import LOOP
+from hamburger_edge.benchmarks.quality.report import Loss, ModelReport, Report
+
+_COLUMNS = (
+    "model", "conf.", "tok/step", "KV saved", "nats/tok", "+plain", "agree", "micro", "prefix",
+    "same", "repeat", "loops", "right",
+)  # fmt: skip
+_LEGEND = f"""\
+tok/step: tokens of the answers a step, and so a KV entry; KV saved: of the whole cache, prompt included.
+nats/tok: of the answers under the plain base; +plain: more than the base's own greedy answers have.
+agree: tokens that are the plain base's choice after the same text; micro: of those not first in a group.
+prefix: tokens in common with the model's own plain decoding, from the beginning; same: answers equal to it.
+repeat: repeated 4-grams; loops: answers with {LOOP:g} of them and more; right: of the checkable answers.
+By kind of prompt, @C: tokens a step at confidence C, then +plain and right there."""
+_LOSS_COLUMNS = (
+    "loss against the plain base",
+    "conf.",
+    "weights",
+    "+ merging",
+    "right: weights",
+    "+ merging",
+)
+
+
+def tables(report: Report) -> str:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in report.prompts["kinds"].items())
+    parts = [
+        f"plain base: {report.base_description}",
+        f"prompts: {sum(report.prompts['kinds'].values())} of {report.prompts['file']} ({kinds}), "
+        f"{report.base.all.checked} with a checkable answer; at most {report.settings['max_tokens']} tokens, "
+        f"temperature {report.settings['temperature']:g}",
+        *([_skips(report.skipped, _names(report))] if report.skipped else []),
+        _table(_COLUMNS, _main_rows(report)),
+        _LEGEND,
+        *(_by_kind(model) for model in report.models),
+        *(_calibration(model) for model in report.models),
+        _table(_LOSS_COLUMNS, [_loss_cells(loss) for loss in report.losses]),
+        "" if not report.settings["temperature"] else "weights: with what sampling costs, at confidence 1",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _names(report: Report) -> int:
+    return len({report.base_name, *(model.name for model in report.models)})
+
+
+def _main_rows(report: Report) -> list[list[str]]:
+    apart = all(model.name != report.base_name for model in report.models)
+    rows = [[report.base_name, "1", *_cells(report.base.all)]] if apart else []
+    for model in report.models:
+        for row in model.rows:
+            name = model.name if row is model.rows[0] else ""
+            rows.append([name, f"{row.confidence:g}", *_cells(row.all)])
+            if row.non_looping.answers < row.all.answers:
+                count = f"  {row.non_looping.answers} of {row.all.answers} not looping"
+                rows.append([count, "", *_cells(row.non_looping)])
+    return rows
+
+
+def _cells(found: Figures) -> list[str]:
+    return [
+        _number(found.tokens_per_step, 2),
+        _percent(found.kv_saved),
+        _number(found.nll, 3),
+        _signed(found.nll_difference, 3),
+        _percent(found.agreement),
+        _percent(found.micro_agreement),
+        _number(found.prefix, 1),
+        _percent(found.identical),
+        _percent(found.repetition),
+        _percent(found.looping),
+        _percent(found.right),
+    ]
+
+
+def _loss_cells(loss: Loss) -> list[str]:
+    nats = [_signed(loss.weights_nll, 3), _signed(loss.merging_nll, 3)]
+    points = [_points(loss.weights_right), _points(loss.merging_right)]
+    return [loss.model, f"{loss.confidence:g}", *nats, *points]
+
+
+def _by_kind(model: ModelReport) -> str:
+    """Of every kind of prompt at every confidence below 1."""
+    rows = [row for row in model.rows if row.confidence < 1]
+    if not rows or len(rows[0].kinds) < 2:
+        return ""
+    names = [head for row in rows for head in (f"@{row.confidence:g}", "+plain", "right")]
+    cells = []
+    for kind in rows[0].kinds:
+        found = [row.kinds[kind] for row in rows]
+        values = [
+            [_number(f.tokens_per_step, 2), _signed(f.nll_difference, 3), _percent(f.right)] for f in found
+        ]
+        cells.append([kind, str(found[0].answers), *(value for three in values for value in three)])
+    return _table((model.name, "answers", *names), cells)
+
+
+def _calibration(model: ModelReport) -> str:
+    found = model.calibration
+    if found.error is None:
+        return ""
+    bins = [
+        f"{expected:.2f}>{observed:.2f} ({count})"
+        for expected, observed, count in zip(found.expected, found.observed, found.counts, strict=True)
+        if expected is not None and observed is not None
+    ]
+    return (
+        f"stop head of {model.name}: expected > observed agreement (proposals), all confidences; "
+        f"mean error {found.error:.3f}\n  " + "  ".join(bins)
+    )
+
+
+def _skips(skipped: Sequence[Mapping[str, Any]], models: int) -> str:
+    kinds = ", ".join(sorted({entry["kind"] for entry in skipped}))
+    some = sorted({name for entry in skipped if len(entry["models"]) < models for name in entry["models"]})
+    only = f"; some of them only by {', '.join(some)}" if some else ""
+    return f"skipped, longer than the context: {len(skipped)} ({kinds}){only}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The first column to the left, the others to the right."""
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+    lines = []
+    for row in (heads, *rows):
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _signed(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:+.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _points(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:+.1f}"

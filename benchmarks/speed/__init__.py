@@ -1,0 +1,1 @@
+"""`bench`: speed and memory beside other programs."""

@@ -1,0 +1,93 @@
+"""What a token costs as an answer grows: several programs side by side, a stretch of tokens each in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hamburger_edge.benchmarks.speed.interleave import Spread, ratios
+from hamburger_edge.errors import HamburgerError
+
+CHUNK = 64  # tokens of a stretch; no group has more
+LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # at which the cost since the one before is told
+
+
+Ask = Callable[..., Any]  # of a process with a `Continued` contender: a method and its arguments
+Point = Mapping[str, Any]
+
+
+def curve(
+    runners: Mapping[str, tuple[Ask, str]],
+    prompt: Sequence[int],
+    longest: int,
+    *,
+    go_on: Callable[[int], bool],
+    failed: Callable[[str, HamburgerError], None],
+) -> list[dict[str, Any]]:
+    """One point a stretch and runner, in the order they were run; beside each runner stands its variant.
+
+    `go_on` is asked with the tokens so far. A runner that fails keeps its points and is left out from there.
+    """
+    points: list[dict[str, Any]] = []
+    before: dict[str, tuple[int, float]] = {}  # tokens and seconds
+
+    def ask(name: str, method: str, *arguments: Any) -> Any:
+        try:
+            return runners[name][0](method, *arguments)
+        except HamburgerError as error:
+            before.pop(name, None)
+            failed(name, error)
+
+    for name, (_, variant) in runners.items():
+        before[name] = 0, 0.0
+        ask(name, "begin", prompt, longest, variant)
+        if name in before and (reached := ask(name, "advance", 1)) is not None:  # the prompt's own share
+            before[name] = reached[:2]
+    for until in range(CHUNK, longest + 1, CHUNK):
+        if not before or not go_on(until - CHUNK):
+            break
+        for name in list(before):
+            if (reached := ask(name, "advance", until)) is None:
+                continue
+            tokens, seconds, kv = reached
+            was = before[name]
+            ms = 1000 * (seconds - was[1]) / (tokens - was[0])
+            points.append({"name": name, "tokens": tokens, "ms_per_token": ms, "kv_bytes": kv})
+            before[name] = tokens, seconds
+    return points
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of the tokens since the length before."""
+
+    name: str
+    length: int
+    ms_per_token: float
+    kv_bytes: int  # at the end
+    speed_over: dict[str, Spread]  # the others, stretch by stretch
+
+
+def by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(point["name"], []).append(point)
+    return found
+
+
+def at_lengths(points: Sequence[Point]) -> list[Cost]:
+    """The curve, told in a few lines: those that reached a length stand together."""
+    curves = by_name(points)
+    costs, first = [], 0
+    for length in LENGTHS:
+        last = length // CHUNK
+        some = {name: each[first:last] for name, each in curves.items() if len(each) >= last}
+        ms = {name: [point["ms_per_token"] for point in each] for name, each in some.items()}
+        for name, each in some.items():
+            over = {other: ratios(ms[other], ms[name]) for other in some if other != name}
+            costs.append(Cost(name, length, float(np.mean(ms[name])), each[-1]["kv_bytes"], over))
+        first = last
+    return costs

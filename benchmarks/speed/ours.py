@@ -1,0 +1,145 @@
+"""Our runtimes as contenders, driven as an application drives them: text stream, sampler and all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hamburger_edge.benchmarks.peers import files as peers_files
+from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.stream import Stream
+from hamburger_edge.errors import require
+from hamburger_edge.loading import load
+from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.settings import Options
+from hamburger_edge.loop.stats import Stats
+from hamburger_edge.model import Model
+
+CHUNK = 256  # rows that scoring reads out at once
+# a variant is a confidence (PLAIN: one token a step), FORCED and a group size, or VERIFY
+PLAIN, FORCED, VERIFY = "1.0", "force-", "verify"
+
+
+class Ours:
+    def __init__(self, source: Source, *, backend: str, model: Model | None = None):
+        self.source, self.backend, self.model = source, backend, model
+        self.stream: Stream | None = None
+
+    def prepare(self) -> Path:
+        return self.source.bundle
+
+    def load(self) -> Facts:
+        slots, threads = self.source.slots, self.source.threads
+        fixed = self.backend == "onnx" and load_manifest(self.source.bundle).cache_length
+        options = {} if fixed else {"context": slots}
+        self.model = load(self.source.bundle, self.backend, threads=threads, **options)
+        return Facts(self.model.info.precision, self.model.info.kv_bytes_per_slot)
+
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
+        groups: list[tuple[int, ...]] = []
+        first = Stats()
+        with self._stream(prompt, tokens, variant) as stream:
+            for record in stream:
+                if not groups:
+                    first = replace(stream.stats)  # a copy: the stream goes on counting
+                groups.append(record.tokens)
+        slots = [(token,) for group in groups for token in group] if variant == VERIFY else groups
+        return as_turn(groups, slots, first, stream.stats)
+
+    def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
+        """An answer that `advance` takes further."""
+        self.stream = self._stream(prompt, tokens, variant)
+
+    def advance(self, tokens: int) -> tuple[int, float, int]:
+        """Go on to so many tokens or just beyond: tokens, seconds since the first group, bytes of cache."""
+        assert self.stream is not None
+        while self.stream.stats.tokens < tokens and next(self.stream, None) is not None:
+            pass
+        stats = self.stream.stats
+        return stats.tokens, stats.decode_s, stats.kv_bytes
+
+    def score(self, prompt: Sequence[int], answer: Sequence[int]) -> tuple[float, float]:
+        """Nats a token under the plain base, un-merged, and the share that is its own first choice."""
+        assert self.model is not None
+        return score(self.model.backend, prompt, answer)
+
+    def weight_bytes(self) -> WeightBytes:
+        return weight_bytes(self.source.bundle, self.backend)
+
+    def close(self) -> None:
+        if self.model is not None:
+            self.model.close()
+
+    def _stream(self, prompt: Sequence[int], tokens: int, variant: str) -> Stream:
+        assert self.model is not None
+        options: Options = {"max_tokens": tokens, "ignore_eos": True, "probabilities": False}
+        if variant.startswith(FORCED):
+            options["force_group"] = int(variant.removeprefix(FORCED))
+        elif variant == VERIFY:
+            options["mode"] = VERIFY
+        else:
+            options["confidence"] = float(variant)
+        return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)
+
+
+def as_turn(
+    groups: Sequence[tuple[int, ...]], slots: Sequence[tuple[int, ...]], first: Stats, stats: Stats
+) -> Turn:
+    """`first`: what had been counted when the first group was there; a verified one took a base call."""
+    return Turn(
+        tokens=tuple(token for group in groups for token in group),
+        ttft_s=stats.ttft_s,
+        decode_s=stats.decode_s,
+        first_tokens=stats.first_tokens,
+        prompt_tokens=stats.prompt_tokens,
+        steps=stats.macro_steps,
+        base_calls=stats.base_calls - first.base_calls,
+        macro_s=stats.macro_s - first.macro_s,
+        micro_s=stats.micro_s - first.micro_s,
+        micro_steps=stats.micro_steps - first.micro_steps,
+        merged=sum(len(slot) > 1 for slot in slots),
+        slots=sum(1 for slot in slots if slot),
+        host_s=stats.host_s,
+    )
+
+
+def score(backend: Backend, prompt: Sequence[int], answer: Sequence[int]) -> tuple[float, float]:
+    """Mean negative log-likelihood and agreement; the cache is empty afterwards."""
+    text = [*prompt, *answer][:-1]  # row i speaks of the token after text[i]
+    first, losses, agreed = len(prompt) - 1, 0.0, 0
+    backend.truncate(0)
+    for start in range(0, len(text), CHUNK):
+        part = range(start, min(start + CHUNK, len(text)))
+        rows = [at - start for at in part if at >= first] or [0]
+        readout = backend.macro([(text[at],) for at in part], list(part), rows)
+        if part[-1] < first:
+            continue
+        said = [answer[start + row - first] for row in rows]
+        scores = readout.logits.astype(np.float64)
+        top = scores.max(1, keepdims=True)
+        logs = scores - top - np.log(np.exp(scores - top).sum(1, keepdims=True))
+        losses -= float(logs[np.arange(len(rows)), said].sum())
+        agreed += int((scores.argmax(1) == said).sum())
+    backend.truncate(0)
+    return losses / len(answer), agreed / len(answer)
+
+
+def weight_bytes(bundle: Path, backend: str) -> WeightBytes:
+    manifest = load_manifest(bundle)
+    if backend == "onnx":
+        graphs = [bundle / manifest.graph(name).file for name in ("base", "micro_decoder", "embedder")]
+        return WeightBytes(*map(peers_files.onnx_weight_bytes, graphs))
+    assert manifest.gguf is not None
+    parts = manifest.gguf
+    graft: Any = require("gguf", "bench").GGUFReader(bundle / parts.graft.file).tensors
+    stop = sum(int(tensor.n_bytes) for tensor in graft if tensor.name.startswith("stop_"))
+    return WeightBytes(
+        macro=peers_files.gguf_weight_bytes(bundle / parts.base.file) + stop,
+        micro=peers_files.gguf_weight_bytes(bundle / parts.micro_decoder.file) + stop,
+        embed=sum(int(tensor.n_bytes) for tensor in graft if tensor.name.startswith("embedder.")),
+    )

@@ -1,0 +1,101 @@
+"""What a benchmark is asked for: how much of what, who could take part, and which of them are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hamburger_edge.benchmarks.peers.contender import PEERS, Program, Source
+from hamburger_edge.benchmarks.peers.files import folder_of
+from hamburger_edge.benchmarks.speed.ours import FORCED, PLAIN, VERIFY
+from hamburger_edge.benchmarks.speed.prompts import TEXTS
+from hamburger_edge.bundle.manifest import Manifest
+from hamburger_edge.errors import InputError
+
+VARIANTS = (PLAIN, "0.9", "0.8", "0.7", VERIFY)
+RUNTIMES = ("onnx", "llamacpp")
+FORMATS = "--format onnx --format gguf"
+
+
+@dataclass(frozen=True)
+class Plan:
+    tokens: int = 64  # new tokens of every answer
+    rounds: int = len(TEXTS)  # answers of everybody: each prompt once
+    longest: int = 4096  # tokens of the curve; 0: none
+    seconds: float | None = None  # stop measuring when they are over
+    build: bool = True  # whether to build what peers read, which takes minutes, once
+    force_group: int | None = None
+    only: tuple[str, ...] = ()  # names, or runtimes; none: all
+    random: bool = False  # weights are random: confidences mean nothing, and no peer is asked for by itself
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        forced = () if self.force_group is None else (f"{FORCED}{self.force_group}",)
+        return ((PLAIN,) if self.random else VARIANTS) + forced
+
+    @property
+    def compressed(self) -> str:
+        """The variant whose cost against length is shown beside plain decoding."""
+        return f"{FORCED}{self.force_group}" if self.force_group else "0.8"
+
+
+QUICK = Plan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
+
+
+def ours(plan: Plan, manifest: Manifest) -> dict[str, Program]:
+    adapter = "hamburger_edge.benchmarks.speed.ours:Ours"
+    packages = {"onnx": (("onnx",), "onnx"), "llamacpp": (("llama_cpp",), "llama-cpp-python")}
+    there = {"onnx": bool(manifest.graphs), "llamacpp": manifest.gguf is not None}
+    return {
+        name: Program(
+            adapter,
+            *packages[name],
+            variants=plan.variants,
+            options={"backend": name},
+            needs_checkpoint=False,
+            unusable=None if there[name] else f"the bundle has no files for it: export it with  {FORMATS}",
+        )
+        for name in RUNTIMES
+    }
+
+
+def all_programs(plan: Plan, manifest: Manifest) -> dict[str, Program]:
+    return {**ours(plan, manifest), **PEERS}
+
+
+def full(name: str, variant: str) -> str:
+    return f"{name}@{variant}" if variant else name
+
+
+def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Ours against our own plain decoding, and against every peer."""
+    mine = [name for name in names if "@" in name]
+    plain = [(name, full(name.split("@")[0], PLAIN)) for name in mine if not name.endswith(f"@{PLAIN}")]
+    return plain + [(name, peer) for name in mine for peer in names if "@" not in peer]
+
+
+def source_of(
+    bundle: Path, manifest: Manifest, checkpoint: Path | None, plan: Plan, threads: int, longest_prompt: int
+) -> Source:
+    """Room for the longest answer, within what the model and its cache hold."""
+    slots = min(
+        manifest.cache_length or manifest.model.context_length,
+        manifest.model.context_length,
+        longest_prompt + max(plan.tokens, plan.longest) + 8,
+    )
+    if slots < longest_prompt + plan.tokens:
+        raise InputError(
+            f"this model's context of {slots} is too short for prompts of {longest_prompt} tokens and "
+            f"{plan.tokens} new ones: give a smaller  --tokens"
+        )
+    return Source(
+        bundle,
+        checkpoint,
+        manifest.precision.base,
+        threads,
+        slots,
+        gguf_precision=None if manifest.gguf is None else manifest.gguf.precision.base,
+        forms=None if checkpoint is None else folder_of(checkpoint),
+        build=plan.build,
+    )

@@ -1,0 +1,112 @@
+"""The report as pictures: decode speed, cost against length, and what compression costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.benchmarks.speed.curve import by_name
+from hamburger_edge.benchmarks.speed.ours import PLAIN, VERIFY
+from hamburger_edge.benchmarks.speed.report import Report
+from hamburger_edge.errors import InputError, require
+
+OURS, THEIRS = "#c8553d", "#8a9a9b"
+
+
+def plot(report: Report, folder: Path) -> list[Path]:
+    """Write what there are figures for; returns the files."""
+    matplotlib = require("matplotlib", "bench")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    drawings: dict[str, Callable[[Any, Report], bool]] = {
+        "speed": _speed,
+        "length": _length,
+        "compression": _compression,
+    }
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, draw in drawings.items():
+            figure = plt.figure(figsize=(7.2, 4), dpi=100, layout="constrained")
+            if draw(figure, report):
+                path = folder / f"{name}.png"
+                figure.savefig(path)
+                written.append(path)
+            plt.close(figure)
+    except OSError as error:
+        raise InputError(f"{error.filename or folder}: {error.strerror}: choose another folder") from error
+    return written
+
+
+def _speed(figure: Any, report: Report) -> bool:
+    """Bars of the medians with their quartiles."""
+    axes = figure.add_subplot()
+    rows = report.results[::-1]
+    medians = [row["decode_tps"]["median"] for row in rows]
+    lower = [row["decode_tps"]["median"] - row["decode_tps"]["q1"] for row in rows]
+    upper = [row["decode_tps"]["q3"] - row["decode_tps"]["median"] for row in rows]
+    colours = [OURS if "@" in row["name"] else THEIRS for row in rows]
+    labels = [f"{row['name']} ({row['precision']})" for row in rows]
+    axes.barh(labels, medians, xerr=[lower, upper], color=colours, ecolor="#333333", capsize=2)
+    for place, row in enumerate(rows):
+        end = row["decode_tps"]["q3"]
+        axes.annotate(f" {medians[place]:.0f}", (end, place), va="center", fontsize=8)
+    axes.set_xlabel(f"tokens/s, {report.base}, {report.threads} threads: median and quartiles")
+    axes.margins(x=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
+    return True
+
+
+def _length(figure: Any, report: Report) -> bool:
+    """Left: milliseconds a token; right: bytes in the cache; both against tokens generated."""
+    if not report.curve:
+        return False
+    time, memory = figure.subplots(1, 2)
+    peers = iter((THEIRS, "#35618f", "#333333"))
+    for name, points in by_name(report.curve).items():
+        colour = OURS if "@" in name else next(peers, THEIRS)
+        style = {"label": name, "color": colour, "linestyle": "--" if name.endswith(f"@{PLAIN}") else "-"}
+        tokens = [point["tokens"] for point in points]
+        time.plot(tokens, [point["ms_per_token"] for point in points], **style)
+        memory.plot(tokens, [point["kv_bytes"] / 1e6 for point in points], **style)
+    time.set_ylabel("ms a token")
+    memory.set_ylabel("KV cache, MB (prompt included)")
+    for axes in (time, memory):
+        axes.set_xlabel("tokens generated")
+        axes.set_ylim(bottom=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    return True
+
+
+def _compression(figure: Any, report: Report) -> bool:
+    """Nats a token under the plain base against tokens a step; the dashed line is plain decoding."""
+    scored = [row for row in report.results if row["nll"] is not None]
+    if not scored:
+        return False
+    axes = figure.add_subplot()
+    for runtime, colour in (("onnx", OURS), ("llamacpp", "#35618f")):
+        rows = [row for row in scored if row["name"].split("@")[0] == runtime]
+        for row in rows:
+            if row["name"].endswith(f"@{PLAIN}"):
+                axes.axhline(row["nll"], color=colour, linestyle="--", linewidth=1)
+            axes.annotate(
+                row["name"].split("@")[1],
+                (row["tokens_per_step"], row["nll"]),
+                textcoords="offset points",
+                xytext=(5, 5),
+                fontsize=8,
+            )
+        if rows:
+            for style, verified in (("o-", False), ("s", True)):
+                some = [row for row in rows if row["name"].endswith(VERIFY) == verified]
+                places = [row["tokens_per_step"] for row in some], [row["nll"] for row in some]
+                axes.plot(*places, style, color=colour, label=None if verified else runtime)
+    axes.set_xlabel("tokens a step")
+    axes.set_ylabel("nats a token under the plain base")
+    axes.margins(0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, title="by confidence; dashed: plain; square: verified")
+    return True

@@ -1,0 +1,239 @@
+"""From turns to figures: the JSON report, and the tables on the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hamburger_edge.benchmarks.peers.contender import Facts, Turn, WeightBytes
+from hamburger_edge.benchmarks.speed.curve import at_lengths
+from hamburger_edge.benchmarks.speed.interleave import Spread
+from hamburger_edge.benchmarks.speed.plan import pairs
+
+
+@dataclass(frozen=True)
+class Report:
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    base: str
+    precision: str
+    threads: int
+    results: list[dict[str, Any]]
+    ratios: list[dict[str, Any]]
+    skipped: list[dict[str, str]]
+    # points of {"name", "tokens", "ms_per_token", "kv_bytes"}: the mean since the point before
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def result(
+    name: str,
+    turns: Sequence[Turn],
+    facts: Facts,
+    weights: WeightBytes,
+    usage: tuple[float, float | None],
+    speed: Mapping[str, float],
+    score: tuple[float, float] | None = None,
+) -> dict[str, Any]:
+    """One row. `usage`: seconds of loading, MB at most; `speed`: what `machine.bandwidth` measured."""
+    decode = Spread.of(turn.decode_tps for turn in turns)
+    tokens = sum(len(turn.tokens) for turn in turns)
+    later = sum(len(turn.tokens) - turn.first_tokens for turn in turns)  # what decoding produced
+    bases, micros = sum(turn.base_calls for turn in turns), sum(turn.micro_steps for turn in turns)
+    stepped = [turn.micro_s / turn.micro_steps for turn in turns if turn.micro_steps]
+    read = bases * weights.macro + micros * weights.micro
+    read += sum(turn.merged for turn in turns) * weights.embed
+    bytes_per_token = read / max(1, later)
+    hosts = [t.host_s / (t.ttft_s + t.decode_s) for t in turns if t.host_s is not None]
+    return {
+        "name": name,
+        "precision": facts.precision,
+        "answers": len(turns),
+        "decode_tps": decode.to_json(),
+        "prefill_tps": median(turn.prefill_tps for turn in turns),
+        "ttft_s": median(turn.ttft_s for turn in turns),
+        "tokens_per_step": tokens / max(1, sum(turn.steps for turn in turns)),
+        "macro_ms": 1000 * median(turn.macro_step_s for turn in turns),
+        "micro_ms": 1000 * median(stepped) if stepped else None,
+        "host_share": median(hosts) if hosts else None,
+        "peak_rss_mb": usage[1],
+        "load_s": usage[0],
+        "kv_bytes_per_token": facts.kv_bytes_per_slot * sum(turn.slots for turn in turns) / max(1, tokens),
+        "weight_bytes_per_token": bytes_per_token,
+        "bandwidth_share": bytes_per_token * decode.median / speed["memory_bytes_per_s"],
+        "nll": None if score is None else score[0],
+        "agreement": None if score is None else score[1],
+    }
+
+
+def tables(report: Report) -> str:
+    """For people."""
+    machine, parts = report.machine, []
+    memory = machine["memory_bytes_per_s"] / 1e9
+    answers = report.results[0]["answers"]  # the same for all: who fails is left out
+    parts.append(
+        f"{report.base} at {report.precision}, {machine['cpu']}, threads: {report.threads}, "
+        f"answers of each: {answers}\n"
+        f"memory is read at {memory:.1f} GB/s, a buffer of the weights' size at "
+        f"{machine['weights_bytes_per_s'] / 1e9:.1f} GB/s"
+    )
+    speed = [
+        (
+            "",
+            "decode tok/s",
+            "(quartiles)",
+            "tok/step",
+            "macro ms",
+            "micro ms",
+            "host",
+            "prefill tok/s",
+            "first s",
+        )
+    ]
+    cost = [
+        (
+            "",
+            "stored",
+            "peak MB",
+            "load s",
+            "KV B/token",
+            "weights MB/token",
+            "bandwidth",
+            "nats/token",
+            "as base",
+        )
+    ]
+    for each in report.results:
+        decode = each["decode_tps"]
+        speed.append(
+            (
+                each["name"],
+                f"{decode['median']:.1f}",
+                f"{decode['q1']:.1f}-{decode['q3']:.1f}",
+                f"{each['tokens_per_step']:.2f}",
+                f"{each['macro_ms']:.2f}",
+                _number(each["micro_ms"], ".2f"),
+                _number(each["host_share"], ".1%"),
+                f"{each['prefill_tps']:.0f}",
+                f"{each['ttft_s']:.3f}",
+            )
+        )
+        cost.append(
+            (
+                each["name"],
+                each["precision"],
+                _number(each["peak_rss_mb"], ".0f"),
+                f"{each['load_s']:.2f}",
+                f"{each['kv_bytes_per_token']:.0f}",
+                f"{each['weight_bytes_per_token'] / 1e6:.1f}",
+                f"{each['bandwidth_share']:.0%}",
+                _number(each["nll"], ".3f"),
+                _number(each["agreement"], ".1%"),
+            )
+        )
+    parts += [_table(speed), _table(cost)]
+    if report.ratios:
+        parts.append(
+            "decode speed, ours over theirs, round by round (quartiles)\n"
+            + _table(_ratio_rows(report.ratios))
+        )
+    if len(costs := _length_rows(report.curve)) > 1:
+        parts.append("cost against length\n" + _table(costs))
+    if report.skipped:
+        parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
+    return "\n\n".join(parts)
+
+
+def _ratio_rows(ratios: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    ours = list(dict.fromkeys(each["a"] for each in ratios))
+    theirs = list(dict.fromkeys(each["b"] for each in ratios))
+    found = {(each["a"], each["b"]): _spread(each["decode"], ".2f") for each in ratios}
+    return [("", *theirs), *((a, *(found.get((a, b), "") for b in theirs)) for a in ours)]
+
+
+def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """One line a length and program; beside it its speed over those that ours are compared with."""
+    costs = at_lengths(curve)
+    plain = list(dict.fromkeys(other for _, other in pairs(list(dict.fromkeys(cost.name for cost in costs)))))
+    rows = [("", "tokens", "ms/token", "KV MB", *(f"speed over {name}" for name in plain))]
+    for cost in costs:
+        over = (cost.speed_over.get(name) for name in plain)
+        ratios = ("" if each is None else _spread(each.to_json(), ".2f") for each in over)
+        figures = f"{cost.ms_per_token:.2f}", f"{cost.kv_bytes / 1e6:.2f}"
+        rows.append((cost.name, str(cost.length), *figures, *ratios))
+    return rows
+
+
+HEAD = (
+    *(
+        "",
+        "stored",
+        "tokens/s (quartiles)",
+        "tokens a step",
+        "macro ms",
+        "micro ms",
+        "host",
+        "prefill tokens/s",
+    ),
+    *("first token, s", "peak MB", "load s", "KV bytes a token", "weights MB a token", "of bandwidth"),
+)
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """The report as JSON -> the tables of docs/benchmarks.md."""
+    rows = [HEAD]
+    for row in report["results"]:
+        cells = (
+            f"`{row['name']}`",
+            row["precision"],
+            _spread(row["decode_tps"], ".1f"),
+            f"{row['tokens_per_step']:.2f}",
+            f"{row['macro_ms']:.2f}",
+            _number(row["micro_ms"], ".2f", ""),
+            _number(row["host_share"], ".1%", ""),
+            f"{row['prefill_tps']:.0f}",
+            f"{row['ttft_s']:.3f}",
+            _number(row["peak_rss_mb"], ".0f", ""),
+            f"{row['load_s']:.2f}",
+            f"{row['kv_bytes_per_token']:.0f}",
+            f"{row['weight_bytes_per_token'] / 1e6:.1f}",
+            f"{row['bandwidth_share']:.0%}",
+        )
+        rows.append(cells)
+    parts = [rows, _ratio_rows(report["ratios"]), _length_rows(report["curve"])]
+    return "\n\n".join(_pipes(part) for part in parts if len(part) > 1)
+
+
+def _pipes(rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def _spread(spread: Mapping[str, float], form: str) -> str:
+    return f"{spread['median']:{form}} ({spread['q1']:{form}}-{spread['q3']:{form}})"
+
+
+def _number(value: float | None, form: str, none: str = "-") -> str:
+    return none if value is None else format(value, form)
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    """Names to the left, figures to the right."""
+    rows = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.speed.report bench.json
+    print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

@@ -1,0 +1,128 @@
+"""Bundles of random weights at the shape of a known model: what steps cost does not depend on their values.
+
+What such a model says means nothing, so groups are forced to a size and quality is not told.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hamburger_edge.bundle.files import file_entries
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.terminal import Progress
+
+if TYPE_CHECKING:
+    from hamburger_edge.models.architecture.config import HamburgerConfig
+
+SMALL = 1 << 16  # numbers
+
+LLAMA_32_1B: dict[str, Any] = {
+    "family": "llama",
+    "vocab_size": 128256,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_layers": 16,
+    "num_heads": 32,
+    "num_kv_heads": 8,
+    "head_dim": 64,
+    "context_length": 8192,
+    "rope_theta": 500000.0,
+}
+TINY: dict[str, Any] = {
+    "family": "llama",
+    "vocab_size": 1024,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_layers": 4,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 16,
+    "context_length": 2048,
+}
+# The graft is the paper's: 4 micro layers, taps 3, 7, 11, groups of up to 4; its micro head is a shortlist.
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "llama-3.2-1b": (LLAMA_32_1B, {"taps": (3, 7, 11), "merger_heads": 64, "shortlist_size": 8192}),
+    "tiny": (TINY, {"taps": (1, 2), "merger_heads": 4, "shortlist_size": 256}),
+}
+
+
+def shape_bundle(
+    name: str, *, progress: Progress, precision: str = "int4", folder: Path | None = None
+) -> Path:
+    """The bundle of this shape, exported once and kept in the cache folder."""
+    from hamburger_edge import __version__
+    from hamburger_edge.benchmarks.peers.files import made
+    from hamburger_edge.export.description import TOKENIZER
+    from hamburger_edge.export.pipeline import export
+    from hamburger_edge.models.bases.fetch import home
+    from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, build
+
+    if name not in SHAPES:
+        raise InputError(f"--shape {name}: unknown (known: {', '.join(SHAPES)})")
+    config = shape_config(name)
+
+    def make(out: Path) -> None:
+        model = build(config, random_state(config))
+        facts = {"base": {"name": f"{name}, random weights", "kind": "random"}}
+        template = ChatTemplate.preset("chatml").to_json()
+        # no tokenizer yet: with one, exporting would calibrate, which random weights have no use for
+        checkpoint = Checkpoint(model, None, template, facts, Path(name))  # type: ignore[arg-type]
+        bundle = export(checkpoint, out / "bundle", precision=precision, verify=False, progress=progress)
+        _write_tokenizer(bundle / TOKENIZER, config.base.vocab_size)
+        manifest = load_manifest(bundle)
+        replace(manifest, tokenizer=TOKENIZER, files=tuple(file_entries(bundle))).save(bundle)
+
+    return made((folder or home() / "shapes") / f"{name}-{precision}-{__version__}", make) / "bundle"
+
+
+def shape_config(name: str) -> HamburgerConfig:
+    from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
+
+    base, graft = SHAPES[name]
+    return HamburgerConfig(
+        base=BaseConfig(**base), eos_ids=(0,), max_steps=4, micro_layers=4, stop_rule="after", **graft
+    )
+
+
+def random_state(config: HamburgerConfig) -> dict[str, Any]:
+    """Every large weight is a window into one pool, at a place of its own: memory for the largest alone.
+
+    Small ones own theirs, because a traced graph may keep them as they are, and there nothing may overlap.
+    """
+    import torch
+
+    from hamburger_edge.models.architecture.hamburger import Hamburger
+    from hamburger_edge.models.bases.weights import shapes
+
+    with torch.device("meta"):
+        sizes = shapes(Hamburger(config))
+    generator = torch.Generator().manual_seed(0)
+    largest = max(torch.Size(shape).numel() for shape in sizes.values())
+    pool = torch.randn(largest + len(sizes), generator=generator).mul_(0.02)
+    state: dict[str, Any] = {}
+    for place, (name, shape) in enumerate(sizes.items()):
+        if name == "shortlist":
+            state[name] = torch.arange(config.shortlist_size or config.base.vocab_size)
+        elif name.endswith("norm.weight"):
+            state[name] = torch.ones(shape)
+        else:
+            window = pool[place : place + torch.Size(shape).numel()].view(shape)
+            state[name] = window if window.numel() > SMALL else window.clone()
+    return state
+
+
+def _write_tokenizer(path: Path, vocab_size: int) -> None:
+    """A word for every id, so that any prompt can be read and any answer printed."""
+    vocab = {f"w{i}": i for i in range(vocab_size)}
+    model = {"type": "WordLevel", "vocab": vocab, "unk_token": "w1"}
+    split = {"type": "Whitespace"}
+    join = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    none = ("truncation", "padding", "normalizer", "post_processor")
+    data = {"version": "1.0", **dict.fromkeys(none), "added_tokens": []}
+    data |= {"pre_tokenizer": split, "decoder": join, "model": model}
+    path.write_text(json.dumps(data), encoding="utf-8")

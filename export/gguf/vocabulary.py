@@ -1,0 +1,131 @@
+"""A tokenizer.json and a chat template as llama.cpp's `tokenizer.*` keys.
+
+This program itself reads tokenizer.json; the keys are for plain llama.cpp, which runs base.gguf as an
+ordinary model.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from tokenizers import Tokenizer, models
+
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.errors import HamburgerWarning
+from hamburger_edge.export.gguf.tensors import Part
+from hamburger_edge.models.bases.gguf_tokenizer import CONTROL, USER_DEFINED, pre_tokenizer_named
+
+NORMAL, UNKNOWN, UNUSED, BYTE = 1, 2, 5, 6
+PRE_TOKENIZERS = ("smollm", "llama-bpe", "qwen2", "gpt-2")
+# Where the known ways to cut text differ: digits, contractions, line ends, punctuation beside letters.
+PROBE = "The cat sat on the mat. I'LL pay 12345 dollars;it's\r\n\r\n  \n\tОк ¿qué? 日本語 \u00a0 x=10  #ok"
+
+
+def add_vocabulary(part: Part, path: Path, size: int, eos_ids: Sequence[int]) -> None:
+    description = json.loads(path.read_text(encoding="utf-8"))
+    kind = description["model"].get("type")
+    if kind != "BPE":
+        warnings.warn(
+            f"{path}: a {kind} tokenizer has no place in a GGUF file: base.gguf is no model of its own",
+            HamburgerWarning,
+            stacklevel=2,
+        )
+        part.key("tokenizer.ggml.model", "no_vocab")
+        part.keys(vocab_size=size)
+        return
+    vocabulary: dict[str, int] = description["model"]["vocab"]
+    merges = [m if isinstance(m, str) else " ".join(m) for m in description["model"]["merges"]]
+    added = {token["id"]: token for token in description["added_tokens"]}
+    tokens = [f"<unused {number}>" for number in range(size)]  # llama.cpp ends the process if two are alike
+    types = [UNUSED] * size
+    for token, number in vocabulary.items():
+        tokens[number], types[number] = token, NORMAL
+    for number, token in added.items():
+        if vocabulary.get(token["content"], number) == number:
+            tokens[number], types[number] = token["content"], CONTROL if token["special"] else USER_DEFINED
+    if description["model"].get("byte_fallback"):
+        _add_sentencepiece(part, tokens, types, merges, description)
+    else:
+        part.key("tokenizer.ggml.model", "gpt2")
+        part.key("tokenizer.ggml.pre", _recognise(path, vocabulary, merges, description))
+        part.key("tokenizer.ggml.merges", merges)
+    part.key("tokenizer.ggml.tokens", tokens)
+    part.key("tokenizer.ggml.token_type", types)
+    if eos_ids:
+        part.key("tokenizer.ggml.eos_token_id", eos_ids[0])
+    if len(eos_ids) > 1:
+        part.key("tokenizer.ggml.eot_token_id", eos_ids[1])
+    part.key("tokenizer.ggml.add_bos_token", False)  # the chat template says it where a model wants one
+
+
+def _add_sentencepiece(
+    part: Part, tokens: list[str], types: list[int], merges: list[str], description: Mapping[str, Any]
+) -> None:
+    """llama.cpp joins the pair whose result scores highest: the earlier merge."""
+    rank = {merge.replace(" ", "", 1): -float(place) for place, merge in reversed(list(enumerate(merges)))}
+    for number, token in enumerate(tokens):
+        if len(token) == 6 and token.startswith("<0x"):
+            types[number] = BYTE
+        elif token == description["model"].get("unk_token"):
+            types[number] = UNKNOWN
+            part.key("tokenizer.ggml.unknown_token_id", number)
+    part.key("tokenizer.ggml.model", "llama")
+    part.key("tokenizer.ggml.scores", [rank.get(token, -1e6) for token in tokens])
+    part.key("tokenizer.ggml.add_space_prefix", "Prepend" in json.dumps(description.get("normalizer")))
+
+
+def _recognise(path: Path, vocabulary: dict[str, int], merges: list[str], description: Any) -> str:
+    """The name of llama.cpp's way to cut text that gives the same tokens as the tokenizer at hand."""
+    ours = Tokenizer.from_file(str(path))
+    wanted = ours.encode(PROBE, add_special_tokens=False).ids
+    pairs = [(first, second) for first, _, second in (merge.partition(" ") for merge in merges)]
+    for name in PRE_TOKENIZERS:
+        whole = bool(description["model"].get("ignore_merges"))
+        theirs = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=whole))
+        theirs.pre_tokenizer = pre_tokenizer_named(name)
+        if theirs.encode(PROBE, add_special_tokens=False).ids == wanted:
+            return name
+    warnings.warn(
+        f"{path}: llama.cpp has no name for how it cuts text: plain llama.cpp may cut it differently",
+        HamburgerWarning,
+        stacklevel=2,
+    )
+    return "gpt-2"
+
+
+_JINJA = Template(
+    """\
+{%- if messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content']$trimmed -%}{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = $default_system -%}{%- set turns = messages -%}
+{%- endif -%}
+{%- set system = $before_system + system + $after_system if system else '' -%}
+{{- $prefix -}}
+{%- if not $system_in_user -%}{{- system -}}{%- endif -%}
+{%- for message in turns -%}
+{%- if message['role'] == 'user' -%}
+{{- $before_user -}}
+{%- if $system_in_user and loop.first -%}{{- system -}}{%- endif -%}
+{{- message['content']$trimmed -}}{{- $after_user -}}
+{%- else -%}
+{{- $before_answer -}}{{- message['content'] -}}{{- $after_answer -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- $before_answer -}}{%- endif -%}
+"""
+)
+
+
+def jinja(template: ChatTemplate) -> str:
+    """The same conversation, said in the template language that other programs read."""
+    fields = {
+        name: json.dumps(value or "", ensure_ascii=False) for name, value in template.to_json().items()
+    }  # as Jinja's strings
+    fields["system_in_user"] = json.dumps(template.system_in_user)
+    return _JINJA.substitute(fields, trimmed=" | trim" if template.trim else "")

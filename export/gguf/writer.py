@@ -1,0 +1,231 @@
+"""A checkpoint as three GGUF files for stock llama.cpp.
+
+    base.gguf            the base, tokenizer and chat template: also an ordinary model of its own
+    micro_decoder.gguf   the micro layers as a small llama model whose token embedding is the shortlist head
+    graft.gguf           embedder and stop head, which the host computes
+
+Positions by slot have no gaps, so the base is of architecture llama. Positions by token jump ahead, which
+llama.cpp lets only M-RoPE models do: there the base is written as a paddleocr model without its vision part.
+(qwen2vl is the same graph, but the supported version reads no RMS epsilon for it, and computes with 0.)
+
+    rule    architecture   rows of Q and K         rotations
+    slot    llama          pairs (0, D/2, 1, ...)  plain, or Llama 3 scaling as a tensor
+    token   paddleocr      halves, as here         plain
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hamburger_edge.bundle.manifest import GGUFFile, GGUFPart, PrecisionPlan
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.export.gguf.tensors import FILE_TYPES, Part, sections
+from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
+from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.architecture.llama import inverse_frequencies
+from hamburger_edge.models.bases.gguf import permute
+from hamburger_edge.models.bases.renaming import GGUF
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+
+BASE, MICRO_DECODER, GRAFT = "base.gguf", "micro_decoder.gguf", "graft.gguf"
+THEIRS = {ours: theirs for theirs, ours in GGUF.items() if ours is not None}
+
+Progress = Callable[[str, int, int], None]
+
+
+def write_gguf(
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    plan: PrecisionPlan,
+    moments: dict[str, Moments] | None = None,
+    progress: Progress = lambda stage, done, of: None,
+) -> GGUFPart:
+    """Write the three files into an existing folder; returns what the manifest says of them. `moments` of
+    what layers are fed, by our names, make for better rounding, and are used up."""
+    model = checkpoint.model
+    config = model.config
+    architecture = "paddleocr" if config.position_rule == "token" else "llama"
+    export = _identity(checkpoint, plan)
+    count = len(model.base.layers) + len(model.micro.layers) + 1
+
+    def tick(done: int) -> None:
+        progress("writing GGUF", done, count)
+
+    moments = {} if moments is None else moments
+    base = _base(checkpoint, folder / BASE, architecture, plan, moments, export, tick)
+    micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, moments, export, tick)
+    graft = Part(folder / GRAFT, "hamburger", "graft", export)
+    graft.key("hamburger.merger_heads", config.merger_heads)
+    graft.key("hamburger.stop_widths", config.stop_widths)
+    for name, tensor in model.state_dict().items():
+        if name.startswith(("embedder.", "stop_")):
+            graft.tensor(name, tensor, plan.graft)
+    return GGUFPart(architecture, plan, base, micro, graft.write())  # type: ignore[arg-type]
+
+
+def check_supported(config: HamburgerConfig) -> None:
+    """What stock llama.cpp cannot compute is refused, with the reason and the way out."""
+    base, onnx = config.base, "export with  --format onnx  instead"
+    if not config.micro_final_norm:
+        raise ConfigError(
+            f"this checkpoint's micro decoder has no final norm, which llama.cpp always applies: {onnx}"
+        )
+    if base.qk_norm:
+        raise ConfigError(f"this base normalises queries and keys, which is not written to GGUF: {onnx}")
+    if config.position_rule == "token" and base.rope_scaling is not None:
+        raise ConfigError(
+            "positions by token need llama.cpp's M-RoPE, which knows no Llama 3 rope scaling: "
+            f"{onnx}, or train with position_rule 'slot'"
+        )
+
+
+def _base(
+    checkpoint: Checkpoint,
+    path: Path,
+    architecture: str,
+    plan: PrecisionPlan,
+    moments: dict[str, Moments],
+    export: str,
+    tick: Callable[[int], None],
+) -> GGUFFile:
+    model, config = checkpoint.model, checkpoint.model.config
+    part = Part(path, architecture, "base", export)
+    facts = checkpoint.manifest
+    part.key("general.name", checkpoint.path.name)
+    part.key("general.license", facts.get("license", {}).get("base"))
+    part.key("general.file_type", FILE_TYPES[plan.base])
+    part.key("general.quantization_version", 2)
+    _add_dimensions(part, config.base)
+    for name in (
+        "max_steps",
+        "micro_layers",
+        "position_rule",
+        "stop_rule",
+        "merger_heads",
+        "taps",
+        "eos_ids",
+    ):
+        part.key(f"hamburger.{name}", getattr(config, name))
+    if config.shortlist_size:
+        part.key("hamburger.shortlist", model.shortlist.tolist())
+    add_vocabulary(part, checkpoint.tokenizer, config.base.vocab_size, config.eos_ids)
+    if checkpoint.chat_template is not None:
+        part.key("tokenizer.chat_template", jinja(ChatTemplate.from_json(checkpoint.chat_template)))
+    part.tensor("token_embd.weight", model.base.embed_tokens.weight, plan.head)
+    part.tensor("output_norm.weight", model.base.norm.weight)
+    if model.base.lm_head is not None:
+        part.tensor("output.weight", model.base.lm_head.weight, plan.head)
+    _add_layers(part, model.base.layers, config.base, plan, "base.layers", moments, tick)
+    return part.write()
+
+
+def _micro_decoder(
+    checkpoint: Checkpoint,
+    path: Path,
+    plan: PrecisionPlan,
+    moments: dict[str, Moments],
+    export: str,
+    tick: Callable[[int], None],
+) -> GGUFFile:
+    """Its rows are features and embeddings of whole tokens; only its head reads `token_embd`."""
+    model = checkpoint.model
+    config = dataclasses.replace(model.micro_config, vocab_size=model.config.micro_vocab)
+    part = Part(path, "llama", "micro_decoder", export)
+    part.key("general.name", f"{checkpoint.path.name} micro decoder")
+    part.key("general.file_type", FILE_TYPES[plan.base])
+    part.key("general.quantization_version", 2)
+    _add_dimensions(part, config)
+    part.keys(vocab_size=config.vocab_size)
+    part.key("tokenizer.ggml.model", "no_vocab")
+    head = model.base.head_weight
+    if model.config.shortlist_size:
+        head = head[model.shortlist]
+    part.tensor("token_embd.weight", head, plan.head)
+    assert model.micro.norm is not None
+    part.tensor("output_norm.weight", model.micro.norm.weight)
+    before = len(model.base.layers)
+
+    def tick_on(done: int) -> None:
+        tick(before + done)
+
+    _add_layers(part, model.micro.layers, config, plan, "micro.layers", moments, tick_on)
+    return part.write()
+
+
+def _add_dimensions(part: Part, config: BaseConfig) -> None:
+    part.keys(
+        context_length=config.context_length,
+        embedding_length=config.hidden_size,
+        block_count=config.num_layers,
+        feed_forward_length=config.intermediate_size,
+        attention__head_count=config.num_heads,
+        attention__head_count_kv=config.num_kv_heads,
+        attention__key_length=config.head_dim,
+        attention__value_length=config.head_dim,
+        attention__layer_norm_rms_epsilon=float(config.rms_norm_eps),
+        rope__dimension_count=config.head_dim,
+        rope__freq_base=float(config.rope_theta),
+    )
+    if part.architecture == "paddleocr":
+        part.keys(rope__dimension_sections=sections(config.head_dim))
+    if config.rope_scaling is not None:  # as divisors [D/2] of the plain frequencies
+        plain = inverse_frequencies(dataclasses.replace(config, rope_scaling=None))
+        part.tensor("rope_freqs.weight", plain / inverse_frequencies(config))
+
+
+def _add_layers(
+    part: Part,
+    layers: torch.nn.ModuleList,
+    config: BaseConfig,
+    plan: PrecisionPlan,
+    path: str,
+    moments: dict[str, Moments],
+    tick: Callable[[int], None],
+) -> None:
+    for number, layer in enumerate(layers):
+        tick(number)
+        for name, tensor in _layer_tensors(layer, config, part.architecture):
+            theirs = THEIRS[f"layers.{{}}.{name}"].format(number)
+            fed = moments.pop(f"{path}.{number}.{name.removesuffix('.weight')}", None)
+            part.tensor(theirs, tensor, plan.base, fed)
+
+
+def calibrated_layers(model: Hamburger, plan: PrecisionPlan) -> list[str]:
+    """Layers whose rounding is better for knowing their inputs."""
+    if not plan.base.startswith("q4"):
+        return []
+    linears = (name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
+    return [name for name in linears if ".layers." in name]
+
+
+def _layer_tensors(
+    layer: torch.nn.Module, config: BaseConfig, architecture: str
+) -> Iterator[tuple[str, Tensor]]:
+    """(our name, tensor as llama.cpp wants it)"""
+    heads = {"q": config.num_heads, "k": config.num_kv_heads}
+    for name, tensor in layer.state_dict().items():
+        which = name.removeprefix("self_attn.")[0] if name.startswith("self_attn.") else ""
+        if architecture == "llama" and which in heads:
+            tensor = permute(tensor, heads[which])
+        yield name, tensor
+
+
+def _identity(checkpoint: Checkpoint, plan: PrecisionPlan) -> str:
+    """Says which files belong together: the same for the same weights, configuration and precision."""
+    facts = [checkpoint.model.config.to_json(), dataclasses.asdict(plan)]
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for tensor in checkpoint.model.state_dict().values():
+        digest.update(np.ascontiguousarray(tensor.numpy()))
+    return digest.hexdigest()[:32]

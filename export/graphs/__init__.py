@@ -1,0 +1,1 @@
+"""From modules to ONNX graphs and the file of their weights."""

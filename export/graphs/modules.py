@@ -1,0 +1,214 @@
+"""The three graphs: thin wrappers over the model's own modules, with attention swapped.
+
+    embedder        tokens [N, n] -> embeddings [N, d]
+    base            embeddings -> logits, p_stop, features of the chosen rows; one cache entry a slot
+    micro_decoder   features or nothing, and a token -> the next token's logits, p_stop
+
+Inputs and outputs come and go in the order that `graph_io` declares.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.onnx.ops import symbolic, symbolic_multi_out
+
+from hamburger_edge.export.graphs.signatures import GraphIO
+from hamburger_edge.export.quantization.weight_forms import FloatForm, Form
+from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.architecture.micro_step_decoder import MicroStepDecoder
+
+
+def own_structure(model: Hamburger) -> Hamburger:
+    """A model with modules of its own around the same tensors, so that its layers can be replaced."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, memo={id(tensor): tensor for tensor in tensors})
+
+
+class Vocabulary(nn.Module):
+    """Token embeddings and both heads, every row stored once.
+
+    With a shortlist, the head's rows are stored shortlist first, so that the micro decoder's head is their
+    beginning; `places` [vocab] says where a token's row went.
+    """
+
+    places: Tensor | None
+
+    def __init__(self, model: Hamburger, form_of: Any = FloatForm, head_form_of: Any = FloatForm):
+        super().__init__()
+        config, base = model.config, model.base
+        order, places = None, None
+        if config.shortlist_size:
+            chosen = torch.zeros(config.base.vocab_size, dtype=torch.bool)
+            chosen[model.shortlist] = True
+            order = torch.cat([model.shortlist, (~chosen).nonzero().squeeze(1)])
+            places = order.argsort().int()  # half the bytes to read with every step
+        self.register_buffer("places", places)
+        weight = base.head_weight.detach()
+        self.head: Form = head_form_of(weight if order is None else weight[order])
+        self.tied = base.lm_head is None
+        self.table: Form = self.head if self.tied else form_of(base.embed_tokens.weight.detach())
+        self.short: Form = self.head.first(config.micro_vocab)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        if self.tied and self.places is not None:
+            tokens = self.places[tokens]
+        return self.table.rows(tokens)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        scores = self.head.linear(hidden)
+        if self.places is None:
+            return scores
+        # on CPU a fifth of the time of Gather along that axis; PyTorch's own takes 64-bit places only
+        shape = symbolic("Shape", [scores], dtype=torch.int64, shape=(scores.dim(),))
+        places = symbolic("Expand", [self.places, shape], dtype=torch.int32, shape=scores.shape)
+        return symbolic(
+            "GatherElements", [scores, places], {"axis": -1}, dtype=scores.dtype, shape=scores.shape
+        )
+
+
+_KEY_SCALE = 12  # place of that operand of GroupQueryAttention; the values' is the next
+
+
+class FusedAttention:
+    """GroupQueryAttention: appends to the cache in place and attends, in one operator.
+
+    past and present are the same memory, [1, K, capacity, D]; `last_slot` [1] is the newest entry's index.
+    It rotates as well; positions that are given are heeded from the second call on: in an empty cache they
+    begin at 0 and have no gaps.
+
+    An int8 cache holds keys, rotated, and values in units of `key_scale.N` and `value_scale.N` [K * D].
+    To a float16 cache it attends in 16 bits throughout, the only way that CUDA's kernel knows. That kernel
+    reads the position off the cache's length: where positions have gaps, operators of their own rotate first.
+    """
+
+    def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
+        self.config, self.inputs, self.cos, self.sin = config, inputs, cos, sin
+        self.present: list[Tensor] = []
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        given, config = self.inputs, self.config
+        past_key, past_value = given[f"past_key.{layer}"], given[f"past_value.{layer}"]
+        operands: list[Any] = [query, key, value, past_key, past_value]
+        operands += [given["last_slot"], given["total_slots"]]
+        attributes: dict[str, Any] = {
+            "num_heads": config.num_heads,
+            "kv_num_heads": config.num_kv_heads,
+            "scale": config.head_dim**-0.5,
+        }
+        half = past_key.dtype == torch.float16
+        if half and "positions" in given:
+            operands[0] = self._rotate(query, config.num_heads)
+            operands[1] = self._rotate(key, config.num_kv_heads)
+        else:
+            operands += [self.cos, self.sin, given.get("positions")]
+            attributes["do_rotary"] = 1
+        if half:
+            operands = [x.half() if x is not None and x.is_floating_point() else x for x in operands]
+        if past_key.dtype == torch.int8:
+            operands += [None] * (_KEY_SCALE - len(operands))
+            operands += [given[f"key_scale.{layer}"], given[f"value_scale.{layer}"]]
+            attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+            attributes["kv_cache_bit_width"] = 8
+        out, *present = symbolic_multi_out(
+            "com.microsoft::GroupQueryAttention",
+            operands,
+            attributes,
+            dtypes=[operands[0].dtype, past_key.dtype, past_value.dtype],
+            shapes=[query.shape, past_key.shape, past_value.shape],
+            version=1,
+        )
+        self.present += present
+        return out.to(query.dtype)
+
+    def _rotate(self, x: Tensor, heads: int) -> Tensor:
+        return symbolic(
+            "com.microsoft::RotaryEmbedding",
+            [x, self.inputs["positions"], self.cos, self.sin],
+            {"num_heads": heads},
+            dtype=x.dtype,
+            shape=x.shape,
+            version=1,
+        )
+
+
+class Graph(nn.Module):
+    """Takes the declared inputs in order, returns the declared outputs in order."""
+
+    def __init__(
+        self,
+        model: Hamburger,
+        vocabulary: Vocabulary,
+        io: GraphIO,
+        attention: Any,
+        constants: Mapping[str, Tensor] | None = None,
+    ):
+        super().__init__()
+        self.model, self.vocabulary, self.io, self.attention = model, vocabulary, io, attention
+        self.constants = {name: name.replace(".", "_") for name in constants or {}}
+        for name, tensor in (constants or {}).items():
+            self.register_buffer(self.constants[name], tensor)
+
+    def named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """And what attention finds beside them."""
+        given = {spec.name: tensor for spec, tensor in zip(self.io.inputs, inputs, strict=True)}
+        return given | {name: getattr(self, buffer) for name, buffer in self.constants.items()}
+
+
+class EmbedderGraph(Graph):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """A group of one token is its embedding: the merge is behind a branch, so that it costs nothing."""
+        (tokens,) = inputs
+        members = self.vocabulary.embed(tokens)  # [N, n, d]
+        if self.model.config.max_steps == 1:
+            return _first_row(members)
+        return torch.cond(tokens.shape[1] == 1, _first_row, self.model.embedder.merge, (members,))
+
+
+def _first_row(members: Tensor) -> Tensor:
+    return members[:, 0].clone()
+
+
+class BaseGraph(Graph):
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        given, model = self.named(inputs), self.model
+        config = model.config
+        attend = self.attention(
+            config.base, given, model.base_cos, model.base_sin, given["embeddings"].shape[1]
+        )
+        features = model.base(given["embeddings"], attend, config.taps, given["rows"])[0]  # [R, F, d]
+        final = features[:, -1]
+        return self.vocabulary.logits(final), model.stop_logits(final).sigmoid(), features, *attend.present
+
+
+class MicroDecoderGraph(Graph):
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        given, model = self.named(inputs), self.model
+        embedding = self.vocabulary.embed(given["token"])  # [1, d]
+        rows = torch.cat([given["features"], embedding])[None]  # [1, F + 1 or 1, d]
+        attend = self.attention(model.micro_config, given, model.micro_cos, model.micro_sin, rows.shape[1])
+        hidden = _newest(model.micro, rows, attend)  # [1, d]
+        logits = self.vocabulary.short.linear(hidden)[0]
+        return logits, model.stop_logits(hidden, logits[None]).sigmoid(), *attend.present
+
+
+def _newest(micro: MicroStepDecoder, rows: Tensor, attend: Any) -> Tensor:
+    """`micro(rows)[:, -1]`: the others, [1, S - 1, d], are of no use behind the last attention."""
+    *layers, last = micro.layers
+    for layer in layers:
+        rows = layer(rows, attend)
+    row = rows[:, -1:] + last.self_attn(last.input_layernorm(rows), attend)[:, -1:]
+    row = row + last.mlp(last.post_attention_layernorm(row))
+    return (row if micro.norm is None else micro.norm(row))[:, 0]
+
+
+GRAPHS: dict[str, type[Graph]] = {
+    "base": BaseGraph,
+    "embedder": EmbedderGraph,
+    "micro_decoder": MicroDecoderGraph,
+}

@@ -1,0 +1,123 @@
+"""The portable flavour: attention and stored weights in standard ONNX operators.
+
+Every runtime and accelerator knows these. Shapes are static but for the rows of a call, and the graph
+returns only the entries it adds to the cache, which the host puts in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import onnx_ir as ir
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.onnx.ops import symbolic as _symbolic
+
+from hamburger_edge.export.quantization.block_quantizer import Blocks, dequantize, unpacked
+from hamburger_edge.export.quantization.weight_forms import Form
+from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.architecture.llama import rotate, split_heads
+
+OPSET = 21  # the first with weights in blocks
+NIBBLES = "nibbles"  # buffers of this name hold one value of 0..15 a byte until they are saved
+
+symbolic = torch._dynamo.dont_skip_tracing(_symbolic)  # so that it can stand inside a branch
+
+
+class PortableAttention:
+    """Attention over the cache's `used` entries [1, K, C, D] and the S rows of this call.
+
+    Query heads that share a key head become its rows, so no copy of the cache is made:
+
+        query [1, K, G*S, D] x [cache ; new keys] [1, K, C+S, D] -> softmax -> x values -> [1, S, H*D]
+    """
+
+    def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
+        self.config, self.inputs = config, inputs
+        self.present: list[Tensor] = []
+        used = inputs["used"]
+        places = torch.arange(rows)
+        positions = inputs["positions"][0] if "positions" in inputs else used + places
+        self.cos, self.sin = cos[positions][None, None], sin[positions][None, None]  # [1, 1, S, D/2]
+        capacity = inputs["past_key.0"].shape[2]
+        old = (torch.arange(capacity) < used).expand(rows, capacity)  # [S, C]
+        new = places[None, :] <= places[:, None]  # [S, S]
+        shared = config.num_heads // config.num_kv_heads
+        hidden = torch.where(torch.cat([old, new], dim=1), 0.0, torch.finfo(torch.float16).min)
+        self.mask = hidden.repeat(shared, 1)  # [G*S, C+S]
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        config, given = self.config, self.inputs
+        D, K = config.head_dim, config.num_kv_heads
+        q = rotate(split_heads(query, D), self.cos, self.sin)  # [1, H, S, D]
+        k = rotate(split_heads(key, D), self.cos, self.sin)  # [1, K, S, D]
+        v = split_heads(value, D)
+        self.present += [k, v]
+        keys = torch.cat([given[f"past_key.{layer}"], k], dim=2)
+        values = torch.cat([given[f"past_value.{layer}"], v], dim=2)
+        q = q.reshape(1, K, -1, D) * D**-0.5
+        weights = (q @ keys.transpose(2, 3) + self.mask).softmax(-1)  # [1, K, G*S, C+S]
+        out = (weights @ values).reshape(1, config.num_heads, -1, D)
+        return out.transpose(1, 2).flatten(2)
+
+
+class PortableBlockForm(Form):
+    """Blocks of 4 or 8 bits behind DequantizeLinear, which ONNX Runtime fuses with the product.
+
+    A layer's weight lies as [K, N] in blocks along K; a vocabulary's as [N, K], for lookup and head alike.
+    """
+
+    values: Tensor  # uint8, [K, N] or [N, K]
+    scales: Tensor  # float32, one for each block
+    zeros: Tensor  # uint8, one for each block
+
+    def __init__(self, blocks: Blocks, *, table: bool):
+        super().__init__()
+        self.blocks, self.table, self.shape, self.size = blocks, table, blocks.shape, blocks.size
+        values, zeros = unpacked(blocks)
+        scales = blocks.scales
+        if not table:
+            values, scales, zeros = (x.T.contiguous() for x in (values, scales, zeros))
+        suffix = f"_{NIBBLES}" if blocks.bits == 4 else ""
+        self.names = f"values{suffix}", "scales", f"zeros{suffix}"
+        for name, tensor in zip(self.names, (values, scales, zeros), strict=True):
+            self.register_buffer(name, tensor)
+
+    def _dequantized(self, values: Tensor, scales: Tensor, zeros: Tensor, axis: int) -> Tensor:
+        return symbolic(
+            "DequantizeLinear",
+            [values, scales, zeros],
+            {"axis": axis, "block_size": self.size},
+            dtype=torch.float32,
+            shape=values.shape,
+        )
+
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self.names]
+
+    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.table:
+            return F.linear(x, self._dequantized(*self._tensors(), axis=1), bias)
+        out = x @ self._dequantized(*self._tensors(), axis=0)
+        return out if bias is None else out + bias
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Only the rows looked up are dequantized."""
+        flat = ids.flatten()
+        picked = self._dequantized(*(F.embedding(flat, tensor) for tensor in self._tensors()), axis=1)
+        return picked.reshape(*ids.shape, self.shape[1])
+
+    def dense(self) -> Tensor:
+        return dequantize(self.blocks)
+
+
+def pack_nibbles(model: ir.Model) -> None:
+    """Give the 4-bit weights their type; PyTorch has none for them."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.name and value.name.endswith(NIBBLES) and value.const_value is not None:
+                array = value.const_value.numpy().astype(ml_dtypes.uint4)
+                value.const_value = ir.tensor(array, name=value.name)
+                value.dtype = ir.DataType.UINT4

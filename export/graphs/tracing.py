@@ -1,0 +1,112 @@
+"""From a graph module to an ONNX graph whose inputs and outputs are the declared ones."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+
+import onnx_ir as ir
+import torch
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass, RemoveUnusedNodesPass
+from onnxscript.optimizer import optimize_ir
+
+from hamburger_edge.export.graphs.modules import Graph
+
+OPSET = 23  # fused: RMSNormalization is one operator from here on
+
+STORED_FORMS = ("Cast", "DequantizeLinear")  # folding one would store the weight in float32
+
+
+def trace(graph: Graph, opset: int = OPSET, **sizes: int) -> ir.Model:
+    """`sizes` fix what `graph_io.TRACE_SIZES` would choose."""
+    io = graph.io
+    with quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            graph.eval(),
+            io.examples(**sizes),
+            dynamic_shapes=(io.dynamic_axes,),
+            input_names=[spec.name for spec in io.inputs],
+            output_names=[spec.name for spec in io.outputs],
+            opset_version=opset,
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+        )
+        assert program is not None
+        optimize_ir(program.model, should_fold=lambda node: False if node.op_type in STORED_FORMS else None)
+        ClearMetadataAndDocStringPass()(program.model)  # stack traces with this machine's paths
+        for value in program.model.graph.initializers.values():
+            value.metadata_props.clear()  # nobody reads it, and it is a quarter of the file
+    if opset == OPSET:
+        _norm_sums(program.model.graph)
+        _packed_attention(program.model.graph)
+    RemoveUnusedNodesPass()(program.model)  # ONNX Runtime complains about each unused constant
+    _move_into_branches(program.model)
+    io.name_axes(program.model)
+    return program.model
+
+
+def _norm_sums(graph: ir.Graph) -> None:
+    """A sum and the norm of it become one operator that gives both: fewer operators, the same bits."""
+    for norm in [node for node in graph if node.op_type == "RMSNormalization"]:
+        summed, weight = norm.inputs
+        add = summed.producer() if summed is not None else None
+        if add is None or add.op_type != "Add" or weight is None or weight.producer() is not None:
+            continue
+        left, right = (None if value is None else value.shape for value in add.inputs)
+        if left is None or left != right:  # the operator does not broadcast
+            continue
+        both = ir.node(
+            "SkipSimplifiedLayerNormalization",
+            [*add.inputs, weight],
+            {"epsilon": norm.attributes["epsilon"].as_float()},
+            domain="com.microsoft",
+            num_outputs=4,  # the norm, two that only training needs, the sum
+            version=1,
+        )
+        for old, new in (norm.outputs[0], both.outputs[0]), (add.outputs[0], both.outputs[3]):
+            new.name, new.shape, new.type = old.name, old.shape, old.type
+            ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        for unused in both.outputs[1:3]:
+            unused.name = ""
+        graph.insert_before(add, both)
+        graph.remove([norm, add], safe=True)
+
+
+def _packed_attention(graph: ir.Graph) -> None:
+    """Attention that is fed the three parts of one product takes them as they are: it knows where to cut."""
+    for node in [node for node in graph if node.op_type == "GroupQueryAttention"]:
+        query, key, value = node.inputs[:3]
+        split = query.producer() if query is not None else None
+        if split is not None and split.op_type == "Split" and split.outputs == (query, key, value):
+            for place, operand in enumerate((split.inputs[0], None, None)):
+                node.replace_input_with(place, operand)
+            graph.remove(split, safe=True)
+
+
+def _move_into_branches(model: ir.Model) -> None:
+    """A constant that only one branch uses belongs to it: ONNX Runtime fuses dequantization only there."""
+    main = model.graph
+    for value in list(main.initializers.values()):
+        users = {id(node.graph): node.graph for node, _ in value.uses()}
+        if len(users) == 1 and value not in main.outputs and id(main) not in users:
+            [branch] = users.values()
+            if isinstance(branch, ir.Graph) and value.name:
+                del main.initializers[value.name]
+                branch.register_initializer(value)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The exporter talks about missing packages and its own deprecations."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,1 @@
+"""The parity gate: an export says what its PyTorch model says."""

@@ -1,0 +1,234 @@
+"""The parity gate: an exported bundle says what its PyTorch model says, or the export fails.
+
+    parity_graphs   every graph against its PyTorch module, on random inputs
+    parity_text     whole generations through the engine on fixed prompts, with groups of every length;
+                    and reading them: how much more surprised is the exported model, and does its
+                    stop head agree?
+
+float32 must agree to rounding and word for word. For the others, `LIMITS` says how far off is still the
+same model; a wrong wire is off by more than any of them. The GGUF files of a bundle go through the same gate,
+run by llama.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.manifest import KV_TYPES, Manifest, PrecisionPlan
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.errors import BundleError, InputError, ParityError
+from hamburger_edge.export.parity.graphs import (
+    Array,
+    Embed,
+    GraphParity,
+    check_base,
+    check_embedder,
+    check_micro_decoder,
+)
+from hamburger_edge.export.parity.text import Progress, fixed_prompts, generations, read
+from hamburger_edge.loop.backend import Backend, ModelInfo
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from hamburger_edge.runtimes.llamacpp.backend import LlamaCppBackend
+from hamburger_edge.runtimes.llamacpp.library import library
+from hamburger_edge.runtimes.onnx.backend import OnnxBackend
+from hamburger_edge.runtimes.onnx.buffers import Buffer
+from hamburger_edge.runtimes.torch.backend import TorchBackend
+
+CAPACITY = 512
+
+
+class Limits(NamedTuple):
+    graph: float  # root mean square of an output's error on random inputs, relative to the output's
+    embedder: float  # the same for the embedder's, a shallow graph on tokens it was made for
+    surprise: float  # mean extra nats a token when reading the reference's text
+    stop: float  # root mean square of p_stop's error on that text, relative to its spread; 1: a constant
+    identical: bool  # whole generations must be the same
+
+
+LIMITS = {
+    "fp32": Limits(2e-5, 2e-5, 1e-4, 1e-3, True),
+    "fp16": Limits(1e-2, 1e-2, 0.02, 0.05, False),
+    "int8": Limits(0.15, 0.05, 0.2, 0.15, False),
+    "int4": Limits(0.6, 0.2, 1.0, 0.6, False),
+}
+LIMITS |= {"f32": LIMITS["fp32"], "f16": LIMITS["fp16"], "q8_0": LIMITS["int8"]}
+LIMITS |= {"q4_0": LIMITS["int4"], "q4_1": LIMITS["int4"]}
+
+
+def limits_of(plan: PrecisionPlan, kv: str) -> Limits:
+    """The widest of all parts; a cache rounds as weights of its type do."""
+    cache = next(name for name, dtype in KV_TYPES.items() if dtype == kv)
+    return max(LIMITS[name] for name in (plan.base, plan.head, plan.graft, cache))
+
+
+@dataclass(frozen=True)
+class Divergence:
+    prompt: int
+    token: int  # of the answer, counted from 0
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """Of a bundle that passed; one that does not is a ParityError."""
+
+    precision: str
+    graphs: tuple[GraphParity, ...]
+    prompts: int  # generations compared
+    identical: int  # of them, the same token for token
+    first_divergence: Divergence | None
+    agreement: float  # share of the reference's tokens that the exported model would also have said
+    logit_error: float  # largest, while reading the reference's text
+    perplexity: float  # of the reference's text to the exported model
+    reference_perplexity: float  # and to the reference itself
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": True, **asdict(self)}
+
+    def __str__(self) -> str:
+        lines = [f"{'graph':<16}{'largest error':>15}{'relative':>12}"]
+        lines += [f"{g.name:<16}{g.max_abs_error:>15.2e}{g.relative_error:>12.2e}" for g in self.graphs]
+        where = ""
+        if self.first_divergence:
+            where = f", first difference at token {self.first_divergence.token}"
+        lines += [
+            f"generations     {self.identical} of {self.prompts} identical{where}",
+            f"reading         agrees with {self.agreement:.1%} of tokens, perplexity "
+            f"{self.reference_perplexity:.3f} -> {self.perplexity:.3f}",
+            f"passed at {self.precision}",
+        ]
+        return "\n".join(lines)
+
+
+def verify(
+    bundle: str | Path,
+    against: str | Path | None = None,
+    *,
+    backend: str = "auto",
+    progress: Progress = lambda *_: None,
+) -> ParityReport:
+    """Check a bundle's hashes, then run the gate against its checkpoint (by default the one it names)."""
+    folder = Path(bundle)
+    manifest = load_manifest(folder)
+    check_files(folder, manifest, hashes=True)
+    progress("loading", 0, 0)
+    if backend == "auto":
+        backend = "onnx" if manifest.graphs else "llamacpp"
+    if not (manifest.graphs if backend == "onnx" else manifest.gguf):
+        wanted, form = ("graphs", "onnx") if backend == "onnx" else ("GGUF files", "gguf")
+        raise BundleError(f"{folder}: holds no {wanted}: export it again with  --format {form}")
+    checkpoint = load_checkpoint(against or manifest.graft.name)
+    return check_parity(folder, manifest, checkpoint, backend=backend, progress=progress)
+
+
+def check_parity(
+    folder: Path,
+    manifest: Manifest,
+    checkpoint: Checkpoint,
+    *,
+    backend: str = "onnx",
+    progress: Progress = lambda *_: None,
+) -> ParityReport:
+    """Raises ParityError naming graph, tensor, place and size, where a limit of this precision is passed."""
+    if backend not in _OPENERS:
+        raise InputError(f"a bundle is compared as run by {' or '.join(_OPENERS)}, not {backend}")
+    exported, embed = _OPENERS[backend](folder, manifest)
+    try:
+        if backend == "onnx":
+            limits = limits_of(manifest.precision, manifest.kv.dtype)
+        else:
+            assert manifest.gguf is not None
+            limits = limits_of(manifest.gguf.precision, "float32")
+        return _check(checkpoint, exported, embed, limits, progress)
+    finally:
+        exported.close()
+
+
+def _open_onnx(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
+    backend = OnnxBackend(folder, manifest, capacity=manifest.cache_length or CAPACITY)
+
+    def embed(groups: list[list[int]]) -> Array:
+        buffer = Buffer(np.zeros((1, len(groups), manifest.model.hidden_size), np.float32))
+        backend.embedder.run(groups, buffer)
+        return buffer.array[0]
+
+    return backend, embed
+
+
+def _open_llama_cpp(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
+    backend = LlamaCppBackend(
+        folder, manifest, library(), capacity=CAPACITY, threads=1, kv="f32", gpu_layers=0
+    )
+    return backend, backend.embedder
+
+
+_OPENERS = {"onnx": _open_onnx, "llamacpp": _open_llama_cpp}
+
+
+def _check(
+    checkpoint: Checkpoint, exported: Backend, embed: Embed, limits: Limits, progress: Progress
+) -> ParityReport:
+    model, precision = checkpoint.model, exported.info.precision
+    reference = TorchBackend(model, capacity=CAPACITY)
+    _same_model(reference.info, exported.info)
+    progress("verifying graphs", 0, 0)
+    graphs = (
+        check_embedder(model, embed, limits.embedder),
+        check_base(model, reference, exported, limits.graph),
+        check_micro_decoder(model, reference, exported, limits.graph),
+    )
+    prompts = fixed_prompts(checkpoint)
+    runs = list(generations(reference, exported, prompts, progress))
+    wanted = set(range(1, model.config.max_steps + 1))
+    if missing := wanted - {len(group) for run in runs for group in run.reference}:
+        raise ParityError(f"no generation had a group of {min(missing)} tokens: the gate has a hole")
+    split = next((run for run in runs if run.divergence is not None), None)
+    if split is not None and limits.identical:
+        raise ParityError(
+            f"generation {split.name}: token {split.divergence} of the answer differs from PyTorch's"
+        )
+    progress("verifying text", 0, 0)
+    reading = read(reference, exported, [(run.prompt, run.reference) for run in runs])
+    if not reading.surprise <= limits.surprise:
+        raise ParityError(
+            f"base.logits: {reading.surprise:.3g} nats a token worse than PyTorch on its own text, "
+            f"the limit is {limits.surprise}: try another precision"
+        )
+    if not reading.micro_surprise <= limits.surprise:
+        raise ParityError(
+            f"micro_decoder.logits: {reading.micro_surprise:.3g} nats a token worse than PyTorch on its own "
+            f"text, the limit is {limits.surprise}: try another precision"
+        )
+    for graph, error in reading.stops.items():
+        if not error <= limits.stop:
+            raise ParityError(
+                f"{graph}.p_stop: error {error:.3g} of its spread on PyTorch's own text "
+                f"(limit {limits.stop:g}): try another precision"
+            )
+    return ParityReport(
+        precision=precision,
+        graphs=graphs,
+        prompts=len(runs),
+        identical=sum(run.divergence is None for run in runs),
+        first_divergence=None if split is None else Divergence(split.index, split.divergence or 0),
+        agreement=reading.agreement,
+        logit_error=reading.logit_error,
+        perplexity=reading.perplexity,
+        reference_perplexity=reading.reference_perplexity,
+    )
+
+
+def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:
+    """`verify --against` may name any checkpoint."""
+    rules = ("position_rule", "stop_rule", "eos_ids")
+    for name in ("vocab_size", "hidden_size", "max_steps", "context_length", *rules):
+        ours, theirs = getattr(exported, name), getattr(reference, name)
+        if ours != theirs:
+            raise ParityError(f"the bundle's {name} is {ours}, the checkpoint's {theirs}: another model")
+    lists = [None if info.shortlist is None else info.shortlist.tolist() for info in (reference, exported)]
+    if lists[0] != lists[1]:
+        raise ParityError("the bundle's shortlist is not the checkpoint's: another model")

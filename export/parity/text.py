@@ -1,0 +1,181 @@
+"""Second part of the parity gate: whole generations, and reading them.
+
+generations     fixed prompts through the engine, with groups of every length
+reading         the exported model reads the reference's generations: how much more surprised is it, and do
+                its stop probabilities rise and fall where the reference's do?
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.export.parity.graphs import restart
+from hamburger_edge.loop.backend import Backend, Readout
+from hamburger_edge.loop.engine import Decoding, Engine
+from hamburger_edge.loop.ledger import Group, Ledger
+from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+
+Array = npt.NDArray[Any]
+Progress = Callable[[str, int, int], None]
+
+PROMPTS = (
+    "Why is the sky blue?",
+    "Write a short story about a lighthouse keeper.",
+    "List five animals that live in the sea.",
+)
+NEW_TOKENS = 24
+LEAST_SPREAD = 0.05  # of stop probabilities: a head that always says the same is compared with this
+
+
+def fixed_prompts(checkpoint: Checkpoint) -> list[list[int]]:
+    """Through the model's own tokenizer and template; token ids spread over the vocabulary without one."""
+    vocab = checkpoint.model.config.base.vocab_size
+    if checkpoint.tokenizer is None:
+        return [[(7 * i + 31 * n) % vocab for i in range(6 + n)] for n in range(len(PROMPTS))]
+    tokenizer = Tokenizer(checkpoint.tokenizer)
+    if checkpoint.chat_template is None:
+        return [tokenizer.encode(prompt) for prompt in PROMPTS]
+    template = ChatTemplate.from_json(checkpoint.chat_template)
+    return [tokenizer.encode_parts(template.first_turn(prompt)) for prompt in PROMPTS]
+
+
+@dataclass(frozen=True)
+class Run:
+    index: int
+    name: str
+    prompt: list[int]
+    reference: list[Group]
+    divergence: int | None  # first token that differs
+
+
+def generations(
+    reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
+) -> Iterator[Run]:
+    """Each prompt with groups of each forced length, and as the stop head likes it."""
+    most = reference.info.max_steps
+    tokens = new_tokens(most)
+    room = max(1, min(backend.info.capacity for backend in (reference, exported)) - tokens)
+    prompts = [prompt[:room] for prompt in prompts]  # a template may bring a long system text
+    kinds = [
+        *((f"groups of {n}", Decoding(tokens, force_group=n, ignore_eos=True)) for n in range(1, most + 1)),
+        ("confidence 0.5", Decoding(tokens, confidence=0.5, ignore_eos=True)),
+    ]
+    for index, (prompt, (kind, decoding)) in enumerate((p, k) for p in prompts for k in kinds):
+        progress("verifying text", index, len(prompts) * len(kinds))
+        ours, theirs = (_generate(backend, prompt, decoding) for backend in (exported, reference))
+        flat = [[token for group in groups for token in group] for groups in (ours, theirs)]
+        places = (i for i, (a, b) in enumerate(zip(*flat, strict=False)) if a != b)
+        yield Run(index, f"{index} ({kind})", prompt, theirs, next(places, None))
+
+
+def new_tokens(max_steps: int) -> int:
+    """Of each answer: enough for a group of every length."""
+    return max(NEW_TOKENS, max_steps)
+
+
+def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[Group]:
+    info = backend.info
+    engine = Engine(backend)
+    sampler = Sampler(SamplingSettings(), info.vocab_size, info.shortlist, probabilities=False)
+    sampler.begin(prompt)
+    return [step.tokens for step in engine.run([(t,) for t in prompt], decoding, sampler, reuse="none")]
+
+
+class Reading(NamedTuple):
+    surprise: float
+    agreement: float
+    micro_surprise: float  # the same as `surprise`, of the groups' further tokens
+    logit_error: float
+    perplexity: float
+    reference_perplexity: float
+    stops: dict[str, float]  # of graphs: root mean square error of p_stop, relative to how p_stop varies
+
+
+def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]) -> Reading:
+    """Both read the reference's generations, merged as they were; scored on every group's first token."""
+    nats: dict[Backend, list[float]] = {reference: [], exported: []}
+    micro: dict[Backend, list[float]] = {reference: [], exported: []}
+    stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
+    listed = [] if reference.info.shortlist is None else reference.info.shortlist.tolist()
+    place = {token: index for index, token in enumerate(listed)}  # among the micro logits
+    agree, worst = [], 0.0
+    for prompt, groups in texts:
+        first, then = [(token,) for token in prompt], groups[:-1]  # nothing follows the last one
+        parts = [(first, [len(first) - 1], groups[:1])]
+        if then:
+            parts.append((then, list(range(len(then))), groups[1:]))
+        ledger = Ledger.of(reference.info)
+        positions = [ledger.append(group) for group in (*first, *then)]
+        targets = [group[0] for group in groups]
+        restart(reference, exported)
+        scores = {}
+        for backend in (reference, exported):
+            logits = []
+            for fed, rows, said in parts:
+                at = backend.slots
+                readout = backend.macro(fed, positions[at : at + len(fed)], rows)
+                logits.append(readout.logits.copy())
+                micro[backend] += _read_groups(backend, readout, said, place, stops[backend])
+            scores[backend] = np.concatenate(logits)
+        for backend, logits in scores.items():
+            nats[backend] += list(_surprise(logits, targets))
+        agree += list(scores[exported].argmax(1) == scores[reference].argmax(1))
+        worst = max(worst, float(np.abs(scores[exported] - scores[reference]).max()))
+    ours, theirs = float(np.mean(nats[exported])), float(np.mean(nats[reference]))
+    return Reading(
+        ours - theirs,
+        float(np.mean(agree)),
+        float(np.mean(micro[exported]) - np.mean(micro[reference])) if micro[reference] else 0.0,
+        worst,
+        float(np.exp(ours)),
+        float(np.exp(theirs)),
+        {
+            name: stop_error(np.array(got), np.array(want))
+            for name, got, want in zip(_Stops._fields, stops[exported], stops[reference], strict=True)
+            if want  # no micro steps where groups are single tokens
+        },
+    )
+
+
+class _Stops(NamedTuple):
+    base: list[float]  # before every group
+    micro_decoder: list[float]  # after each of its tokens that another may follow
+
+
+def _read_groups(
+    backend: Backend, readout: Readout, groups: list[Group], place: dict[int, int], stops: _Stops
+) -> list[float]:
+    """Surprise at all but the first tokens of the groups that the rows of a readout were followed by."""
+    nats: list[float] = []
+    for row, group in enumerate(groups):
+        stops.base.append(float(readout.p_stop[row]))
+        backend.micro_begin(readout.features[row])
+        for token, following in itertools.zip_longest(group[: backend.info.max_steps - 1], group[1:]):
+            scored = backend.micro(token)
+            stops.micro_decoder.append(float(scored.p_stop))
+            if following is not None:
+                nats += list(_surprise(scored.logits[None], [place.get(following, following)]))
+    return nats
+
+
+def stop_error(got: Array, want: Array) -> float:
+    """Relative to the spread: 1 or more where `got` is a constant and `want` is not."""
+    return float(np.sqrt(np.mean((got - want) ** 2)) / max(want.std(), LEAST_SPREAD))
+
+
+def _surprise(logits: Array, targets: list[int]) -> Array:
+    """-log p(target) of each row"""
+    wide = logits.astype(np.float64)
+    peak = wide.max(1)
+    chosen = wide[np.arange(len(targets)), targets]
+    result: Array = np.log(np.exp(wide - peak[:, None]).sum(1)) + peak - chosen
+    return result

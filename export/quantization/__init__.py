@@ -1,0 +1,1 @@
+"""Which weights are stored how, and how they are rounded."""

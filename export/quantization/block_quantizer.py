@@ -1,0 +1,263 @@
+"""Block quantization: weights as a few bits each, and a scale and an offset for every `size` of them.
+
+Two grids. MatMulNBits and GatherBlockQuantized have whole zero points,  scale * (q - zero);  llama.cpp's Q4_1
+has a minimum of any value,  scale * q + minimum.  What is free is how a block's two numbers are chosen: by
+least squares, weighed by how large the inputs are that meet each column.
+
+    whole zero   the block's range, shrunk more and more, and zero points next to the natural one: for each
+                 the best scale for the q that follow from it; the trial with the smallest error is kept
+    minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
+
+With the moments of the layer's inputs, columns are then rounded one after the other, the largest inputs
+first, each passing its error on to those that are still to come, in the proportion that leaves the layer's
+output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a row are fitted once
+more, together, to the same end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hamburger_edge.export.quantization.moments import DAMPING, Moments
+
+AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
+ROWS_AT_ONCE = 1 << 14  # of a matrix whose errors are passed on: a head has many
+FACTORS_AT_ONCE = 1 << 20  # entries of the matrices that scales and minima are solved with
+SMALLEST = 1e-7  # scale: what float16 can still hold
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A quantized matrix [N, K]."""
+
+    bits: int
+    size: int
+    shape: tuple[int, int]
+    packed: Tensor  # uint8 [N, blocks, size * bits / 8], low bits first
+    scales: Tensor  # float32 [N, blocks]
+    zeros: Tensor  # uint8 [N, ceil(blocks * bits / 8)], low bits first
+
+
+def quantize(
+    weight: Tensor, bits: int, size: int, *, moments: Moments | None = None, ranges: int | None = None
+) -> Blocks:
+    """Whole zero points. Least squares over so many `ranges` (1: plain minimum to maximum); with `moments`,
+    GPTQ."""
+    N, K = weight.shape
+    blocks = -(-K // size)
+    padded = F.pad(weight.detach().float(), (0, blocks * size - K))
+    importance = _importance(moments, blocks * size).reshape(1, blocks, size)
+    at_once = max(1, AT_ONCE // (blocks * size))
+    parts = [
+        _fit(rows.reshape(-1, blocks, size), bits, ranges or (8 if bits == 4 else 1), importance)
+        for rows in padded.split(at_once)
+    ]
+    q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    if moments is not None:
+        q = _compensate(padded, scales, -scales * zeros, bits, moments)
+        centred = q.reshape(N, blocks, size) - zeros[..., None].float()
+        scales = _larger(_refit(padded, [centred], [scales], moments)[0], scales)
+    return Blocks(bits, size, (N, K), _pack(q.reshape(N, blocks, size), bits), scales, _pack(zeros, bits))
+
+
+def quantize_with_minimum(
+    weight: Tensor, size: int, *, moments: Moments | None = None, rounds: int = 3
+) -> tuple[Tensor, Tensor, Tensor]:
+    """4 bits: q uint8 [N, K]; scales, minima [N, K / size], numbers that float16 can hold"""
+    weight = weight.detach().float()
+    w = weight.unflatten(1, (-1, size))
+    weigh = _importance(moments, weight.shape[1]).unflatten(0, (-1, size))
+    weigh = weigh / weigh.sum(-1, keepdim=True)
+    minima = w.amin(-1, keepdim=True)
+    scales = ((w.amax(-1, keepdim=True) - minima) / 15).clamp(min=SMALLEST)
+    for _ in range(rounds):
+        q = ((w - minima) / scales).round_().clamp_(0, 15)
+        mean_q, mean_w = ((weigh * x).sum(-1, keepdim=True) for x in (q, w))
+        q -= mean_q
+        spread = (weigh * q.square()).sum(-1, keepdim=True)
+        slope = (weigh * q * w).sum(-1, keepdim=True) / spread.clamp(min=1e-12)
+        scales = torch.where(slope > 0, slope, scales).clamp_(min=SMALLEST).half().float()
+        minima = (mean_w - scales * mean_q).half().float()
+    scales, minima = scales.squeeze(-1), minima.squeeze(-1)
+    q = round_to_grid(weight, scales, minima, moments)
+    if moments is not None:
+        levels = q.unflatten(1, (-1, size)).float()
+        fitted, minima = _refit(weight, [levels, torch.ones_like(levels)], [scales, minima], moments)
+        scales, minima = _larger(fitted, scales).half().float(), minima.half().float()
+    return q, scales, minima
+
+
+def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Moments | None) -> Tensor:
+    """4 bits: q uint8 [N, K] of  scales * q + minima  [N, blocks]"""
+    if moments is not None:
+        return _compensate(weight, scales, minima, 4, moments)
+    w = weight.unflatten(1, (scales.shape[1], -1))
+    q = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 15)
+    return q.flatten(1).to(torch.uint8)
+
+
+def quantize_with_means(weight: Tensor, size: int, *, moments: Moments | None = None) -> Blocks:
+    """A grid with minima in whole zero points: what is left of each minimum is one more column a block.
+
+    The columns [N, blocks] behind the K others meet the mean input of each block, and are themselves stored
+    in blocks of 4 bits, so that all of it [N, K + blocks] is one matrix for MatMulNBits.
+    """
+    q, scales, minima = quantize_with_minimum(weight, size, moments=moments)
+    zeros = (-minima / scales).round().clamp(0, 15)
+    rest = quantize(size * (minima + zeros * scales), 4, size)
+    if moments is not None:  # the weights make up for how the minima were rounded, too
+        q = round_to_grid(weight.detach().float(), scales, dequantize(rest) / size - zeros * scales, moments)
+    packed = _pack(q.unflatten(1, (-1, size)), 4)
+    _, rest_zeros = unpacked(rest)
+    return Blocks(
+        4,
+        size,
+        (q.shape[0], q.shape[1] + scales.shape[1]),
+        torch.cat([packed, rest.packed], dim=1),
+        torch.cat([scales, rest.scales], dim=1),
+        _pack(torch.cat([zeros.to(torch.uint8), rest_zeros], dim=1), 4),
+    )
+
+
+def without_means(blocks: Blocks) -> Tensor:
+    """The weights [N, K] that a matrix [N, K + blocks] of `quantize_with_means` stands for."""
+    each = dequantize(blocks)
+    count = each.shape[1] // (blocks.size + 1)
+    return each[:, :-count] + each[:, -count:].repeat_interleave(blocks.size, 1) / blocks.size
+
+
+def has_minima(weight: Tensor, size: int) -> bool:
+    """Whether these weights come from 4 bits with a minimum a block: then that grid is much nearer."""
+    if weight.shape[1] % size:
+        return False
+    sample = weight[:: max(1, len(weight) // 64)].detach().float()
+    whole = (dequantize(quantize(sample, 4, size)) - sample).square().sum()
+    q, scales, minima = quantize_with_minimum(sample, size)
+    grid = (q.unflatten(1, (-1, size)) * scales[..., None] + minima[..., None]).flatten(1)
+    return bool((grid - sample).square().sum() < whole / 2)
+
+
+def _importance(moments: Moments | None, width: int) -> Tensor:
+    """[width] how much an error in each column weighs, 1 on average"""
+    if moments is None:
+        return torch.ones(width)
+    diagonal = moments.diagonal(width).float()
+    return diagonal / diagonal.mean()
+
+
+def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """w [n, blocks, size] -> q uint8 as w, scales and zeros (uint8) [n, blocks]; `weigh` [1, blocks, size]"""
+    top = 2**bits - 1
+    low, high = w.amin(-1, keepdim=True).clamp(max=0), w.amax(-1, keepdim=True).clamp(min=0)
+    widest = ((high - low) / top).clamp(min=SMALLEST)
+    natural = (-low / widest).round()
+    best = torch.full_like(low, torch.inf)
+    q_best, scale_best, zero_best = torch.zeros_like(w), widest, natural
+    for number, shift in itertools.product(range(ranges), (0, -1, 1) if ranges > 1 else (0,)):
+        scale = widest * (1 - 0.4 * number / ranges)
+        zero = (natural + shift).clamp_(0, top)
+        q = (w / scale).round_().add_(zero).clamp_(0, top)
+        centred = q - zero
+        weighed = centred * weigh
+        norm = (centred * weighed).sum(-1, keepdim=True)
+        scale = torch.where(norm > 0, (w * weighed).sum(-1, keepdim=True) / norm, scale)
+        error = centred.mul_(scale).sub_(w).square_().mul_(weigh).sum(-1, keepdim=True)
+        better = error < best
+        best = torch.where(better, error, best)
+        q_best = torch.where(better, q, q_best)
+        scale_best = torch.where(better, scale, scale_best)
+        zero_best = torch.where(better, zero, zero_best)
+    return q_best.to(torch.uint8), scale_best.squeeze(-1), zero_best.to(torch.uint8).squeeze(-1)
+
+
+def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Moments) -> Tensor:
+    """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]"""
+    order, share = moments.order(w.shape[1])
+    parts = zip(*(x.split(ROWS_AT_ONCE) for x in (w, scales, minima)), strict=True)
+    return torch.cat([_round_in_order(*part, 2**bits - 1, order, share) for part in parts])
+
+
+def _round_in_order(
+    w: Tensor, scales: Tensor, minima: Tensor, top: int, order: Tensor, share: Tensor
+) -> Tensor:
+    """Rows w [n, K'] -> q uint8 [n, K'], column by column in that order; errors go on by their `share`."""
+    K, at_once = w.shape[1], 64
+    w = w[:, order]
+    scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
+    q = torch.empty(w.shape, dtype=torch.uint8)
+    for start in range(0, K, at_once):
+        columns = range(start, min(start + at_once, K))
+        stop = columns.stop
+        block, errors = w[:, start:stop].clone(), torch.empty_like(w[:, start:stop])
+        for i, k in enumerate(columns):
+            value = block[:, i]
+            level = ((value - minima[:, k]) / scales[:, k]).round_().clamp_(0, top)
+            q[:, order[k]] = level.to(torch.uint8)
+            errors[:, i] = (value - level * scales[:, k] - minima[:, k]) / share[k, k]
+            block[:, i + 1 :] -= errors[:, i : i + 1] * share[k, k + 1 : stop]
+        w[:, stop:] -= errors @ share[start:stop, stop:]
+    return q
+
+
+def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Moments) -> list[Tensor]:
+    """Sums of  factor * level  that leave a layer's output nearest to what it was: least squares, by rows.
+
+    w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks]. Of
+    what the moments leave open, and a little beyond, factors stay as they were.
+    """
+    N, blocks, size = levels[0].shape
+    M = moments.damped(blocks * size).float()
+    at_once = max(1, FACTORS_AT_ONCE // (len(levels) * blocks) ** 2)
+    fitted = []
+    for start in range(0, N, at_once):
+        rows = slice(start, start + at_once)
+        each = torch.stack([level[rows] for level in levels], dim=1)  # [n, L, blocks, size]
+        normal = torch.empty(len(each), len(levels), blocks, len(levels), blocks, dtype=torch.float64)
+        for b in range(blocks):
+            # [n, L, blocks, size]: what one unit of the block's factors moves, as M weighs it
+            moved = (each[:, :, b] @ M[b * size : (b + 1) * size]).unflatten(-1, (blocks, size))
+            normal[:, :, b] = torch.einsum("nlck,nmck->nlmc", moved, each)
+        normal = normal.flatten(3).flatten(1, 2)
+        wanted = torch.einsum("nbk,nlbk->nlb", (w[rows] @ M).unflatten(1, (blocks, size)), each)
+        before = torch.stack([factor[rows] for factor in factors], dim=1).flatten(1).double()
+        held = DAMPING * normal.diagonal(dim1=1, dim2=2) + 1e-12
+        target = wanted.flatten(1).double() + held * before
+        fitted.append(torch.linalg.solve(normal + torch.diag_embed(held), target).float())
+    return list(torch.cat(fitted).unflatten(1, (len(levels), blocks)).unbind(1))
+
+
+def _larger(scales: Tensor, before: Tensor) -> Tensor:
+    """A fit that turned a block's scale around, or to nothing, is none."""
+    return torch.where(scales > 0.25 * before, scales, before)
+
+
+def _pack(values: Tensor, bits: int) -> Tensor:
+    """uint8 [..., n] -> [..., ceil(n * bits / 8)], the earlier value in the low bits"""
+    if bits == 8:
+        return values
+    pairs = F.pad(values, (0, values.shape[-1] % 2)).unflatten(-1, (-1, 2))
+    return pairs[..., 0] | pairs[..., 1] << 4
+
+
+def _unpack(packed: Tensor, bits: int, count: int) -> Tensor:
+    if bits == 8:
+        return packed
+    return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)[..., :count]
+
+
+def unpacked(blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """One value a byte: the weights uint8 [N, K], the zero points uint8 [N, blocks]"""
+    q = _unpack(blocks.packed, blocks.bits, blocks.size).flatten(1)[:, : blocks.shape[1]]
+    return q.contiguous(), _unpack(blocks.zeros, blocks.bits, blocks.scales.shape[1])
+
+
+def dequantize(blocks: Blocks) -> Tensor:
+    """The weights that the stored bits stand for, float32 [N, K]."""
+    q, zeros = unpacked(blocks)
+    each = [x.float().repeat_interleave(blocks.size, 1)[:, : q.shape[1]] for x in (zeros, blocks.scales)]
+    return (q.float() - each[0]) * each[1]

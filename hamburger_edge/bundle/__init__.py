@@ -1,0 +1,1 @@
+"""Bundles as files: the manifest, reading and distrusting it, inspection."""

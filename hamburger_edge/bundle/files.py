@@ -1,0 +1,49 @@
+"""The files of a bundle: listed when it is made, looked at again before it is trusted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
+from hamburger_edge.errors import BundleError
+
+
+def file_entries(folder: Path) -> Iterator[FileEntry]:
+    """Every file below a finished folder, the manifest excepted."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != FILE_NAME:
+            yield FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, _sha256(path))
+
+
+def check_files(folder: Path, manifest: Manifest, *, hashes: bool = False) -> None:
+    """Every listed file is inside the folder and has its size; with `hashes`, also its content."""
+    root = folder.resolve()
+    for entry in manifest.files:
+        path = folder / entry.path
+        try:
+            _check_file(path, root, entry, hashes=hashes)
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            reason = getattr(error, "strerror", None) or "its links go in a circle"
+            raise BundleError(f"{path}: cannot be read ({reason}): copy the bundle again") from error
+
+
+def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> None:
+    if not path.resolve().is_relative_to(root):
+        raise BundleError(f"{path}: a link that leaves the bundle: copy the file itself into the folder")
+    if not path.is_file():
+        raise BundleError(f"{path}: missing: copy the whole bundle again, or export it again")
+    size = path.stat().st_size
+    if size != entry.bytes:
+        raise BundleError(
+            f"{path}: {size} bytes, but the manifest says {entry.bytes}: truncated or changed; "
+            "copy the bundle again"
+        )
+    if hashes and _sha256(path) != entry.sha256:
+        raise BundleError(f"{path}: its content differs from the manifest's sha256: copy the bundle again")
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

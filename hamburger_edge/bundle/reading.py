@@ -1,0 +1,199 @@
+"""Read a bundle's manifest strictly: what is impossible is refused by name."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from hamburger_edge.bundle.manifest import (
+    DTYPES,
+    FILE_NAME,
+    FORMAT,
+    GRAPHS,
+    KIND,
+    GraphSpec,
+    KVLayout,
+    Manifest,
+)
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.errors import BundleError, ConfigError
+from hamburger_edge.support.strict import from_mapping
+
+LARGEST = 64 << 20  # bytes of a manifest; a real one has some ten thousand
+
+
+def load_manifest(folder: str | Path) -> Manifest:
+    """Read and check a bundle's manifest; the files it names are not opened."""
+    folder = Path(folder)
+    path = folder / FILE_NAME
+    if not folder.is_dir():
+        raise BundleError(f"{folder}: no such bundle folder: make one with  hamburger-edge export")
+    data = _read(path)
+    version = data.get("format")
+    if data.get("kind") != KIND:
+        raise BundleError(
+            f"{path}: not a bundle's manifest (kind is {data.get('kind')!r}, expected {KIND!r})"
+        )
+    if version != FORMAT or isinstance(version, bool):
+        raise BundleError(
+            f"{path}: format version {version!r}, but this program reads version {FORMAT}: "
+            "update hamburger-edge or export the model again"
+        )
+    try:
+        manifest: Manifest = from_mapping(Manifest, data, "manifest")
+        _check(manifest)
+    except ConfigError as error:
+        raise BundleError(f"{path}: {error}: export the model again") from error
+    return manifest
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise BundleError(f"{path}: {path.stat().st_size} bytes is no manifest: export the model again")
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BundleError(
+            f"{path}: missing: this folder is not a bundle, or its export was cut short"
+        ) from error
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: not valid JSON ({error}): export the model again") from error
+    if not isinstance(data, dict):
+        raise BundleError(f"{path}: expected a table of settings, got {type(data).__name__}")
+    return data
+
+
+# -- what a manifest may say -----------------------------------------------------------------------------
+
+_LIMITS = {  # far above any model that runs on a device, far below what would hurt it
+    "vocab_size": 1 << 21,
+    "hidden_size": 1 << 16,
+    "num_layers": 1 << 10,
+    "max_steps": 64,
+    "micro_layers": 1 << 8,
+    "context_length": 1 << 24,
+}
+
+
+def _check(manifest: Manifest) -> None:
+    model, kv = manifest.model, manifest.kv
+    for name, most in _LIMITS.items():
+        _require(
+            1 <= getattr(model, name) <= most, f"model.{name} must be 1..{most}, got {getattr(model, name)}"
+        )
+    _require(
+        list(model.taps) == sorted(set(model.taps))
+        and all(0 <= tap < model.num_layers for tap in model.taps),
+        f"model.taps must be increasing layer numbers below {model.num_layers}, got {list(model.taps)}",
+    )
+    for name in ("eos_ids", "shortlist"):
+        ids = getattr(model, name) or ()
+        _require(
+            len(set(ids)) == len(ids) and all(0 <= i < model.vocab_size for i in ids),
+            f"model.{name} must be distinct token ids below {model.vocab_size}",
+        )
+    _require(model.shortlist != (), "model.shortlist is empty: write null for the whole vocabulary")
+    _require(kv.layers == model.num_layers, f"kv.layers {kv.layers} differs from model.num_layers")
+    _require(1 <= kv.kv_heads <= 1 << 12, f"kv.kv_heads must be 1..4096, got {kv.kv_heads}")
+    _require(1 <= kv.head_size <= 1 << 12, f"kv.head_size must be 1..4096, got {kv.head_size}")
+    _require(kv.dtype in DTYPES, f"kv.dtype {kv.dtype!r} is unknown (known: {', '.join(DTYPES)})")
+    _require(0 <= manifest.precision.block_size <= 1 << 12, "precision.block_size must be 0..4096")
+    _require(
+        0 <= manifest.precision.frequent_rows <= model.vocab_size,
+        "precision.frequent_rows must be 0..model.vocab_size",
+    )
+    _require(0 <= manifest.cache_length <= 1 << 24, f"cache_length {manifest.cache_length} is out of range")
+    _require(bool(manifest.graphs) or manifest.gguf is not None, "names neither graphs nor GGUF files")
+    ChatTemplate.from_json(manifest.chat_template)
+    _check_names(manifest)
+    if manifest.graphs:
+        _check_graphs(manifest)
+
+
+# graph -> the inputs and outputs that every runtime binds, beside caches and positions
+_BOUND = {
+    "embedder": (("tokens",), ("embeddings",)),
+    "base": (("embeddings", "rows"), ("logits", "p_stop", "features")),
+    "micro_decoder": (("features", "token"), ("logits", "p_stop")),
+}
+
+
+def _check_graphs(manifest: Manifest) -> None:
+    """The graphs take and give what the runtime is going to bind."""
+    flavor, length = manifest.flavor, manifest.cache_length
+    portable = flavor == "portable"
+    _require(portable == (length > 0), f"{flavor} graphs with a cache_length of {length}")
+    layouts = {"base": manifest.kv, "micro_decoder": manifest.kv.micro(manifest.model.micro_layers)}
+    for name, (inputs, outputs) in _BOUND.items():
+        graph = manifest.graph(name)
+        if layout := layouts.get(name):
+            parts = [f"{part}.{layer}" for layer in range(layout.layers) for part in ("key", "value")]
+            lengths = ("used",) if portable else ("last_slot", "total_slots")
+            inputs = (*inputs, *lengths, *(f"past_{part}" for part in parts))
+            outputs = (*outputs, *(f"{'new' if portable else 'present'}_{part}" for part in parts))
+            _check_cache(graph, layout)
+        for kind, wanted, there in (("input", inputs, graph.inputs), ("output", outputs, graph.outputs)):
+            missing = min({*wanted} - {tensor.name for tensor in there}, default=None)
+            _require(missing is None, f"{name} has no {kind} {missing!r}")
+
+
+def _check_cache(graph: GraphSpec, layout: KVLayout) -> None:
+    for tensor in (*graph.inputs, *graph.outputs):
+        if tensor.name.startswith(("past_", "present_", "new_")):  # [1, K, entries, D]
+            fixed = (*tensor.dims[:2], *tensor.dims[3:])
+            _require(
+                tensor.dtype == layout.dtype and fixed == (1, layout.kv_heads, layout.head_size),
+                f"{graph.name}.{tensor.name} is {tensor.dtype} {list(tensor.shape)}, but kv has "
+                f"{layout.kv_heads} heads of {layout.head_size}, {layout.dtype} there",
+            )
+
+
+def _check_names(manifest: Manifest) -> None:
+    listed = [file.path for file in manifest.files]
+    _require(len(set(listed)) == len(listed), "a file is listed twice")
+    for file in manifest.files:
+        _require(_inside(file.path), f"file path {file.path!r} leaves the bundle, or is no file's name")
+        _require(file.path != FILE_NAME, "the manifest lists itself")
+        _require(0 <= file.bytes < 1 << 46, f"{file.path}: {file.bytes} bytes is out of range")
+        hexadecimal = len(file.sha256) == 64 and all(c in "0123456789abcdef" for c in file.sha256)
+        _require(hexadecimal, f"{file.path}: sha256 {file.sha256[:80]!r} is not 64 hexadecimal digits")
+    wanted = [graph.file for graph in manifest.graphs] + ([manifest.tokenizer] if manifest.tokenizer else [])
+    for part in manifest.gguf.files if manifest.gguf else ():
+        wanted.append(part.file)
+        _require(0 < part.header_bytes < 1 << 30, f"{part.file}: header_bytes is out of range")
+    for path in wanted:
+        _require(path in listed, f"{path!r} is not in the list of files")
+    names = [graph.name for graph in manifest.graphs]
+    _require(len(set(names)) == len(names), "a graph is listed twice")
+    _require(not names or {*names} == {*GRAPHS}, f"graphs must be {', '.join(GRAPHS)}, got {names}")
+    for graph in manifest.graphs:
+        for tensor in (*graph.inputs, *graph.outputs):
+            where = f"{graph.name}.{tensor.name}"
+            _require(tensor.dtype in DTYPES, f"{where}: unknown dtype {tensor.dtype!r}")
+            longest = max(map(len, tensor.shape), default=0)
+            _require(longest < 64, f"{where}: a dimension of {longest} characters is absurd")
+            sizes = [dim for dim in tensor.dims if isinstance(dim, int)]
+            _require(math.prod(sizes) < 1 << 40, f"{where}: shape {list(tensor.shape)} is absurd")
+            _require(len(tensor.shape) <= 8, f"{where}: {len(tensor.shape)} dimensions")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+def _inside(path: str) -> bool:
+    """A plain relative path, on every system: no parent steps, drives, backslashes, control characters or
+    halves of characters (surrogates, which JSON can write)."""
+    pure = PurePosixPath(path)
+    return (
+        bool(pure.parts)
+        and not pure.is_absolute()
+        and ".." not in pure.parts
+        and pure.as_posix() == path
+        and not any(c in '\\:*?"<>|' or ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in path)
+    )

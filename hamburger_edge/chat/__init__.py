@@ -1,0 +1,1 @@
+"""Text around the loop: tokenizer, templates, streams, conversations, sessions."""

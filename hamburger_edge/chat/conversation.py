@@ -1,0 +1,202 @@
+"""Conversations: how turns become tokens, and a chat whose answers stay compressed in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+
+from hamburger_edge.chat.markup import KINDS, Markup
+from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.tokenizer import TextStream, check_text
+from hamburger_edge.errors import BusyError, InputError
+from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Options, Settings
+from hamburger_edge.loop.stats import Stats
+from hamburger_edge.support.strict import from_mapping
+
+if TYPE_CHECKING:
+    from hamburger_edge.model import Model
+
+Part = tuple[str, bool]  # text, and whether special tokens in it count
+
+
+@dataclass(frozen=True)
+class ChatTemplate(Markup):
+    """How a conversation becomes text. Only the markup can become a special token; what people write
+    cannot."""
+
+    def first_turn(self, text: str, system: str | None = None) -> list[Part]:
+        """The beginning of a conversation; an empty system text leaves the system turn out."""
+        system = self.default_system if system is None else system
+        parts: list[Part] = [(self.prefix, True)]
+        if system and self.system_in_user:
+            user = [(self.before_user, True), *self._system(system), *self._user(text)[1:]]
+        else:
+            user = [*(self._system(system) if system else []), *self._user(text)]
+        return [*parts, *user, (self.before_answer, True)]
+
+    def next_turn(self, text: str) -> list[Part]:
+        """What comes between an answer and the next one."""
+        return [(self.after_answer, True), *self._user(text), (self.before_answer, True)]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> ChatTemplate:
+        """None: no template, texts as they are."""
+        if data is None:
+            return cls()
+        template: ChatTemplate = from_mapping(cls, data, "chat template")
+        return template
+
+    @classmethod
+    def preset(cls, name: str, default_system: str | None = None) -> ChatTemplate:
+        """One of PRESETS, possibly with a system text of its own."""
+        if name not in PRESETS:
+            raise InputError(f"unknown chat template {name!r} (known: {', '.join(PRESETS)})")
+        template = PRESETS[name]
+        return template if default_system is None else replace(template, default_system=default_system)
+
+    def _system(self, text: str) -> list[Part]:
+        return [(self.before_system, True), (self._written(text), False), (self.after_system, True)]
+
+    def _user(self, text: str) -> list[Part]:
+        return [(self.before_user, True), (self._written(text), False), (self.after_user, True)]
+
+    def _written(self, text: str) -> str:
+        return check_text(text).strip() if self.trim else check_text(text)
+
+
+PRESETS = {name: ChatTemplate(**markup) for name, markup in KINDS.items()}
+
+
+class Message(NamedTuple):
+    role: str  # "user" or "assistant"
+    text: str
+
+
+class Chat:
+    """A conversation of many turns. Several may share a model; alternating between them costs prefilling.
+
+    A turn whose answer never began (an error, or cancelled while reading the prompt) never happened.
+    """
+
+    def __init__(self, model: Model, system: str | None, settings: Settings) -> None:
+        self._model = model
+        self.system = None if system is None else check_text(system)
+        self.settings = settings
+        self._start()
+
+    def _start(self) -> None:
+        sampler, text = self._model.sampler(self.settings), self._model.text_stream(self.settings)
+        self.sampler, self.text = sampler, text  # where one is refused, the chat stays as it was
+        self.messages: list[Message] = []
+        self.groups: list[Group] = []  # everything said so far, template included, as it sits in the cache
+        self.stats = Stats()  # of the last answer
+        self.unfinished = False  # the last answer was cut, and `proceed` can go on with it
+
+    def send(self, text: str, *, max_tokens: int | None = None) -> Stream:
+        """Say something; iterate over the result for the answer."""
+        text = check_text(text)
+        if not text:
+            raise InputError("the message is empty: say something")
+        said = self.groups
+        turn = self._model.engine.check_groups((token,) for token in self._turn(text))
+        prompt = [*said, *turn]
+        sampler = self._sampler()
+        sampler.begin(token for group in prompt for token in group)
+        messages = [*self._settled(), Message("user", text), Message("assistant", "")]
+        output = self._model.text_stream(self.settings)
+        return self._answer(said, prompt, messages, sampler, output, max_tokens)
+
+    def proceed(self, *, max_tokens: int | None = None) -> Stream:
+        """Go on with an answer that was cancelled or reached max_tokens.
+
+        A cancelled answer, and one at confidence 1 or in verify mode, goes on as if it had never been cut.
+        Otherwise max_tokens may have made the last group shorter than it would have been; it is a slot of
+        its own, so that other words may follow.
+        """
+        if not self.unfinished:
+            raise InputError("there is no unfinished answer to go on with: send a message")
+        said = self.groups
+        return self._answer(said, said, self.messages, self._sampler(), self._held(), max_tokens)
+
+    def reset(self) -> None:
+        """Back to the beginning, random draws included."""
+        with self._model.exclusive():
+            self._start()
+
+    def configure(self, **options: Unpack[Options]) -> None:
+        """Change options from the next answer on; a new seed starts its draws anew."""
+        with self._model.exclusive():
+            settings = Settings.of({**self.settings.to_options(), **options})
+            sampler, state = self._model.sampler(settings), self.sampler.state()
+            if options.get("seed") is not None:
+                state |= {"seed": sampler.seed, "draws": 0}
+            sampler.restore(state)
+            self.settings, self.sampler = settings, sampler  # nothing was refused
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the conversation, cache included, so that `Model.resume` goes on bit for bit."""
+        from hamburger_edge.chat import session
+
+        with self._model.exclusive():
+            session.save(self, self._model, path)
+
+    def _turn(self, text: str) -> list[int]:
+        """The tokens that lead from what was said to the next answer."""
+        template, tokenizer = self._model.template, self._model.tokenizer
+        if not self.groups:
+            return tokenizer.encode_parts(template.first_turn(text, self.system))
+        ids = tokenizer.encode_parts(template.next_turn(text))
+        said = self.groups[-1][-1]
+        return ids[1:] if ids[:1] == [said] and said in self._model.info.eos_ids else ids
+
+    def _sampler(self) -> Sampler:
+        """A copy to draw from, so that a turn that fails leaves no trace."""
+        sampler = self._model.sampler(self.settings)
+        sampler.restore(self.sampler.state())
+        return sampler
+
+    def _held(self) -> TextStream:
+        """A copy of what the last answer's text still holds back."""
+        text = self._model.text_stream(self.settings)
+        text.restore(self.text.state())
+        return text
+
+    def _settled(self) -> list[Message]:
+        """The messages, when an answer that was cut will not go on: what it held back is part of it."""
+        if not self.unfinished:
+            return self.messages
+        *before, last = self.messages
+        return [*before, last._replace(text=last.text + self._held().flush())]
+
+    def _answer(
+        self,
+        said: list[Group],
+        prompt: list[Group],
+        messages: list[Message],
+        sampler: Sampler,
+        text: TextStream,
+        max_tokens: int | None,
+    ) -> Stream:
+        def commit(stream: Stream) -> None:
+            if stream.stats.macro_steps:
+                self.groups = self._model.engine.sequence
+                self.messages = [*messages[:-1], Message("assistant", messages[-1].text + stream.text)]
+                self.unfinished = stream.finish_reason in ("length", "cancelled")
+                self.sampler, self.text, self.stats = sampler, text, stream.stats
+
+        settings = self.settings
+        if max_tokens is not None:
+            settings = replace(settings, decoding=replace(settings.decoding, max_tokens=max_tokens))
+        stream = Stream(
+            self._model, prompt, settings, sampler, text, reuse="groups", resumable=True, on_close=commit
+        )
+        if self.groups is not said:  # an answer that another thread was reading ended since we looked
+            stream.close()
+            raise BusyError("another thread went on with this conversation: send the message again")
+        return stream

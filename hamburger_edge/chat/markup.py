@@ -1,0 +1,108 @@
+"""What stands around the turns of a conversation, as plain data: known kinds, and which of them a model has.
+
+A model's own template is a Jinja program and is never run. ChatML (SmolLM2, Qwen) and Llama 3 are recognised
+by their marks; otherwise a file `chat_markup.json` beside the weights names a known kind, or spells one out:
+
+    {"kind": "mistral"}        {"kind": "llama3", "default_system": "Be brief."}
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.support.strict import from_mapping, read_json
+
+MARKUP_FILE = "chat_markup.json"
+
+
+@dataclass(frozen=True)
+class Markup:
+    """prefix [before_system SYSTEM after_system]
+    before_user TEXT after_user before_answer ANSWER after_answer ..."""
+
+    prefix: str = ""  # once, at the very beginning
+    before_system: str = ""
+    after_system: str = ""
+    before_user: str = ""
+    after_user: str = ""
+    before_answer: str = ""  # opens the answer; the model goes on from here
+    after_answer: str = ""  # begins with the end token, which is not written twice if the model said it
+    default_system: str | None = None  # the system text of a conversation that brings none
+    system_in_user: bool = False  # the system text stands inside the first user turn: before_user SYSTEM TEXT
+    trim: bool = False  # white space around what people write is dropped
+
+
+_CHATML = {
+    "before_system": "<|im_start|>system\n",
+    "after_system": "<|im_end|>\n",
+    "before_user": "<|im_start|>user\n",
+    "after_user": "<|im_end|>\n",
+    "before_answer": "<|im_start|>assistant\n",
+    "after_answer": "<|im_end|>\n",
+}
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "chatml": _CHATML,
+    "smollm2": _CHATML
+    | {"default_system": "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
+    "llama3": {
+        "prefix": "<|begin_of_text|>",
+        "before_system": "<|start_header_id|>system<|end_header_id|>\n\n",
+        "after_system": "<|eot_id|>",
+        "before_user": "<|start_header_id|>user<|end_header_id|>\n\n",
+        "after_user": "<|eot_id|>",
+        "before_answer": "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        "after_answer": "<|eot_id|>",
+        "trim": True,
+    },
+    "llama2": {
+        "prefix": "<s>",
+        "before_system": "<<SYS>>\n",
+        "after_system": "\n<</SYS>>\n\n",
+        "before_user": "[INST] ",
+        "after_user": " [/INST]",
+        "after_answer": "</s><s>",
+        "system_in_user": True,
+        "trim": True,
+    },
+    "mistral": {
+        "prefix": "<s>",
+        "after_system": "\n\n",
+        "before_user": "[INST] ",
+        "after_user": " [/INST]",
+        "after_answer": "</s>",
+        "system_in_user": True,
+    },
+}
+
+
+def recognise(jinja: object) -> dict[str, Any] | None:
+    """A known kind by the marks in a Jinja template, with the system text that is spelled out in it."""
+    if not isinstance(jinja, str):
+        return None
+    if "<|start_header_id|>" in jinja and "<|eot_id|>" in jinja:
+        return KINDS["llama3"]
+    if "<|im_start|>" not in jinja or "<|im_sep|>" in jinja:
+        return None
+    # a system text spelled out in the template, its newline as such or escaped
+    found = re.search(r"<\|im_start\|>system(?:\n|\\n)([^<{}]+)<\|im_end\|>", jinja)
+    return _CHATML | {"default_system": found.group(1).replace("\\n", "\n") if found else None}
+
+
+def markup_beside(folder: Path) -> dict[str, Any] | None:
+    """What `chat_markup.json` in this folder says, if it is there."""
+    file = folder / MARKUP_FILE
+    if not file.exists():
+        return None
+    data = read_json(file)
+    if not isinstance(data, dict):
+        raise ConfigError(f'{file}: expected {{"kind": "llama3"}} or a table of its own')
+    kind = data.pop("kind", "plain")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(f"{file}: unknown kind {kind!r} (known: {', '.join(KINDS)})")
+    return asdict(from_mapping(Markup, KINDS[kind] | data, str(file)))

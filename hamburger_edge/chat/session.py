@@ -1,0 +1,152 @@
+"""A conversation on disk: the cache's arrays, what they mean, and everything the next answer depends on.
+
+The file is a plain zip of .npy arrays: `header`, JSON as bytes, and `kv.NAME` for each array of the
+backend's snapshot. It is written beside its place and renamed, and it is read without pickle.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hamburger_edge.chat.conversation import Chat, Message
+from hamburger_edge.errors import HamburgerError, InputError, SessionError
+from hamburger_edge.loop.backend import ModelInfo, Snapshot
+from hamburger_edge.loop.settings import Settings
+
+if TYPE_CHECKING:
+    from hamburger_edge.model import Model
+
+FORMAT, VERSION = "hamburger-edge session", 1
+_KV = "kv."
+# what impossible contents can end in, wherever they are first used
+_DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def save(chat: Chat, model: Model, path: str | PathLike[str]) -> None:
+    """The cache is first cut back to this conversation, in case another one used the model since."""
+    path = _place(path)
+    model.engine.keep(chat.groups)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": _identity(model.info),
+        "slots": model.engine.ledger.slots,  # the cache holds this many of the groups
+        "groups": chat.groups,
+        "unfinished": chat.unfinished,
+        "messages": chat.messages,
+        "system": chat.system,
+        "options": chat.settings.to_options(),
+        "sampler": chat.sampler.state(),
+        "text": chat.text.state(),
+    }
+    arrays: Snapshot = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+    arrays |= {_KV + name: array for name, array in model.backend.snapshot().items()}
+    _write(path, arrays)
+
+
+def resume(model: Model, path: str | PathLike[str]) -> Chat:
+    """Everything is checked on the way in; on any failure the model is left with an empty cache."""
+    path = _place(path)
+    header, snapshot = _read(path)
+    if header.get("format") != FORMAT:
+        raise SessionError(f"{path}: not a session of this program")
+    if header.get("version") != VERSION:
+        raise SessionError(f"{path}: session version {header.get('version')!r}, this program reads {VERSION}")
+    engine = model.engine
+    try:
+        for name, mine in _identity(model.info).items():
+            if (theirs := header["model"][name]) != mine:
+                raise SessionError(
+                    f"{path}: saved with another model: its {name} is {theirs}, here it is {mine}"
+                )
+        chat = Chat(model, header["system"], Settings.from_json(header["options"]))
+        chat.sampler.restore(header["sampler"])
+        chat.text.restore(header["text"])
+        chat.groups = engine.check_groups(header["groups"])
+        chat.messages = [Message(str(role), str(text)) for role, text in header["messages"]]
+        chat.unfinished = bool(header["unfinished"])
+        if bool(chat.messages) != bool(chat.groups):
+            raise ValueError(f"{len(chat.messages)} messages in {len(chat.groups)} groups")
+        engine.keep([])
+        if model.info.capacity < (slots := header["slots"]) <= len(chat.groups):
+            raise SessionError(
+                f"{path}: holds {slots} slots, but the cache here has {model.info.capacity}: "
+                "load the model with a larger context"
+            )
+        for group in chat.groups[: header["slots"]]:
+            engine.ledger.append(group)
+        model.backend.restore(snapshot)
+        if not model.backend.slots == engine.ledger.slots == header["slots"]:
+            raise ValueError(f"{header['slots']} slots recorded, {model.backend.slots} restored")
+    except SessionError:
+        engine.keep([])
+        raise
+    except _DAMAGE as error:
+        engine.keep([])
+        raise SessionError(f"{path}: does not fit this model or is damaged ({error})") from error
+    return chat
+
+
+def _place(path: str | PathLike[str]) -> Path:
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise InputError(f"a session is named by its path, got {path!r}") from error
+
+
+def _identity(info: ModelInfo) -> dict[str, Any]:
+    names = ("fingerprint", "backend", "precision", "position_rule", "kv_bytes_per_slot", "vocab_size")
+    return {name: getattr(info, name) for name in names}
+
+
+def _write(path: Path, arrays: Snapshot) -> None:
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+        ) as file:
+            temporary = file.name
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SessionError(f"{path}: cannot be written ({reason}): choose another place") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)  # gone already, unless something failed
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Snapshot]:
+    """Entries are read whole, their checksums verified, before anything in them is believed."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (closed below)
+    except FileNotFoundError as error:
+        raise SessionError(f"{path}: there is no session here") from error
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SessionError(f"{path}: cannot be read ({reason}): name a session that you may read") from error
+    try:
+        with file, zipfile.ZipFile(file) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("compressed entries")
+            members = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        arrays: Snapshot = {
+            name: np.load(io.BytesIO(data), allow_pickle=False) for name, data in members.items()
+        }
+        header: dict[str, Any] = dict(json.loads(arrays.pop("header").tobytes()))
+        return header, {name.removeprefix(_KV): array for name, array in arrays.items()}
+    except MemoryError as error:
+        raise SessionError(f"{path}: not enough memory to read it: close other programs") from error
+    except Exception as error:  # a damaged zip can fail in any way
+        raise SessionError(f"{path}: truncated or damaged ({str(error) or type(error).__name__})") from error

@@ -1,0 +1,177 @@
+"""An answer on its way: the engine's steps with their text, and the right to use the model while it lasts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from hamburger_edge.chat.tokenizer import TextStream
+from hamburger_edge.errors import BusyError
+from hamburger_edge.loop.engine import FinishReason, Flag, Reuse, Step
+from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Settings
+from hamburger_edge.loop.stats import Stats
+
+if TYPE_CHECKING:
+    from hamburger_edge.model import Model
+
+
+class Record(NamedTuple):
+    """One macro step. The texts of all records make up the answer's text."""
+
+    tokens: Group  # includes the end token; after a stop string, ends with the token that completed it
+    text: str  # without end token and stop string; may lag behind the tokens by an unfinished character
+    probabilities: tuple[float, ...]  # of each token; empty unless asked for
+    stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
+    finish_reason: (
+        FinishReason | None
+    )  # set on the last record; a cancelled answer ends with one without tokens
+
+
+class Stream(Iterator[Record]):
+    """Iterate for records. The model is busy until the last record, `close`, or garbage collection."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompt: Sequence[Group],
+        settings: Settings,
+        sampler: Sampler,
+        text: TextStream,
+        *,
+        reuse: Reuse = "tokens",
+        resumable: bool = False,  # keep held-back text when cut, because the answer may go on
+        on_close: Callable[[Stream], None] | None = None,
+    ) -> None:
+        self.stats = Stats()
+        self.finish_reason: FinishReason | None = None
+        self.text = ""  # so far
+        # A signal's handler may close in the middle of anything that its own thread does here: the lock must
+        # not shut that thread out, and what is under way sees to the end.
+        self._stepping = threading.RLock()
+        self.stepper: int | None = threading.get_ident()  # the thread that is in the middle of a step
+        self._closing = False
+        self._open = False
+        self._cancel = Flag()
+        self._model = model
+        self._engine = model.engine
+        self._sampler = sampler
+        self._output = text
+        self._resumable = resumable
+        self._on_close = on_close
+        try:
+            self._use = model.acquire(self)
+            try:
+                self._steps = self._engine.run(
+                    prompt, settings.decoding, sampler, cancel=self._cancel, stats=self.stats, reuse=reuse
+                )
+                self._open = True
+            except BaseException:
+                self._use.over = True
+                model.free_if_closing()
+                raise
+        finally:
+            self.stepper = None
+        if self._closing:
+            self.close()
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Record:
+        here = threading.get_ident()
+        if self.stepper == here or not self._stepping.acquire(blocking=False):
+            if self.stepper == here or not self._closing:
+                raise BusyError("another thread is reading this answer: read it from one thread")
+            self._stepping.acquire()
+        try:
+            self.stepper = here
+            if not self._open:
+                raise StopIteration
+            begin = perf_counter()
+            record = self._advance()
+            self._count(perf_counter() - begin)
+            if self._closing and not record.finish_reason:
+                record = record._replace(finish_reason="cancelled")
+            if record.finish_reason:
+                self._finish()
+            return record
+        except BaseException:
+            self._finish()
+            raise
+        finally:
+            self.stepper = None
+            if self._closing:
+                self._finish()
+            self._stepping.release()
+
+    def cancel(self) -> None:
+        """End the answer after the current step; from any thread."""
+        self._cancel.set()
+
+    def close(self) -> None:
+        """Free the model; a step that another thread is in the middle of is waited for. Called in the middle
+        of a step of its own thread, by a signal's handler, it lets that step be the last one."""
+        self._closing = True
+        self._cancel.set()
+        if self.stepper == threading.get_ident():
+            return
+        with self._stepping:
+            self._finish()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            self.close()
+
+    def _advance(self) -> Record:
+        step = next(self._steps, Step((), (), (), "cancelled"))
+        tokens, probabilities, stops, finish = step
+        text, stopped = self._output.push(tokens)
+        if stopped is not None:
+            finish = "stop"
+            dropped = len(tokens) - stopped
+            if dropped:
+                self._engine.drop(dropped)
+                self._sampler.rewind(dropped)
+                self.stats.tokens -= dropped
+                tokens, probabilities, stops = tokens[:stopped], probabilities[:stopped], stops[:stopped]
+        elif finish in ("eos", "context") or (finish and not self._resumable):
+            text += self._output.flush()
+        self.finish_reason = finish
+        self.text += text
+        return Record(tokens, text, probabilities, stops, finish)
+
+    def _count(self, seconds: float) -> None:
+        stats, ledger = self.stats, self._engine.ledger
+        if stats.macro_steps == 1:
+            stats.first_tokens = min(stats.first_tokens, stats.tokens)
+        if stats.ttft_s == 0:
+            stats.ttft_s = seconds
+        else:
+            stats.decode_s += seconds
+        stats.slots, stats.kv_bytes, stats.kv_bytes_uncompressed = (
+            ledger.slots,
+            ledger.bytes,
+            ledger.bytes_uncompressed,
+        )
+
+    def _finish(self) -> None:
+        if self._open:
+            self._open = False
+            self.finish_reason = self.finish_reason or "cancelled"
+            try:
+                self._steps.close()
+                if self._on_close is not None:
+                    self._on_close(self)
+            finally:
+                self._use.over = True
+                self._model.free_if_closing()

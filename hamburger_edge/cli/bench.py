@@ -1,0 +1,118 @@
+"""`hamburger-edge bench`: speed and memory beside the programs people would otherwise use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.manifest import Manifest
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.cli.outputs import check_file, check_folder
+from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
+from hamburger_edge.loop.backend import MOST_THREADS
+from hamburger_edge.loop.sampling import number_in
+from hamburger_edge.support.terminal import Progress
+
+if TYPE_CHECKING:
+    from hamburger_edge.benchmarks.speed.plan import Plan
+
+TOKENS = 1 << 20
+
+
+def bench(options: argparse.Namespace) -> None:
+    from hamburger_edge.benchmarks.speed.bench import Bench
+    from hamburger_edge.benchmarks.speed.plan import all_programs, source_of
+    from hamburger_edge.benchmarks.speed.plots import plot
+    from hamburger_edge.benchmarks.speed.prompts import prompts
+    from hamburger_edge.benchmarks.speed.report import tables
+    from hamburger_edge.benchmarks.speed.shapes import shape_bundle
+
+    plan = plan_of(options)
+    check_file(options.json)
+    check_folder(options.plot)
+    if options.plot:
+        require("matplotlib", "bench")
+    if (options.bundle is None) == (options.shape is None):
+        raise InputError("give either a BUNDLE or  --shape NAME")
+    threads = _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
+    with Progress() as progress:
+        if options.shape:
+            bundle = shape_bundle(options.shape, progress=progress)
+        else:
+            bundle = Path(options.bundle)
+        manifest = load_manifest(bundle)
+        check_files(bundle, manifest)
+        checkpoint = None if options.shape else find_checkpoint(options.against, manifest)
+        if plan.force_group is not None and plan.force_group > manifest.model.max_steps:
+            raise InputError(f"--force-group must be 1 to {manifest.model.max_steps} for this model")
+        texts = prompts(_tokenizer(bundle, manifest), ChatTemplate.from_json(manifest.chat_template))
+        source = source_of(bundle, manifest, checkpoint, plan, threads, max(map(len, texts)))
+        runner = Bench(source, plan, texts, note=progress)
+        report = runner.run(all_programs(plan, manifest))
+    report = replace(report, base=manifest.base.name)
+    text = json.dumps(report.to_json(), indent=1)
+    print(text if options.json == "-" else tables(report), flush=True)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    if options.plot:
+        for path in plot(report, Path(options.plot)):
+            print(path)
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """The defaults, quick or full, and what was given instead."""
+    from hamburger_edge.benchmarks.speed.plan import QUICK, Plan
+
+    given: dict[str, float | None] = {
+        "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
+        "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
+        "longest": _whole("--longest", options.longest, 0, TOKENS),
+        "force_group": _whole("--force-group", options.force_group, 2, TOKENS),
+    }
+    if options.minutes is not None:
+        given["seconds"] = 60 * number_in("--minutes", options.minutes, 0, TOKENS)
+    if options.shape and given["force_group"] is None:
+        given["force_group"] = 2
+    plan = QUICK if options.quick else Plan()
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(plan, only=tuple(options.only or ()), random=bool(options.shape), **changes)
+
+
+def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
+    """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
+    if given is not None and given.endswith(".ckpt"):
+        raise InputError(f"{given}: peers are built from a checkpoint folder: save it as one first")
+    try:
+        from hamburger_edge.models.checkpoints.checkpoint import resolve
+
+        folder: Path = resolve(manifest.graft.name if given is None else given)
+    except (CheckpointError, ModuleNotFoundError):  # whoever has no PyTorch made the bundle elsewhere
+        if given is not None:
+            raise
+        return None
+    return folder
+
+
+def usable_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _tokenizer(bundle: Path, manifest: Manifest) -> Tokenizer:
+    if manifest.tokenizer is None:
+        raise BundleError(f"{bundle}: holds no tokenizer: export it from a checkpoint that has one")
+    return Tokenizer(bundle / manifest.tokenizer)
+
+
+def _whole(name: str, value: int | None, least: int, most: int) -> int | None:
+    if value is not None and not least <= value <= most:
+        raise InputError(f"{name} must be {least} to {most}, got {value}")
+    return value

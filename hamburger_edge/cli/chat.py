@@ -1,0 +1,85 @@
+"""`hamburger-edge chat`: a conversation on the terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Unpack
+
+from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.chat.stream import Stream
+from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.loop.settings import Options
+from hamburger_edge.model import Model
+from hamburger_edge.support.terminal import GroupPainter, interruptible, is_terminal, note, stats_line
+
+HELP = "/continue  /save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops an answer"
+
+
+def converse(model: Model, *, system: str | None, show_steps: bool, **options: Unpack[Options]) -> None:
+    """Read turns until /quit or the end of input; errors are shown and the conversation goes on."""
+    chat = model.chat(system, **options)
+    painter = GroupPainter(is_terminal(sys.stdout)) if show_steps else None
+    interactive = sys.stdin.isatty()
+    if isinstance(sys.stdin, io.TextIOWrapper):  # what is not UTF-8 is refused with the turn it stands in
+        sys.stdin.reconfigure(errors="surrogateescape")
+    if interactive:
+        print(f"{model.info.backend} {model.info.provider} {model.info.precision}    {HELP}")
+    while True:
+        try:
+            text = input("\n> " if interactive else "")
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if not interactive:
+                raise
+            print("\n/quit or Ctrl-D ends the program", end="")
+            continue
+        try:
+            if text.startswith("/"):
+                name, _, argument = text[1:].strip().partition(" ")
+                if name in ("quit", "exit"):
+                    return
+                chat = _command(model, chat, name, argument.strip(), painter)
+            elif text.strip():
+                _answer(chat.send(text), painter)
+        except HamburgerError as error:
+            note(f"error: {error}")
+        except KeyboardInterrupt:  # between an answer and the next input: nothing of the conversation is lost
+            if not interactive:
+                raise
+            print()
+
+
+def _answer(stream: Stream, painter: GroupPainter | None) -> None:
+    with stream, interruptible(stream.cancel):
+        for record in stream:
+            shown = painter.paint(record.text, len(record.tokens)) if painter else record.text
+            print(shown, end="", flush=True)
+    stopped = stream.finish_reason == "cancelled"
+    print(" [stopped]" if stopped else "")
+    if stopped and not sys.stdin.isatty():  # whoever feeds a pipe wants all of it to end
+        raise KeyboardInterrupt
+
+
+def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None) -> Chat:
+    """Returns the conversation to go on with."""
+    if name in ("save", "load") and not argument:
+        raise InputError(f"/{name} needs a file name")
+    if name == "continue":
+        _answer(chat.proceed(), painter)
+    elif name == "save":
+        chat.save(argument)
+        print(f"saved to {argument}")
+    elif name == "load":
+        chat = model.resume(argument)
+        print(f"loaded {len(chat.messages)} messages from {argument}")
+    elif name == "reset":
+        chat.reset()
+        print("a new conversation")
+    elif name == "stats":
+        print(stats_line(chat.stats))
+        print(f"{len(chat.groups)} groups hold {sum(map(len, chat.groups))} tokens of conversation")
+    else:
+        print(HELP)
+    return chat

@@ -1,0 +1,1 @@
+"""The hierarchical loop: groups in, groups out, one KV slot each; no text, no files."""

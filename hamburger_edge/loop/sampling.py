@@ -1,0 +1,310 @@
+"""Choosing tokens from scores, alike for the first token of a group and for its micro tokens.
+
+    scores -> penalties -> bias and bans -> temperature -> top-k -> top-p -> min-p -> one uniform draw
+
+Temperature 0 is greedy: the highest score wins and nothing is drawn. Otherwise every sampled token costs
+exactly one draw, and the cumulative distribution is walked in order of token id, so the same seed gives
+the same text wherever the scores are the same. Draws can be taken back, which is how a drafted group is
+checked against the base with the very draws that plain decoding would have used.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.errors import CheckpointError, InputError
+from hamburger_edge.loop.backend import Floats
+
+Ints = npt.NDArray[np.int64]
+
+
+def number_in(name: str, value: Any, low: float, high: float, *, above: bool = False) -> float:
+    """`value` as a finite float in [low, high], or in (low, high] when `above`."""
+    numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not numeric or not (low < value if above else low <= value) or not value <= high:
+        raise InputError(f"{name} must be {'above' if above else 'from'} {low:g} to {high:g}, got {value!r}")
+    return float(value)
+
+
+def whole_in(name: str, value: Any, low: int, high: int) -> int:
+    """`value` as an int in low..high."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not low <= value <= high:
+        limit = f"at most {high}" if high < 2**31 else "not so large"
+        raise InputError(f"{name} must be a whole number, {low} or more and {limit}, got {value!r}")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    temperature: float = 0.0  # 0: greedy
+    top_k: int = 0  # keep the k likeliest (0: all); ties with the k-th stay in
+    top_p: float = 1.0  # keep the smallest set of likeliest tokens with this much of the probability
+    min_p: float = 0.0  # keep tokens at least this likely compared with the likeliest
+    repetition_penalty: float = (
+        1.0  # divides (or multiplies, if negative) scores of tokens seen, prompt included
+    )
+    presence_penalty: float = 0.0  # taken off once from tokens the answer already holds
+    frequency_penalty: float = 0.0  # taken off for each time the answer holds the token
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its score
+    banned: tuple[int, ...] = ()  # token ids that are never chosen
+    seed: int | None = None  # None: a fresh one, readable from the sampler
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {
+            "temperature": number_in("temperature", self.temperature, 0, 100),
+            "top_k": whole_in("top_k", self.top_k, 0, 2**31 - 1),
+            "top_p": number_in("top_p", self.top_p, 0, 1, above=True),
+            "min_p": number_in("min_p", self.min_p, 0, 1),
+            "repetition_penalty": number_in("repetition_penalty", self.repetition_penalty, 0.01, 100),
+            "presence_penalty": number_in("presence_penalty", self.presence_penalty, -100, 100),
+            "frequency_penalty": number_in("frequency_penalty", self.frequency_penalty, -100, 100),
+        }
+        if not isinstance(self.logit_bias, Mapping):
+            raise InputError(f"logit_bias must map token ids to numbers, got {self.logit_bias!r}")
+        checked["logit_bias"] = {
+            whole_in("logit_bias token", token, 0, 2**31 - 1): number_in("logit_bias", bias, -1000, 1000)
+            for token, bias in self.logit_bias.items()
+        }
+        if isinstance(self.banned, str | bytes) or not isinstance(self.banned, Iterable):
+            raise InputError(f"banned must be a list of token ids, got {self.banned!r}")
+        checked["banned"] = tuple(whole_in("banned token", token, 0, 2**31 - 1) for token in self.banned)
+        if self.seed is not None:
+            checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+class Choice(NamedTuple):
+    token: int
+    probability: float  # in the distribution it was chosen from; NaN when nobody asked
+
+
+class Sampler:
+    """One conversation's choices: settings, random draws, and which tokens have been said."""
+
+    def __init__(
+        self,
+        settings: SamplingSettings,
+        vocab_size: int,
+        shortlist: Ints | None = None,
+        *,
+        probabilities: bool = True,
+    ) -> None:
+        self.settings = settings
+        self.probabilities = probabilities
+        self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
+        self.answer: list[int] = []  # tokens chosen since `begin`
+        self._prompt: set[int] = set()  # remembered without penalties too: they may come between two parts
+        self._draws = 0
+        self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._base = _Head(settings, vocab_size, None)
+        self._micro = self._base if shortlist is None else _Head(settings, vocab_size, shortlist)
+        self._penalised = (
+            settings.repetition_penalty != 1
+            or settings.presence_penalty != 0
+            or settings.frequency_penalty != 0
+        )
+        if self._penalised:
+            self._in_prompt = np.zeros(vocab_size, dtype=bool)
+            self._counts = np.zeros(vocab_size, dtype=np.float32)
+
+    @property
+    def micro_usable(self) -> bool:
+        """False when every token a micro step could choose is banned: groups then hold one token."""
+        return self._micro.usable
+
+    def begin(self, prompt: Iterable[int]) -> None:
+        """Start an answer: penalties look at this prompt and at what is chosen from here on."""
+        self.answer.clear()
+        self._prompt = set(prompt)
+        if self._penalised:
+            self._counts[:] = 0
+            self._in_prompt[:] = False
+            self._in_prompt[list(self._prompt)] = True
+
+    def choose(self, logits: Floats) -> Choice:
+        """From the base's scores, [vocab]."""
+        return self._accept(self._choose(logits, self._base))
+
+    def choose_micro(self, logits: Floats) -> Choice:
+        """From a micro step's scores, [vocab] or [shortlist]."""
+        return self._accept(self._choose(logits, self._micro))
+
+    def choose_judged(self, logits: Floats) -> Choice | None:
+        """The token of a micro step's highest score: it is the one that the stop head speaks of. None, and
+        nothing chosen, where settings or the draw prefer another."""
+        judged = self._micro.token(int(logits.argmax()))
+        choice = self.choose_micro(logits)
+        if choice.token == judged:
+            return choice
+        self.rewind(1)
+        return None
+
+    def rewind(self, tokens: int) -> None:
+        """Take back the last choices, and the draws they cost."""
+        if not tokens:
+            return
+        if self._penalised:
+            np.subtract.at(self._counts, self.answer[-tokens:], 1)
+        del self.answer[-tokens:]
+        if not self.settings.greedy:
+            self._advance(-tokens)
+
+    def state(self) -> dict[str, Any]:
+        """Plain JSON; with the same settings, `restore` goes on exactly from here."""
+        prompt = sorted(self._prompt)
+        return {"seed": self.seed, "draws": self._draws, "answer": list(self.answer), "prompt": prompt}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seed = whole_in("sampler seed", state["seed"], 0, 2**64 - 1)
+        self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self._draws = 0
+        self._advance(whole_in("sampler draws", state["draws"], 0, 2**62))
+        last = self._base.size - 1
+        prompt, answer = (
+            [whole_in("sampler token", token, 0, last) for token in state[name]]
+            for name in ("prompt", "answer")
+        )
+        self.begin(prompt)
+        self.answer.extend(answer)
+        if self._penalised:
+            np.add.at(self._counts, answer, 1)
+
+    def _accept(self, choice: Choice) -> Choice:
+        self.answer.append(choice.token)
+        if self._penalised:
+            self._counts[choice.token] += 1
+        return choice
+
+    def _advance(self, draws: int) -> None:
+        self._draws += draws
+        self._random.bit_generator.advance(draws)  # type: ignore[attr-defined]
+
+    def _choose(self, logits: Floats, head: _Head) -> Choice:
+        if self._penalised or head.changed is not None:
+            logits = self._adjust(logits.copy(), head)
+        index = int(logits.argmax())
+        best = float(logits[index])
+        if not math.isfinite(best):  # argmax stops at a NaN, so this one look covers the whole vector
+            raise self._unusable(best)
+        if not self.settings.greedy:
+            return self._draw(logits, best, head)
+        probability = 1 / float(np.exp(logits - best).sum()) if self.probabilities else math.nan
+        return Choice(head.token(index), probability)
+
+    def _adjust(self, logits: Floats, head: _Head) -> Floats:
+        if self._penalised:
+            settings = self.settings
+            tokens = np.flatnonzero(self._in_prompt | (self._counts > 0))
+            tokens, index = head.locate(tokens)
+            seen, counts = logits[index], self._counts[tokens]
+            r = np.float32(settings.repetition_penalty)
+            seen = np.where(seen > 0, seen / r, seen * r)
+            seen -= np.float32(settings.presence_penalty) * (counts > 0)
+            logits[index] = seen - np.float32(settings.frequency_penalty) * counts
+        if head.changed is not None:
+            logits[head.changed] += head.change
+        return logits
+
+    def _draw(self, logits: Floats, best: float, head: _Head) -> Choice:
+        """Inverse CDF. Weights are relative to the likeliest token's: each truncation is a cut-off weight."""
+        settings = self.settings
+        if head.order is not None:
+            logits = logits[head.order]
+        weights = np.exp((logits - np.float32(best)) / np.float32(max(settings.temperature, 1e-6)))
+        cut = np.float32(0)
+        if 0 < settings.top_k < weights.size:
+            cut = np.partition(weights, -settings.top_k)[-settings.top_k]
+        if settings.top_p < 1:
+            cut = _nucleus_cut(weights[weights >= cut], settings.top_p)
+        cut = max(cut, np.float32(settings.min_p))
+        survivors = np.flatnonzero(weights >= cut) if cut > 0 else None
+        place, probability = _pick(
+            weights if survivors is None else weights[survivors], self._random.random()
+        )
+        self._draws += 1
+        index = place if survivors is None else int(survivors[place])
+        return Choice(head.ordered_token(index), probability)
+
+    def _unusable(self, best: float) -> Exception:
+        if best == -math.inf and (self.settings.banned or self.settings.logit_bias):
+            return InputError("banned leaves no token to choose: allow at least one")
+        return CheckpointError(
+            f"the model's scores are not usable (highest is {best}): its weights or precision are damaged, "
+            "verify it or export it again"
+        )
+
+
+class _Head:
+    """One space of scores: which token each index means, and the changes that never vary."""
+
+    def __init__(self, settings: SamplingSettings, vocab_size: int, shortlist: Ints | None) -> None:
+        self.size = vocab_size if shortlist is None else int(shortlist.size)
+        self._tokens = shortlist
+        self._ordered = shortlist
+        self.order: Ints | None = None  # index by rising token id, where a shortlist is ranked otherwise
+        if shortlist is not None:
+            self._index = np.full(vocab_size, -1, dtype=np.int64)
+            self._index[shortlist] = np.arange(shortlist.size)
+            if (np.diff(shortlist) < 0).any():
+                self.order = np.argsort(shortlist)
+                self._ordered = shortlist[self.order]
+        changes = {**settings.logit_bias, **dict.fromkeys(settings.banned, -math.inf)}
+        if changes and max(changes) >= vocab_size:
+            raise InputError(
+                f"token {max(changes)} in banned or logit_bias is not in the vocabulary of {vocab_size}"
+            )
+        tokens, index = self.locate(np.fromiter(changes, dtype=np.int64))
+        self.changed = index if index.size else None
+        self.change = np.array([changes[token] for token in tokens.tolist()], dtype=np.float32)
+        self.usable = bool(np.isinf(self.change).sum() < self.size)
+
+    def token(self, index: int) -> int:
+        return index if self._tokens is None else int(self._tokens[index])
+
+    def ordered_token(self, index: int) -> int:
+        return index if self._ordered is None else int(self._ordered[index])
+
+    def locate(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """The tokens that this head can choose, and their indices."""
+        if self._tokens is None:
+            return tokens, tokens
+        index = self._index[tokens]
+        return tokens[index >= 0], index[index >= 0]
+
+
+def _nucleus_cut(weights: Floats, top_p: float) -> np.float32:
+    """The smallest weight inside the smallest set of likeliest tokens that holds `top_p` of the whole."""
+    total = weights.sum(dtype=np.float64)
+    # All tokens below this floor together hold less than 1 - top_p: the nucleus is above it, and few are.
+    floor = (1 - top_p) * total / weights.size
+    likely = np.sort(weights[weights >= floor])[::-1]
+    inside = np.cumsum(likely.astype(np.float64))
+    last = int(np.searchsorted(inside, top_p * total))
+    return np.float32(likely[min(last, likely.size - 1)])
+
+
+def _pick(weights: Floats, draw: float) -> tuple[int, float]:
+    """Where a draw in [0, 1) falls among the weights, and that one's share: by block, then inside it."""
+    block = 256
+    sums = np.add.reduceat(weights, np.arange(0, weights.size, block), dtype=np.float64)
+    edges = np.cumsum(sums)
+    total = edges[-1]
+    # rounding may put the draw on an upper edge: the last place with any weight takes it
+    number = min(int(np.searchsorted(edges, draw * total, side="right")), int(np.flatnonzero(sums)[-1]))
+    inside = weights[number * block : (number + 1) * block].astype(np.float64)
+    reached = np.cumsum(inside) + (edges[number] - sums[number])
+    place = min(int(np.searchsorted(reached, draw * total, side="right")), int(np.flatnonzero(inside)[-1]))
+    return number * block + place, float(inside[place] / total)

@@ -1,0 +1,94 @@
+"""What a caller may ask of an answer, in one place: names, defaults, and where each value is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, TypedDict
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.loop.sampling import SamplingSettings, number_in, whole_in
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of `stream`, `generate` and `chat`."""
+
+    max_tokens: int  # 256
+    confidence: float  # 0.8; 0 makes the largest groups, 1 is plain one-token-a-step decoding
+    mode: Literal["trust", "verify"]  # "verify": the text of plain decoding, in fewer base calls
+    stop: str | Sequence[str]  # the answer ends before any of these
+    probabilities: bool  # report each token's probability
+    temperature: float  # 0: greedy
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    banned: Sequence[int]
+    seed: int | None
+    force_group: int | None  # for measurements
+    ignore_eos: bool  # for measurements
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How groups are made."""
+
+    max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
+    confidence: float = 0.8  # a group goes on while 1 - p_stop is at least this; 1: one token a step
+    mode: Literal["trust", "verify"] = "trust"  # verify: the base checks groups; plain decoding's output
+    force_group: int | None = None  # for measurements: every group this size, whatever the stop head says
+    ignore_eos: bool = False  # for measurements: do not end at an end token
+    probabilities: bool = False  # report each token's probability (one pass over the scores each)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
+        object.__setattr__(self, "confidence", number_in("confidence", self.confidence, 0, 1))
+        if self.mode not in ("trust", "verify"):
+            raise InputError(f"mode must be 'trust' or 'verify', got {self.mode!r}")
+        if self.force_group is not None:
+            object.__setattr__(self, "force_group", whole_in("force_group", self.force_group, 1, 2**31 - 1))
+        for name in ("ignore_eos", "probabilities"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")
+
+    @property
+    def exact(self) -> bool:
+        """Whether the answer must equal plain decoding's, so that no merged slot may serve it."""
+        return self.mode == "verify" or (self.confidence >= 1 and self.force_group is None)
+
+
+_DECODING = {item.name for item in fields(Decoding)}
+_SAMPLING = {item.name for item in fields(SamplingSettings)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    decoding: Decoding = field(default_factory=Decoding)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    stop: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Settings:
+        unknown = sorted(set(options) - set(Options.__annotations__))
+        if unknown:
+            raise InputError(f"unknown option {unknown[0]!r} (known: {', '.join(Options.__annotations__)})")
+        stop = options.get("stop", ())
+        stop = (stop,) if isinstance(stop, str) else stop
+        if not isinstance(stop, Sequence) or not all(isinstance(text, str) and text for text in stop):
+            raise InputError(f"stop must be texts of at least one character, got {stop!r}")
+        decoding = {name: value for name, value in options.items() if name in _DECODING}
+        sampling = {name: value for name, value in options.items() if name in _SAMPLING}
+        return cls(Decoding(**decoding), SamplingSettings(**sampling), tuple(stop))
+
+    def to_options(self) -> dict[str, Any]:
+        """What `of` takes; plain JSON."""
+        return {**asdict(self.decoding), **asdict(self.sampling), "stop": list(self.stop)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """Options that went through JSON, where the token ids of the bias become text."""
+        bias = {int(token): value for token, value in data["logit_bias"].items()}
+        return cls.of({**data, "logit_bias": bias})

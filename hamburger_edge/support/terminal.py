@@ -1,0 +1,126 @@
+"""What people see: progress on standard error, groups in colour."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from hamburger_edge.loop.stats import Stats
+
+# Backgrounds for consecutive groups of two and more tokens; single tokens stay plain.
+_SHADES = ("\x1b[48;5;24m", "\x1b[48;5;58m", "\x1b[48;5;53m", "\x1b[48;5;23m")
+_PLAIN = "\x1b[0m"
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and "NO_COLOR" not in os.environ
+
+
+def note(line: str) -> None:
+    """A line on standard error."""
+    _tell(sys.stderr, printable(line) + "\n")
+
+
+def printable(line: str) -> str:
+    """One line that does nothing to a terminal: names out of files may hold anything."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def _tell(stream: TextIO, text: str) -> None:
+    """Work goes on whether or not it can be told: after a closed pipe, a terminal gone, a full disk."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        silence(stream)
+
+
+def silence(stream: TextIO) -> None:
+    """Write nothing more, not even what is held back until the end."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())
+
+
+class Progress:
+    """`progress(stage, done, total)`: a bar on a terminal, elsewhere a line a stage and one a minute."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.live = is_terminal(self.stream)
+        self.stage, self.began, self.shown = "", 0.0, 0.0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
+        now = time.monotonic()
+        new = stage != self.stage
+        if new:
+            self.close()
+            self.stage, self.began = stage, now
+        elif now - self.shown < (0.1 if self.live else 60):
+            return
+        self.shown = now
+        share = f"{100 * min(done, total) // total:3}%" if total else "..."
+        if self.live:
+            bar = f"[{'#' * (24 * min(done, total) // total):24}] " if total else ""
+            _tell(self.stream, f"\r\x1b[K{stage:32} {bar}{share} {note}")
+        else:
+            _tell(self.stream, f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
+
+    def close(self) -> None:
+        """End the line of the stage in progress."""
+        if self.stage and self.live:
+            _tell(self.stream, f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
+        self.stage = ""
+
+
+def stats_line(stats: Stats) -> str:
+    """An answer's statistics in one line."""
+    saved = 1 - stats.kv_bytes / max(1, stats.kv_bytes_uncompressed)
+    return (
+        f"{stats.tokens} tokens in {stats.macro_steps} steps ({stats.tokens_per_step:.2f} a step), "
+        f"{stats.decode_tps:.1f} tokens/s, first after {stats.ttft_s:.2f} s; "
+        f"KV cache {stats.kv_bytes / 2**20:.2f} MiB, {100 * saved:.0f}% saved"
+    )
+
+
+@contextlib.contextmanager
+def interruptible(cancel: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C ends the answer between two steps, instead of an exception in the middle of one."""
+    here = threading.current_thread() is threading.main_thread()  # only that one hears signals
+    if not here or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # as a job in the background
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: cancel())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class GroupPainter:
+    """Shows which tokens came together: each group of two and more on a background of its own."""
+
+    def __init__(self, colour: bool) -> None:
+        self.colour, self.count = colour, 0
+
+    def paint(self, text: str, size: int) -> str:
+        """Text of one macro step that said `size` tokens; without colours, groups stand in brackets."""
+        if size < 2 or not text:
+            return text
+        self.count += 1
+        if not self.colour:
+            return f"[{text}]"
+        shade = _SHADES[self.count % len(_SHADES)]
+        lines = text.split("\n")  # a background must not run to the end of the line
+        return "\n".join(f"{shade}{line}{_PLAIN}" if line else "" for line in lines)

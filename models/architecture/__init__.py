@@ -1,0 +1,1 @@
+"""The model: base decoder, compositional embedder, micro-step decoder, stop head."""

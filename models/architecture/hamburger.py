@@ -1,0 +1,191 @@
+"""HAMburger: a base LLM between a compositional embedder and a micro-step decoder.
+
+    groups --embedder--> slot embeddings --base--> features --micro decoder--> next groups
+
+`forward` is the training pass over whole sequences; `runtimes/torch/backend.py` steps the same modules
+with a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hamburger_edge.models.architecture.compositional_embedder import CompositionalEmbedder
+from hamburger_edge.models.architecture.config import HamburgerConfig
+from hamburger_edge.models.architecture.llama import Base, WholeDocuments, WholeSequence, rotary_tables
+from hamburger_edge.models.architecture.micro_step_decoder import (
+    MicroStepDecoder,
+    micro_base_config,
+    stop_head,
+)
+
+
+@dataclass
+class GroupBatch:
+    """Sequences cut into groups: B rows of S slots, m = max_steps. What is merged and what is predicted
+    are separate: a slot may be asked for more tokens than the next slot holds."""
+
+    groups: Tensor  # [B, S, m] token ids each slot holds; places beyond its size hold any valid id
+    sizes: Tensor  # [B, S] tokens in each slot; 0 marks padding
+    targets: Tensor  # [B, S, m] tokens that follow the slot
+    target_sizes: Tensor  # [B, S] how many of them to predict; 0: none
+    documents: Tensor | None = None  # [B, S] which of several packed sequences a slot belongs to
+
+    def to(self, device: torch.device | str) -> GroupBatch:
+        return self._each(lambda tensor: tensor.to(device))
+
+    def rows(self, picked: slice) -> GroupBatch:
+        return self._each(lambda tensor: tensor[picked])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> GroupBatch:
+        fields = {name: None if t is None else change(t) for name, t in vars(self).items()}
+        return GroupBatch(**fields)
+
+
+@dataclass
+class GroupOutput:
+    """Scores of the G groups that the predicting slots emit, under teacher forcing."""
+
+    targets: Tensor  # [G, m] token ids
+    sizes: Tensor  # [G]
+    final: Tensor  # [G, d] final-normed base state, which scores token 0 (see `Base.logits`)
+    micro_hidden: Tensor  # [G, m-1, d] states that score tokens 1..m-1 (see `Hamburger.micro_logits`)
+
+    @property
+    def valid(self) -> Tensor:
+        """[G, m] bool: token i exists."""
+        return torch.arange(self.targets.shape[1], device=self.sizes.device) < self.sizes[:, None]
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """[..., C] -> [...]: log of p / (1 - p) for the most probable class, at most about 14"""
+    below = logits - logits.amax(-1, keepdim=True)
+    others = below.exp().sum(-1, dtype=torch.float32) - 1  # (1 - p) / p
+    return -others.clamp(min=1e-6).log()
+
+
+def block_diagonal(documents: Tensor | None) -> Tensor | None:
+    """[B, S] document numbers -> [B, 1, S, S], True where a slot may look; None: all is one document"""
+    if documents is None:
+        return None
+    causal = torch.ones(2 * documents.shape[1:], dtype=torch.bool, device=documents.device).tril()
+    return (causal & (documents[:, :, None] == documents[:, None, :]))[:, None]
+
+
+def lengths(documents: Tensor) -> list[int]:
+    """[B, S] document numbers, row by row -> how many slots in a row belong to the same document"""
+    rows = torch.arange(documents.shape[0], device=documents.device)[:, None].expand_as(documents)
+    pairs = torch.stack([rows, documents], dim=-1).flatten(0, 1)
+    counts: Tensor = torch.unique_consecutive(pairs, dim=0, return_counts=True)[1]
+    return counts.tolist()
+
+
+class Hamburger(nn.Module):
+    def __init__(self, config: HamburgerConfig):
+        super().__init__()
+        self.config = config
+        base = config.base
+        self.base = Base(base)
+        self.embedder = CompositionalEmbedder(base.hidden_size, config.merger_heads, config.max_steps)
+        self.micro = MicroStepDecoder(config)
+        self.stop_head = stop_head(config.stop_widths)
+        # weight of the scores' own evidence, by rule "after"
+        self.stop_evidence = nn.Parameter(torch.ones(1)) if config.stop_rule == "after" else None
+        self.micro_config = micro_base_config(config)
+        # token id of each micro logit
+        self.register_buffer("shortlist", torch.arange(config.micro_vocab))
+        self.register_rotary()
+
+    def register_rotary(self) -> None:
+        """Constants, never saved; called again after building on the meta device."""
+        for name, decoder in {"base": self.config.base, "micro": self.micro_config}.items():
+            cos, sin = rotary_tables(decoder, decoder.context_length)
+            self.register_buffer(f"{name}_cos", cos, persistent=False)
+            self.register_buffer(f"{name}_sin", sin, persistent=False)
+
+    # -- the pieces that training, inference and export share ------------------------------------------
+
+    def embed(self, groups: Tensor, sizes: Tensor) -> Tensor:
+        """Token ids [N, m] with sizes [N] -> slot embeddings [N, d]"""
+        return self.embedder(self.base.embed_tokens(groups), sizes)
+
+    def base_rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions [B, S] -> cos, sin [B, 1, S, D/2]"""
+        return self.base_cos[positions][:, None], self.base_sin[positions][:, None]
+
+    def micro_rotary(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        return self.micro_cos[None, None, start:stop], self.micro_sin[None, None, start:stop]
+
+    def micro_logits(self, hidden: Tensor) -> Tensor:
+        """Micro hidden states [..., d] -> [..., micro_vocab]"""
+        weight = self.base.head_weight
+        if self.config.shortlist_size:
+            weight = weight[self.shortlist]
+        return F.linear(hidden, weight)
+
+    def stop_logits(self, hidden: Tensor, logits: Tensor | None = None) -> Tensor:
+        """Hidden states [..., d] (final-normed base state, or micro state) -> [...]
+
+        By rule "after", a micro state comes with its logits [..., C]: what they favour, and how clearly, is
+        evidence that the head need not learn to compute.
+        """
+        stops = self.stop_head(hidden).squeeze(-1)
+        if self.stop_evidence is None or logits is None:
+            return stops
+        return stops - self.stop_evidence * log_odds(logits)
+
+    def group_stops(self, out: GroupOutput) -> Tensor:
+        """[G, m] the stop logits that stepping through these groups would give"""
+        micro = self.stop_logits(out.micro_hidden, self.micro_logits(out.micro_hidden))
+        return torch.cat([self.stop_logits(out.final)[:, None], micro], dim=1)
+
+    # -- training --------------------------------------------------------------------------------------
+
+    def positions(self, batch: GroupBatch) -> Tensor:
+        """[B, S] position of every slot, by the configured rule, restarting at every packed document."""
+        if self.config.position_rule == "token":
+            advance = batch.sizes
+        else:
+            advance = torch.ones_like(batch.sizes)
+        ends = advance.cumsum(1)  # tokens (or slots) up to and including this one
+        if batch.documents is not None:
+            opens = torch.ones_like(batch.documents, dtype=torch.bool)
+            opens[:, 1:] = batch.documents[:, 1:] != batch.documents[:, :-1]
+            before = torch.where(opens, ends - advance, 0).cummax(1).values
+            ends = ends - before
+        return (ends - 1).clamp(0, self.config.base.context_length - 1)
+
+    def teacher_forced(self, features: Tensor, tokens: Tensor) -> Tensor:
+        """features [G, F, d] and each group's tokens [G, n] -> [G, n, d] states scoring tokens 1..n"""
+        rows = torch.cat([features, self.base.embed_tokens(tokens).to(features.dtype)], dim=1)
+        attend = WholeSequence(self.micro_config, *self.micro_rotary(0, rows.shape[1]))
+        return self.micro(rows, attend)[:, features.shape[1] :]
+
+    def features(self, batch: GroupBatch) -> Tensor:
+        """[B, S, F, d] features of every slot"""
+        B, S, m = batch.groups.shape
+        sizes = batch.sizes.clamp(min=1).reshape(B * S)
+        slots = self.embed(batch.groups.reshape(B * S, m), sizes).unflatten(0, (B, S))
+        cos, sin = self.base_rotary(self.positions(batch))  # [B, 1, S, D/2]
+        if batch.documents is None or slots.device.type != "cpu":
+            attend = WholeSequence(self.config.base, cos, sin, block_diagonal(batch.documents))
+            return self.base(slots, attend, self.config.taps)
+        # a CPU computes what a mask hides at full price: one long row, and every document taken out of it
+        cos, sin = (table.reshape(1, 1, B * S, -1) for table in (cos, sin))
+        attend = WholeDocuments(self.config.base, cos, sin, lengths(batch.documents))
+        read = self.base(slots.flatten(0, 1)[None], attend, self.config.taps)
+        return read.unflatten(1, (B, S))[0]
+
+    def score_groups(self, read: Tensor, targets: Tensor, sizes: Tensor) -> GroupOutput:
+        """Features [G, F, d] and the tokens that follow [G, m] -> the scores of those tokens"""
+        return GroupOutput(targets, sizes, read[:, -1], self.teacher_forced(read, targets[:, :-1]))
+
+    def forward(self, batch: GroupBatch) -> GroupOutput:
+        """Padding sits after a sequence's last slot, so causal attention never looks at it."""
+        at = batch.target_sizes.nonzero(as_tuple=True)  # the G predicting slots, in row-major order
+        return self.score_groups(self.features(batch)[at], batch.targets[at], batch.target_sizes[at])

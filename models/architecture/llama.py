@@ -1,0 +1,248 @@
+"""A decoder of the Llama family, written once.
+
+The layers project and mix; *how* they attend is a function handed to `forward`, so training (whole
+sequences), inference (a preallocated cache) and export (fused or portable ONNX operators) run the same
+layers with the same weights. Parameter names follow Hugging Face's.
+
+Shapes: B batch, S rows of this call, d hidden_size, H heads, K key/value heads, D head_dim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hamburger_edge.models.architecture.config import BaseConfig
+
+# (layer, query [B, S, H*D], key [B, S, K*D], value [B, S, K*D]), unrotated -> [B, S, H*D]
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+def inverse_frequencies(config: BaseConfig) -> Tensor:
+    """[D/2] rotations per position, in radians; with Llama 3 scaling where configured."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+    frequency = config.rope_theta**-exponents
+    if config.rope_scaling is None:
+        return frequency
+    scaling = config.rope_scaling
+    turns = scaling.original_context * frequency / (2 * math.pi)  # turns inside the original context
+    blend = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    blend = blend.clamp(0, 1)  # 0: few turns, fully scaled; 1: many turns, untouched
+    return frequency * ((1 - blend) / scaling.factor + blend)
+
+
+def rotary_tables(config: BaseConfig, positions: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, each [positions, D/2], float32."""
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * inverse_frequencies(config)
+    return angles.cos().float(), angles.sin().float()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the half-split pairs of x [B, n, S, D] by cos, sin [B or 1, 1, S, D/2]."""
+    first, second = x.chunk(2, dim=-1)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def split_heads(x: Tensor, head_dim: int) -> Tensor:
+    """[B, S, n*D] -> [B, n, S, D]"""
+    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+
+
+def without_cudnn_attention() -> None:
+    """cuDNN's attention, which recent GPUs prefer, makes a plan for every new shape; ours seldom repeat."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+class WholeSequence:
+    """Attention over the rows of this call alone: training, and the uncached reference.
+
+    `mask` is boolean, broadcastable to [B, 1, S, S], True where row may look at column; None is causal.
+    """
+
+    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, mask: Tensor | None = None):
+        self.head_dim, self.shared = config.head_dim, config.num_heads // config.num_kv_heads
+        self.cos, self.sin, self.mask = cos, sin, mask  # cos, sin: [B or 1, 1, S, D/2]
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q = rotate(split_heads(query, self.head_dim), self.cos, self.sin)
+        k = rotate(split_heads(key, self.head_dim), self.cos, self.sin)
+        v = split_heads(value, self.head_dim)
+        return self.attend(q, k, v)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q [B, H, S, D], k and v [B, K, S, D] -> [B, S, H*D]"""
+        if q.requires_grad and q.device.type == "cpu" and self.mask is None:
+            return spelled_out(q, k, v).transpose(1, 2).flatten(2)
+        k = k.repeat_interleave(self.shared, dim=1)
+        v = v.repeat_interleave(self.shared, dim=1)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=self.mask is None)
+        return out.transpose(1, 2).flatten(2)
+
+
+def spelled_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention in plain products [B, H, S, D]: on a CPU, gradients come through these twice as fast
+    as through the fused kernel. Query heads that share a key head become its rows.
+    """
+    B, H, S, D = q.shape
+    rows = q.reshape(B * k.shape[1], -1, D)  # [B*K, H/K*S, D]
+    scores = torch.bmm(rows, k.flatten(0, 1).transpose(1, 2)).float().mul_(D**-0.5)
+    hidden = torch.ones(S, S, dtype=torch.bool).triu(1).repeat(H // k.shape[1], 1)
+    shares = scores.masked_fill_(hidden, -torch.inf).softmax(-1).to(v.dtype)
+    return torch.bmm(shares, v.flatten(0, 1)).view(B, H, S, D)
+
+
+class WholeDocuments(WholeSequence):
+    """Sequences laid end to end, [1, S]: each attends within itself. `lengths` cut S into sequences.
+
+    What a block-diagonal mask would give, without computing what it hides.
+    """
+
+    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, lengths: list[int]):
+        super().__init__(config, cos, sin)
+        self.lengths = lengths
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        parts = zip(*(x.split(self.lengths, dim=2) for x in (q, k, v)), strict=True)
+        return torch.cat([super(WholeDocuments, self).attend(*part) for part in parts], dim=1)
+
+
+class KVCache:
+    """Preallocated keys and values, each [layers, K, capacity, D]; one entry is one slot. Batch 1."""
+
+    def __init__(self, config: BaseConfig, layers: int, capacity: int, dtype: torch.dtype = torch.float32):
+        shape = (layers, config.num_kv_heads, capacity, config.head_dim)
+        self.keys, self.values = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
+        self.used = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[2]
+
+
+class Cached(WholeSequence):
+    """Attention over what the cache holds and the rows of this call, which it appends to the cache.
+
+    The caller advances `cache.used` once all layers have run.
+    """
+
+    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, cache: KVCache):
+        rows = cos.shape[2]
+        total = cache.used + rows
+        columns = torch.arange(total)
+        mask = columns[None, :] <= torch.arange(cache.used, total)[:, None]  # [S, total]
+        super().__init__(config, cos, sin, mask)
+        self.cache, self.start, self.stop = cache, cache.used, total
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q = rotate(split_heads(query, self.head_dim), self.cos, self.sin)
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        keys[:, self.start : self.stop] = rotate(split_heads(key, self.head_dim), self.cos, self.sin)[0]
+        values[:, self.start : self.stop] = split_heads(value, self.head_dim)[0]
+        return self.attend(q, keys[None, :, : self.stop], values[None, :, : self.stop])
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, config: BaseConfig, layer: int):
+        super().__init__()
+        d, D, bias = config.hidden_size, config.head_dim, config.qkv_bias
+        self.layer, self.head_dim = layer, D
+        self.q_proj = nn.Linear(d, config.num_heads * D, bias=bias)
+        self.k_proj = nn.Linear(d, config.num_kv_heads * D, bias=bias)
+        self.v_proj = nn.Linear(d, config.num_kv_heads * D, bias=bias)
+        self.o_proj = nn.Linear(config.num_heads * D, d, bias=False)
+        self.packed: nn.Module | None = None  # for an export: one product in the place of the first three
+        self.q_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        if self.packed is None:
+            query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        else:
+            query, key, value = self.packed(x)
+        if self.q_norm is not None and self.k_norm is not None:
+            query = self.q_norm(query.unflatten(-1, (-1, self.head_dim))).flatten(-2)
+            key = self.k_norm(key.unflatten(-1, (-1, self.head_dim))).flatten(-2)
+        return self.o_proj(attend(self.layer, query, key, value))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, config: BaseConfig):
+        super().__init__()
+        d, wide = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(d, wide, bias=False)
+        self.up_proj = nn.Linear(d, wide, bias=False)
+        self.down_proj = nn.Linear(wide, d, bias=False)
+        self.packed: nn.Module | None = None  # for an export: one product in the place of the first two
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = (self.gate_proj(x), self.up_proj(x)) if self.packed is None else self.packed(x)
+        return self.down_proj(F.silu(gate) * up)
+
+
+class DecoderLayer(nn.Module):
+    """x + attention(norm(x)), then x + feed_forward(norm(x)). `layer` numbers it for `attend`'s cache."""
+
+    def __init__(self, config: BaseConfig, layer: int):
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = SelfAttention(config, layer)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = FeedForward(config)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), attend)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Base(nn.Module):
+    """The base LLM, run on embeddings."""
+
+    def __init__(self, config: BaseConfig):
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = (
+            None if config.tied_head else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        )
+
+    @property
+    def head_weight(self) -> Tensor:
+        """[vocab, d] rows that turn a hidden state into logits."""
+        return self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final-normed states [..., d] -> [..., vocab]"""
+        return F.linear(hidden, self.head_weight)
+
+    def forward(
+        self, embeddings: Tensor, attend: Attend, taps: tuple[int, ...] = (), rows: Tensor | None = None
+    ) -> Tensor:
+        """Embeddings [B, S, d] -> features [B, R, F, d]: the taps' outputs, then the final-normed state.
+
+        `rows` [R] picks the positions to read out; None reads all of them.
+        """
+        x = embeddings
+        tapped = []
+        for number, layer in enumerate(self.layers):
+            x = layer(x, attend)
+            if number in taps:
+                tapped.append(x if rows is None else x.index_select(1, rows))
+        x = self.norm(x if rows is None else x.index_select(1, rows))
+        return torch.stack([*tapped, x], dim=2)

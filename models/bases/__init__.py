@@ -1,0 +1,1 @@
+"""Other people's base models: fetched, read, renamed."""

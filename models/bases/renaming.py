@@ -1,0 +1,72 @@
+"""Every renaming of weights, in one place: other people's tensor names on one side, ours on the other.
+
+Ours are Hugging Face's without the leading `model.`, as `models/architecture/llama.py` spells them. `{}`
+stands for a layer number. A name mapped to None is known and of no use here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+# llama.cpp -> ours; the export writer reads it the other way round.
+GGUF: dict[str, str | None] = {
+    "token_embd.weight": "embed_tokens.weight",
+    "output_norm.weight": "norm.weight",
+    "output.weight": "lm_head.weight",
+    "rope_freqs.weight": None,  # read apart: it is configuration, not a weight
+    **{f"blk.{{}}.{theirs}.weight": f"layers.{{}}.{ours}.weight" for theirs, ours in _LAYER.items()},
+    **{f"blk.{{}}.attn_{x}.bias": f"layers.{{}}.self_attn.{x}_proj.bias" for x in "qkv"},
+}
+
+# Hugging Face's LlamaForCausalLM and its relatives -> ours.
+HUGGING_FACE: dict[str, str | None] = {
+    "lm_head.weight": "lm_head.weight",
+    "model.layers.{}.self_attn.rotary_emb.inv_freq": None,  # a constant that old files stored
+    "model.rotary_emb.inv_freq": None,
+    **{f"model.{ours}": ours for ours in GGUF.values() if ours is not None and ours != "lm_head.weight"},
+}
+
+_LINEAR = ("weight", "bias")
+
+# The paper authors' Lightning module -> ours (`models/architecture/hamburger.py`).
+LIGHTNING: dict[str, str | None] = {
+    **{f"model.{theirs}": ours and f"base.{ours}" for theirs, ours in HUGGING_FACE.items()},
+    "comp_embedder.embedding.weight": None,  # the base's own table, stored a second time
+    "comp_embedder.merger.pos": "embedder.places",
+    **{f"comp_embedder.merger.q_proj.{w}": f"embedder.query.{w}" for w in _LINEAR},
+    **{f"comp_embedder.merger.k_proj.{w}": f"embedder.key.{w}" for w in _LINEAR},
+    **{f"comp_embedder.merger.v_proj.{w}": f"embedder.value.{w}" for w in _LINEAR},
+    **{f"comp_embedder.out_proj.{w}": f"embedder.output.{w}" for w in _LINEAR},
+    **{
+        f"micro_step_decoder.decoders.{ours.removeprefix('layers.')}": f"micro.{ours}"
+        for ours in GGUF.values()
+        if ours is not None and ours.startswith("layers.")
+    },
+    "micro_step_decoder.decoders.{}.self_attn.rotary_emb.inv_freq": None,
+    **{f"micro_step_decoder.stop_head.{n}.{w}": f"stop_head.{n}.{w}" for n in (0, 2, 4) for w in _LINEAR},
+}
+LIGHTNING_UNUSED = "teacher."  # a distillation teacher that was saved along
+
+
+def rename(name: str, table: Mapping[str, str | None]) -> str | None:
+    """Our name of their tensor; None: of no use. Raises KeyError for a name the table does not know."""
+    if name in table:
+        return table[name]
+    pattern, found = re.sub(r"(?<=\.)\d+(?=\.)", "{}", name, count=1), re.search(r"(?<=\.)\d+(?=\.)", name)
+    ours = table[pattern]
+    return None if ours is None or found is None else ours.format(found.group())

@@ -1,0 +1,1 @@
+"""HAMburger checkpoints on disk."""

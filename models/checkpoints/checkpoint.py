@@ -1,0 +1,291 @@
+"""Weights from and to disk. `load_base` reads other people's models, `load_checkpoint` HAMburgers.
+
+A checkpoint is a folder:
+
+    hamburger.json            what it is: see checkpoint_manifest.py
+    graft.safetensors         embedder.*, micro.*, stop_head.*, and shortlist where the head is one
+    base_delta.safetensors    optional changes to the base: <weight>.lora_a [r, in] with <weight>.lora_b
+                              [out, r] (already scaled), or <weight>.delta
+    base.safetensors          the base itself, where the manifest says "embedded"
+    tokenizer.json            where it is not the base's own
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hamburger_edge.chat.markup import markup_beside, recognise
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.bases.fetch import Progress, fetch, weights_sha256
+from hamburger_edge.models.bases.gguf import load_gguf
+from hamburger_edge.models.bases.huggingface import load_hf, read_config, read_eos, read_template
+from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state, check_tokenizer, shapes
+from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
+from hamburger_edge.models.checkpoints.lightning import load_lightning
+from hamburger_edge.models.checkpoints.manifest import FORMAT, BaseReference, Manifest, read_manifest
+from hamburger_edge.models.checkpoints.rows import Rows, load_rows, save_rows
+from hamburger_edge.support.files import publish, strangers
+from hamburger_edge.support.strict import from_mapping
+
+MANIFEST, GRAFT = "hamburger.json", "graft.safetensors"
+DELTA, BASE = "base_delta.safetensors", "base.safetensors"
+ZOO = Path(__file__).parents[1] / "zoo"
+
+
+@dataclass
+class Checkpoint:
+    model: Hamburger  # float32, in eval mode
+    tokenizer: Path
+    chat_template: dict[str, Any] | None
+    manifest: dict[str, Any]
+    path: Path
+
+
+def load_base(path: str | Path) -> LoadedBase:
+    """A Hugging Face folder, a GGUF file, or a folder holding one (as `fetch` leaves it).
+
+    A tokenizer.json and a chat_markup.json that lie beside the weights count.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file or folder")
+    folder = path if path.is_dir() else path.parent
+    if path.is_dir() and (path / "config.json").exists():
+        base = load_hf(path)
+    elif path.is_dir():
+        files = sorted(path.glob("*.gguf"))
+        if len(files) != 1:
+            raise CheckpointError(
+                f"{path}: holds neither config.json nor exactly one .gguf file: not a base model"
+            )
+        base = load_gguf(files[0])
+    else:
+        base = load_gguf(path)
+    if (tokenizer := folder / "tokenizer.json").exists():
+        check_tokenizer(tokenizer, base.config.vocab_size)
+        base.tokenizer = tokenizer
+    base.chat_template = markup_beside(folder) or base.chat_template
+    return base
+
+
+def built_in() -> list[str]:
+    """Names of the checkpoints that come with the package."""
+    return sorted(path.parent.name for path in ZOO.glob(f"*/{MANIFEST}"))
+
+
+def resolve(source: str | Path) -> Path:
+    """The folder of a checkpoint: a path, or the name of one that comes with the package."""
+    folder = Path(source)
+    if (folder / MANIFEST).exists():
+        return folder
+    known = built_in()
+    if str(source) in known:
+        return ZOO / str(source)
+    if folder.exists():
+        raise CheckpointError(f"{folder}: holds no {MANIFEST}: not a HAMburger checkpoint")
+    raise CheckpointError(
+        f"{source}: no such folder, and no checkpoint of that name (known: {', '.join(known) or 'none'})"
+    )
+
+
+def load_checkpoint(
+    source: str | Path, *, base: str | Path | None = None, progress: Progress | None = None
+) -> Checkpoint:
+    """A checkpoint folder or name; fetches the base it stands on where that is not here yet.
+
+    The paper authors' `.ckpt` files are read too: `base` is then the folder with the base's config.json and
+    tokenizer.json, by default the file's own.
+    """
+    if Path(source).suffix == ".ckpt":
+        return _load_reference(Path(source), Path(base) if base else Path(source).parent)
+    folder = resolve(source)
+    manifest = read_manifest(folder / MANIFEST)
+    config = manifest.config
+    state, tokenizer, chat_template = _base_of(folder, manifest, progress)
+    if (folder / DELTA).exists():
+        add_delta(state, load_rows(folder / DELTA), folder / DELTA)
+    graft = load_rows(folder / GRAFT)
+    shortlist = _shortlist(graft.pop("shortlist", None), config, folder / GRAFT)
+    check_state(graft, graft_shapes(config), folder / GRAFT)
+    if manifest.tokenizer is not None:
+        tokenizer = folder / manifest.tokenizer
+    if tokenizer is None:
+        raise CheckpointError(
+            f"{folder}: neither it nor its base has a tokenizer.json: add one to the checkpoint"
+        )
+    check_tokenizer(tokenizer, config.base.vocab_size)
+    state = {f"base.{name}": state.pop(name) for name in list(state)} | graft | {"shortlist": shortlist}
+    return Checkpoint(
+        model=build(config, state),
+        tokenizer=tokenizer,
+        chat_template=manifest.chat_template or chat_template,
+        manifest=manifest.to_json(),
+        path=folder,
+    )
+
+
+def build(config: HamburgerConfig, state: dict[str, Tensor]) -> Hamburger:
+    """A model around these very tensors: nothing is allocated, initialised or copied on the way."""
+    with torch.device("meta"):
+        model = Hamburger(config)
+    model.load_state_dict(state, assign=True)
+    model.register_rotary()
+    return model.eval()
+
+
+def graft_shapes(config: HamburgerConfig) -> dict[str, tuple[int, ...]]:
+    with torch.device("meta"):
+        model = Hamburger(config)
+    return {n: s for n, s in shapes(model).items() if not n.startswith("base.") and n != "shortlist"}
+
+
+def _base_of(
+    folder: Path, manifest: Manifest, progress: Progress | None
+) -> tuple[dict[str, Tensor], Path | None, dict[str, Any] | None]:
+    """The base's state, tokenizer and chat template."""
+    reference, config = manifest.base, manifest.config.base
+    if reference.kind == "embedded":
+        state = load_rows(folder / BASE)
+        check_state(state, base_shapes(config), folder / BASE)
+        return state, None, None
+    if reference.kind == "fetch":
+        where = fetch(str(reference.name), progress=progress)
+        if reference.sha256 not in (None, weights_sha256(where)):
+            raise CheckpointError(
+                f"{where}: not the weights that {folder} was trained on: delete that folder to fetch anew"
+            )
+    else:
+        where = folder / str(reference.path)
+    base = load_base(where)
+    if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
+        raise CheckpointError(f"{where}: not the weights that {folder} was trained on: put those back there")
+    _same_base(config, base.config, where, folder)
+    return base.state, base.tokenizer, base.chat_template
+
+
+def _same_base(wanted: BaseConfig, found: BaseConfig, where: Path, folder: Path) -> None:
+    """A shorter or longer context is the checkpoint's own business; everything else must agree."""
+    for entry in fields(BaseConfig):
+        ours, theirs = getattr(wanted, entry.name), getattr(found, entry.name)
+        if ours != theirs and entry.name not in ("family", "context_length"):
+            raise CheckpointError(
+                f"{where}: its {entry.name} is {theirs}, but {folder} needs a base with {ours}: wrong base"
+            )
+
+
+def _shortlist(tensor: Tensor | None, config: HamburgerConfig, source: object) -> Tensor:
+    size, vocab = config.shortlist_size, config.base.vocab_size
+    if not size and tensor is None:
+        return torch.arange(vocab)
+    if tensor is None:
+        raise CheckpointError(f"{source}: missing tensor shortlist, {size} token ids")
+    if not size:
+        raise CheckpointError(f"{source}: unknown tensor shortlist: the configuration has shortlist_size 0")
+    if tensor.dtype != torch.int64 or tensor.shape != (size,):
+        raise CheckpointError(
+            f"{source}: tensor shortlist is {tensor.dtype} {list(tensor.shape)}, "
+            f"expected torch.int64 [{size}]"
+        )
+    if tensor.unique().numel() != size or tensor.min() < 0 or tensor.max() >= vocab:
+        raise CheckpointError(
+            f"{source}: tensor shortlist repeats token ids or leaves the vocabulary of {vocab}"
+        )
+    return tensor
+
+
+def _load_reference(path: Path, folder: Path) -> Checkpoint:
+    """A Lightning file, with config.json and tokenizer.json of its base in `folder`."""
+    if not (folder / "config.json").exists():
+        raise CheckpointError(
+            f"{path}: a Lightning checkpoint has no base configuration: put the base's config.json beside it"
+        )
+    if not (tokenizer := folder / "tokenizer.json").exists():
+        raise CheckpointError(f"{folder}: has no tokenizer.json: put the base's beside its config.json")
+    base = read_config(folder / "config.json", has_head=False)
+    config, state = load_lightning(path, base, read_eos(folder))
+    expected = {f"base.{name}": shape for name, shape in base_shapes(base).items()} | graft_shapes(config)
+    check_state(state, expected, path)
+    check_tokenizer(tokenizer, base.vocab_size)
+    manifest = Manifest(FORMAT, config, BaseReference("embedded"), provenance={"source": path.name})
+    model = build(config, state | {"shortlist": torch.arange(base.vocab_size)})
+    template = markup_beside(folder) or recognise(read_template(folder))
+    return Checkpoint(model, tokenizer, template, manifest.to_json(), path)
+
+
+def check_target(folder: str | Path) -> Path:
+    """A place for a checkpoint: a new folder, or one that holds nothing else. Asked before work begins."""
+    folder = Path(folder).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
+    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json"}
+    if others := strangers(folder, ours):
+        raise CheckpointError(
+            f"{folder}: holds {others[0]}, which saving would delete: choose another folder"
+        )
+    there = next((parent for parent in folder.parents if parent.exists()), folder)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise CheckpointError(f"{folder}: {there} is no folder that may be written to: choose another")
+    return folder
+
+
+def save_checkpoint(
+    folder: str | Path,
+    model: Hamburger,
+    *,
+    base: Mapping[str, Any],
+    tokenizer: Path | None,
+    chat_template: Mapping[str, Any] | None,
+    provenance: Mapping[str, Any],
+    license: Mapping[str, str | None],
+    base_delta: Mapping[str, Tensor] | None = None,
+    rows: Rows = "fp16",
+) -> Path:
+    """Write a checkpoint folder, complete or not at all. `base` is a `BaseReference` as a dictionary."""
+    folder = check_target(folder)
+    if base_delta and base.get("kind") == "embedded":
+        raise CheckpointError(
+            f"{folder}: an embedded base already holds its changes: save without base_delta"
+        )
+    manifest = Manifest(
+        format=FORMAT,
+        config=model.config,
+        base=from_mapping(BaseReference, dict(base), "base"),
+        tokenizer=None if tokenizer is None else "tokenizer.json",
+        chat_template=None if chat_template is None else dict(chat_template),
+        provenance=dict(provenance),
+        license=dict(license),
+    )
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        state = model.state_dict()
+        graft = {name: tensor for name, tensor in state.items() if not name.startswith("base.")}
+        if not model.config.shortlist_size:
+            del graft["shortlist"]
+        save_rows(partial / GRAFT, graft, rows)
+        if manifest.base.kind == "embedded":
+            save_rows(partial / BASE, {n: state[f"base.{n}"] for n in shapes(model.base)}, rows)
+        if base_delta:
+            check_delta(base_delta, shapes(model.base), "base_delta")
+            save_rows(partial / DELTA, base_delta, rows)
+        if tokenizer is not None:
+            check_tokenizer(Path(tokenizer), model.config.base.vocab_size)
+            shutil.copyfile(tokenizer, partial / "tokenizer.json")
+        text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
+        (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        publish(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder

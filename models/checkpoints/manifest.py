@@ -1,0 +1,56 @@
+"""`hamburger.json`: what a checkpoint folder says about itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.models.architecture.config import HamburgerConfig
+from hamburger_edge.support.strict import from_mapping, read_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class BaseReference:
+    """Where the base's weights come from."""
+
+    kind: Literal["embedded", "fetch", "path"]
+    name: str | None = None  # fetch: what `hamburger-edge fetch` calls it
+    sha256: str | None = None  # fetch: of its weights file; path: of its weights
+    path: str | None = None  # path: absolute, or relative to the checkpoint
+
+
+@dataclass(frozen=True)
+class Manifest:
+    format: int
+    config: HamburgerConfig
+    base: BaseReference
+    tokenizer: str | None = None  # a file in the folder; None: the base's own
+    chat_template: dict | None = None  # type: ignore[type-arg]  # opaque here: `ChatTemplate.to_json()`
+    provenance: dict = field(default_factory=dict)  # type: ignore[type-arg]  # free text and numbers
+    license: dict = field(default_factory=dict)  # type: ignore[type-arg]  # "graft" and "base"
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        base = {key: value for key, value in asdict(self.base).items() if value is not None}
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
+        return plain
+
+
+def read_manifest(path: Path) -> Manifest:
+    data = read_json(path)
+    if isinstance(data, dict) and data.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path}: format {data.get('format')!r}, this version reads {FORMAT}: upgrade hamburger-edge"
+        )
+    manifest: Manifest = from_mapping(Manifest, data, str(path))
+    needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")
+    if needed is None:
+        raise CheckpointError(f"{path}: base of kind {manifest.base.kind!r} does not say which")
+    if manifest.tokenizer is not None and Path(manifest.tokenizer).name != manifest.tokenizer:
+        raise CheckpointError(f"{path}: tokenizer {manifest.tokenizer!r} is not a plain file name")
+    return manifest

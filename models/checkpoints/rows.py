@@ -1,0 +1,74 @@
+"""Our own safetensors files: any matrix may be stored as 8-bit rows.
+
+<name>          int8 [rows, columns]
+<name>.scale    float [rows]; value = int8 * scale
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.models.bases.weights import read_safetensors
+
+Rows = Literal["int8", "fp16", "fp32"]
+
+
+def save_rows(path: Path, tensors: Mapping[str, Tensor], rows: Rows) -> None:
+    """Matrices as `rows` says, everything else (norms, biases) in float32, integers as they are."""
+    from safetensors.torch import save_file
+
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu()
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise CheckpointError(
+                f"{path}: tensor {name} holds NaN or infinity and is not saved: training diverged"
+            )
+        if not tensor.is_floating_point():
+            stored[name] = tensor.contiguous()
+        elif tensor.ndim != 2 or rows == "fp32":
+            stored[name] = tensor.float().contiguous()
+        elif rows == "fp16":
+            stored[name] = tensor.half()
+            if not torch.isfinite(stored[name]).all():
+                raise CheckpointError(f"{path}: tensor {name} does not fit 16 bits: save with rows='fp32'")
+        else:
+            scale = tensor.float().abs().amax(1).clamp(min=1e-12) / 127
+            stored[name] = (tensor.float() / scale[:, None]).round().to(torch.int8)
+            stored[f"{name}.scale"] = scale
+    save_file(stored, path, metadata={"format": "pt"})
+    path.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
+
+
+def _umask() -> int:
+    """Can only be read by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
+def load_rows(path: Path) -> dict[str, Tensor]:
+    """Everything in float32 again, integers that have no scale as they are."""
+    state: dict[str, Tensor] = {}
+    for name, tensor in read_safetensors(path):
+        state[name] = tensor.float() if tensor.is_floating_point() else tensor
+    for name in [name for name, tensor in state.items() if tensor.dtype == torch.int8]:
+        scale = state.pop(f"{name}.scale", None)
+        if scale is None:
+            raise CheckpointError(
+                f"{path}: missing tensor {name}.scale of an 8-bit matrix: get the file again"
+            )
+        if scale.shape != state[name].shape[:1]:
+            raise CheckpointError(
+                f"{path}: tensor {name}.scale has shape {list(scale.shape)}, "
+                f"expected {list(state[name].shape[:1])}"
+            )
+        state[name] = state[name].float() * scale[:, None]
+    return state

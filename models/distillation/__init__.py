@@ -1,0 +1,1 @@
+"""Training data that the base writes itself."""

@@ -1,0 +1,254 @@
+"""Conversations that the base holds with itself: it invents a user's question, then answers it.
+
+    conversation: prefix | user turn (sampled, or given) | answer | user turn (sampled) | answer ...
+
+Many go on side by side, a token each a step, by scripts of their own; one that ends makes room for the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hamburger_edge.models.distillation.generation import BatchGenerator
+from hamburger_edge.models.distillation.text_statistics import four_gram_repetition
+
+TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, what is learned
+
+# an answer that loops is cut back in steps of so many tokens, to no fewer than so many
+CLEAN_STEP, MIN_BEGINNING = 16, 32
+
+# name -> (share of conversations, temperature, nats taken off tokens of the answer's last 64)
+ANSWER_STYLES = {
+    "greedy": (0.40, 0.0, 0.0),
+    "greedy-penalised": (0.20, 0.0, 0.6),  # where greedy decoding would loop, this goes on
+    "sampled": (0.40, 0.7, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class DistillSettings:
+    tokens: int  # answer tokens to collect
+    seed: int = 0
+    rows: int = 128  # conversations generated side by side
+    shard_conversations: int = 1024
+    top_k: int = 16  # log-probabilities kept a token
+    prompt_temperature: float = 0.9
+    max_question: int = 160
+    min_question: int = 4
+    max_answer: int = 320
+    multi_turn: float = 0.15  # share of conversations with a second question
+    given: float = 0.4  # share of conversations that begin with a given prompt
+    context: int = 640  # tokens a whole conversation may have
+    max_repetition: float = 0.3  # four-gram repetition of an answer that has begun to loop
+    kept_repetition: float = 0.1  # such an answer is cut back to its last clean beginning; 0: thrown away
+
+
+@dataclass(frozen=True)
+class TurnTokens:
+    """The chat template, cut where the base takes over."""
+
+    prefix: tuple[int, ...]  # up to where the user's text begins
+    user_to_answer: tuple[int, ...]  # after the user's end token, up to where the answer begins
+    answer_to_user: tuple[int, ...]  # after the answer's end token, up to where the user's text begins
+    end: int  # the token that ends either text
+
+
+@dataclass
+class Conversation:
+    """One row's script and what came of it."""
+
+    number: int
+    uniforms: np.ndarray  # one random number a chosen token
+    given: tuple[int, ...] | None
+    turns: int
+    temperature: float
+    penalty: float
+    ids: list[int] = field(default_factory=list)
+    roles: list[int] = field(default_factory=list)
+    forced: list[int] = field(default_factory=list)  # template or prompt tokens still to be fed
+    role: int = QUESTION  # of the text being chosen
+    text_start: int = 0  # index where that text began
+    entropy: list[float] = field(default_factory=list)
+    top: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    rejected: str | None = None
+    done: bool = False
+
+    @property
+    def answer_tokens(self) -> int:
+        return self.roles.count(ANSWER)
+
+    def add(self, token: int, role: int, entropy: float, top: tuple[np.ndarray, np.ndarray]) -> None:
+        self.ids.append(token)
+        self.roles.append(role)
+        self.entropy.append(entropy)
+        self.top.append(top)
+
+    def cut(self, length: int) -> None:
+        """Keep the first `length` tokens."""
+        del self.ids[length:], self.roles[length:], self.entropy[length:], self.top[length:]
+
+
+def plan(number: int, settings: DistillSettings, prompts: Sequence[Sequence[int]]) -> Conversation:
+    """Conversation `number` of a run: everything random about it comes from (seed, number)."""
+    draw = np.random.Generator(np.random.Philox(key=[settings.seed, number]))
+    choice, multi, given = draw.random(3)
+    for share, temperature, penalty in ANSWER_STYLES.values():  # noqa: B007 (read below)
+        if choice < share:
+            break
+        choice -= share
+    prompt = None
+    if prompts and given < settings.given:
+        prompt = tuple(prompts[number % len(prompts)])
+    return Conversation(
+        number=number,
+        uniforms=draw.random(4 * (settings.max_question + settings.max_answer)),
+        given=prompt,
+        turns=2 if multi < settings.multi_turn else 1,
+        temperature=temperature,
+        penalty=penalty,
+    )
+
+
+class ShardRun:
+    """Generates one shard's conversations."""
+
+    def __init__(self, generator: BatchGenerator, settings: DistillSettings, turns: TurnTokens):
+        self.generator, self.settings, self.turns = generator, settings, turns
+        self.top = max(32, settings.top_k)
+
+    def run(
+        self, conversations: list[Conversation], seen: set[bytes], tick: Callable[[int], None]
+    ) -> list[Conversation]:
+        waiting = list(reversed(conversations))
+        rows = [waiting.pop() for _ in range(min(self.settings.rows, len(waiting)))]
+        started = len(rows)
+        self.generator.reset(started)
+        for row, conversation in enumerate(rows):
+            self._open(row, conversation)
+        finished: dict[int, Conversation] = {}
+        while not all(c.done for c in rows):
+            tokens = torch.tensor([c.ids[-1] for c in rows])
+            self._choose(rows, self.generator.step(tokens), seen)
+            for row, conversation in enumerate(rows):
+                if conversation.done and conversation.number not in finished:
+                    finished[conversation.number] = conversation
+                    tick(conversation.answer_tokens if conversation.rejected is None else 0)
+                    if waiting:
+                        rows[row] = waiting.pop()
+                        self._open(row, rows[row])
+            busy = [row for row, conversation in enumerate(rows) if not conversation.done]
+            if not waiting and len(busy) < started // 8:
+                break  # a few long answers would keep the machine waiting: they stay unfinished
+            if 0 < len(busy) <= 0.75 * len(rows):  # copying the cache costs more than a few idle rows
+                self.generator.keep_rows(busy)
+                rows = [rows[row] for row in busy]
+        for c in rows:
+            if not c.done and c.role == ANSWER and not c.forced:
+                finished[c.number] = c
+        return [c for _, c in sorted(finished.items()) if c.rejected is None]
+
+    def _open(self, row: int, c: Conversation) -> None:
+        # the prefix but its last token is in the cache; that token is fed by the first step
+        prefix = list(self.turns.prefix)
+        self.generator.open_row(row)
+        self._append(c, prefix, TEMPLATE)
+        c.text_start = len(c.ids)
+        if c.given is not None:
+            c.forced = [*c.given, self.turns.end]
+
+    def _append(self, c: Conversation, ids: list[int], role: int) -> None:
+        empty = np.zeros(self.settings.top_k, dtype=np.float32)
+        nothing = empty.astype(np.int32), empty
+        for token in ids:
+            c.add(token, role, 0.0, nothing)
+
+    def _choose(self, rows: list[Conversation], logits: Tensor, seen: set[bytes]) -> None:
+        """Pick every row's next token: forced, or by the row's own style."""
+        normaliser, entropy = uncertainty(logits)
+        values, ids = logits.topk(self.top, dim=-1)
+        log_probabilities = (values - normaliser[:, None]).cpu().numpy()
+        entropies, top_ids = entropy.cpu().numpy(), ids.cpu().numpy().astype(np.int32)
+        for row, c in enumerate(rows):
+            if c.done:
+                continue
+            if c.forced:
+                token, role = c.forced.pop(0), TEMPLATE
+            else:
+                token, role = self._sample(c, log_probabilities[row], top_ids[row]), c.role
+            k = self.settings.top_k
+            c.add(token, role, float(entropies[row]), (top_ids[row, :k], log_probabilities[row, :k]))
+            self._advance(c, seen)
+
+    def _sample(self, c: Conversation, log_p: np.ndarray, ids: np.ndarray) -> int:
+        temperature = self.settings.prompt_temperature if c.role == QUESTION else c.temperature
+        if c.role == ANSWER and c.penalty:
+            log_p = log_p - c.penalty * np.isin(ids, c.ids[c.text_start :][-64:])
+        if temperature == 0.0:
+            return int(ids[log_p.argmax()])
+        weights = np.exp((log_p - log_p.max()) / temperature).cumsum()
+        pick = np.searchsorted(weights, c.uniforms[len(c.ids) % len(c.uniforms)] * weights[-1], side="right")
+        return int(ids[min(pick, len(ids) - 1)])
+
+    def _advance(self, c: Conversation, seen: set[bytes]) -> None:
+        """Move along the script once a text has ended; reject what is not worth learning."""
+        if c.forced:
+            return
+        settings, text = self.settings, c.ids[c.text_start :]
+        ended = c.ids[-1] == self.turns.end
+        full = len(c.ids) >= self.generator.capacity
+        if c.role == QUESTION:
+            key = hashlib.sha256(np.asarray(text, dtype=np.int32).tobytes()).digest()[:12]
+            if full or (c.given is None and not ended and len(text) >= settings.max_question):
+                c.rejected = "question too long"
+            elif ended and c.given is None and len(text) <= settings.min_question:
+                c.rejected = "question too short"
+            elif ended and key in seen and (c.given is None or c.temperature == 0):
+                c.rejected = "duplicate question"
+            elif ended:
+                seen.add(key)
+                self._begin(c, self.turns.user_to_answer, ANSWER)
+        elif c.role == ANSWER and len(text) > 0:
+            over = ended or full or len(text) >= settings.max_answer
+            if (over or len(text) % 32 == 0) and four_gram_repetition(text) > settings.max_repetition:
+                self._cut_back(c)
+            elif ended and c.turns > 1 and not full:
+                c.turns, c.given = c.turns - 1, None
+                self._begin(c, self.turns.answer_to_user, QUESTION)
+            elif over:
+                c.done = True
+        c.done = c.done or c.rejected is not None
+
+    def _cut_back(self, c: Conversation) -> None:
+        """End the conversation with what its answer said before it began to loop, if that is enough."""
+        for length in range(len(c.ids) - c.text_start - CLEAN_STEP, 0, -CLEAN_STEP):
+            beginning = c.ids[c.text_start : c.text_start + length]
+            if length >= MIN_BEGINNING and four_gram_repetition(beginning) < self.settings.kept_repetition:
+                c.cut(c.text_start + length)
+                c.done = True
+                return
+        c.rejected = "repetition"
+
+    def _begin(self, c: Conversation, template: tuple[int, ...], role: int) -> None:
+        c.forced = list(template)
+        c.role = role
+        c.text_start = len(c.ids) + len(template)
+
+
+def uncertainty(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Log of the normaliser and entropy of each row of logits [B, vocab], both [B]."""
+    normalisers, entropies = [], []
+    cpu = logits.device.type == "cpu"
+    for part in logits.split(4 if cpu else len(logits)):  # small enough for the CPU's cache between passes
+        top = part.amax(-1, keepdim=True)
+        below = part - top
+        weights = below.exp()
+        total = weights.sum(-1)
+        normalisers.append(total.log() + top[:, 0])
+        entropies.append(total.log() - (weights * below).sum(-1) / total)
+    return torch.cat(normalisers), torch.cat(entropies)

@@ -1,0 +1,131 @@
+"""Batched generation by the plain base: many conversations at once, for making training data.
+
+Every row of the batch is a conversation at its own length. Tokens that are given (templates, prompts) and
+tokens that are chosen go through the same one-token steps; rows join from a shared prefix and leave when
+done, so the batch stays full without any prefill of its own.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hamburger_edge.models.architecture.llama import (
+    Base,
+    WholeSequence,
+    rotary_tables,
+    rotate,
+    split_heads,
+    without_cudnn_attention,
+)
+
+
+class BatchCache:
+    """Keys and values, [B, K, capacity, D] a layer, and how many entries of each row count."""
+
+    def __init__(self, base: Base, rows: int, capacity: int, dtype: torch.dtype, device: torch.device):
+        config = base.config
+        shape = (rows, config.num_kv_heads, capacity, config.head_dim)
+        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in base.layers]
+        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in base.layers]
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+
+
+class BatchStep:
+    """Attention of one new token a row over that row's own entries (see `llama.Attend`)."""
+
+    def __init__(self, base: Base, cos: Tensor, sin: Tensor, cache: BatchCache):
+        self.cache, self.head_dim = cache, base.config.head_dim
+        self.kv_heads = base.config.num_kv_heads
+        self.rows = torch.arange(cache.lengths.shape[0], device=cos.device)
+        self.cos, self.sin = cos[cache.lengths][:, None, None], sin[cache.lengths][:, None, None]
+        self.longest = int(cache.lengths.max()) + 1
+        columns = torch.arange(self.longest, device=cos.device)
+        self.mask = (columns <= cache.lengths[:, None])[:, None, None]  # [B, 1, 1, longest]
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        cache = self.cache
+        q = rotate(split_heads(query, self.head_dim), self.cos, self.sin)  # [B, H, 1, D]
+        k = rotate(split_heads(key, self.head_dim), self.cos, self.sin)[:, :, 0]
+        cache.keys[layer][self.rows, :, cache.lengths] = k
+        cache.values[layer][self.rows, :, cache.lengths] = split_heads(value, self.head_dim)[:, :, 0]
+        # the query heads that share a key head become its query rows: no copies of the cache
+        q = q.reshape(q.shape[0], self.kv_heads, -1, self.head_dim)
+        keys, values = cache.keys[layer][:, :, : self.longest], cache.values[layer][:, :, : self.longest]
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask).reshape(query.shape)
+
+
+class BatchGenerator:
+    """One token a row a call. Weights in `dtype`; final norm and head in float32 so that logits are exact."""
+
+    def __init__(self, base: Base, capacity: int, dtype: torch.dtype = torch.bfloat16):
+        without_cudnn_attention()
+        self.base = base.eval()
+        device = base.embed_tokens.weight.device
+        self.head = base.head_weight.detach().float()
+        self.norm = base.norm.weight.detach().float()
+        self.layers = base.layers.to(dtype)
+        self.dtype = dtype
+        self.capacity = min(capacity, base.config.context_length)
+        cos, sin = rotary_tables(base.config, self.capacity)
+        self.cos, self.sin = cos.to(device), sin.to(device)
+
+    def reset(self, rows: int) -> None:
+        """Start afresh with this many rows, none of them open."""
+        vars(self).pop("cache", None)  # before the new one comes: each may be most of a GPU's memory
+        self.cache = BatchCache(self.base, rows, self.capacity, self.dtype, self.base.norm.weight.device)
+
+    @torch.inference_mode()
+    def set_prefix(self, tokens: list[int]) -> None:
+        """Compute once what every row starts with."""
+        ids = torch.tensor([tokens], dtype=torch.long, device=self.cos.device)
+        cos, sin = self.cos[None, None, : len(tokens)], self.sin[None, None, : len(tokens)]
+        keep = _Recording(self.base.config, cos, sin)
+        x = self.base.embed_tokens(ids).to(self.dtype)
+        for layer in self.layers:
+            x = layer(x, keep)
+        self.prefix = keep.entries
+
+    @torch.inference_mode()
+    def open_row(self, row: int) -> None:
+        """Begin a new conversation in this row, at the prefix."""
+        for layer, (key, value) in enumerate(self.prefix):
+            self.cache.keys[layer][row, :, : key.shape[1]] = key
+            self.cache.values[layer][row, :, : value.shape[1]] = value
+        self.cache.lengths[row] = self.prefix[0][0].shape[1]
+
+    @torch.inference_mode()
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop all other rows: used when no conversation is left to start."""
+        index = torch.tensor(rows, dtype=torch.long, device=self.cos.device)
+        cache = self.cache
+        for layer in range(len(cache.keys)):  # one after another, so that little is held twice
+            cache.keys[layer] = cache.keys[layer][index]
+            cache.values[layer] = cache.values[layer][index]
+        cache.lengths = cache.lengths[index]
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor) -> Tensor:
+        """Feed one token a row [B]; float32 logits [B, vocab] of the next."""
+        self.cache.lengths.clamp_(max=self.capacity - 1)  # finished rows idle at the end of their space
+        attend = BatchStep(self.base, self.cos, self.sin, self.cache)
+        x = self.base.embed_tokens(tokens[:, None].to(self.cos.device)).to(self.dtype)
+        for layer in self.layers:
+            x = layer(x, attend)
+        self.cache.lengths += 1
+        hidden = F.rms_norm(x[:, 0].float(), self.norm.shape, self.norm, self.base.config.rms_norm_eps)
+        return F.linear(hidden, self.head)
+
+
+class _Recording(WholeSequence):
+    """Whole-sequence attention that keeps every layer's keys and values, [K, S, D] each."""
+
+    entries: list[tuple[Tensor, Tensor]]
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if layer == 0:
+            self.entries = []
+        rotated = rotate(split_heads(key, self.head_dim), self.cos, self.sin)
+        self.entries.append((rotated[0], split_heads(value, self.head_dim)[0]))
+        return super().__call__(layer, query, key, value)

@@ -1,0 +1,1 @@
+"""`tiny`: a whole HAMburger from nothing."""

@@ -1,0 +1,270 @@
+"""`tiny`: a whole HAMburger from nothing, base and vocabulary included, by one recipe on one CPU core.
+
+    corpus --> vocabulary --> base, as a plain language model --> its own answers --> graft --> checkpoint
+    (rules)                   (learns the corpus)                 (distill)           (the same Trainer)
+
+Every step resumes, and leaves the same bytes when it is run again on the same kind of machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from hamburger_edge.chat.markup import KINDS
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.architecture.llama import Base
+from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.checkpoints.checkpoint import check_target, save_checkpoint
+from hamburger_edge.models.checkpoints.rows import Rows
+from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
+from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, Shard
+from hamburger_edge.models.distillation.distill import distill
+from hamburger_edge.models.tiny.corpus import Turn, conversations
+from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.curves import plot
+from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.runs import merged, new_model, provenance
+from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.support.files import sha256
+from hamburger_edge.support.strict import from_mapping
+
+LICENSE = "Apache-2.0"
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """How much of the rule-made text there is."""
+
+    conversations: int
+    seed: int = 0
+    two_turns: float = 0.25  # share of conversations with a second question
+
+
+@dataclass(frozen=True)
+class TinyRecipe:
+    """Folders in `language_model` and `graft` are names below `work`."""
+
+    work: str  # folder for everything on the way to the checkpoint
+    corpus: Corpus
+    base: BaseConfig  # its vocab_size is also the size that the vocabulary is trained to
+    language_model: Recipe  # teaches the base the corpus
+    distill: DistillSettings  # the base answers the corpus's questions
+    graft: Recipe
+    rows: Rows = "fp16"
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a recipe file is of this kind: it brings a [corpus] of its own."""
+    try:
+        return "corpus" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def read_tiny_recipe(path: Path) -> TinyRecipe:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: not a readable TOML file ({error})") from error
+    recipe: TinyRecipe = from_mapping(TinyRecipe, data, str(path))
+    return recipe
+
+
+def build(
+    recipe: TinyRecipe, checkpoint: Path, *, minutes: float | None = None, report: Report = print
+) -> Path | None:
+    """Run (or go on with) everything; at its end write the checkpoint folder. None: stopped by `minutes`."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums are then ordered the same way, however many cores there are
+    try:
+        return _build(recipe, checkpoint, minutes, report)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _build(recipe: TinyRecipe, checkpoint: Path, minutes: float | None, report: Report) -> Path | None:
+    check_target(checkpoint)
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    work, corpus = Path(recipe.work), recipe.corpus
+    work.mkdir(parents=True, exist_ok=True)
+    talks = conversations(corpus.conversations, corpus.seed, two_turns=corpus.two_turns)
+    tokenizer = train_vocabulary((text for talk in talks for turn in talk for text in turn), recipe.base)
+    tokenizer.save(str(work / "tokenizer.json"))
+    turns = turn_tokens(tokenizer)
+    write_corpus(work / recipe.language_model.data, talks, tokenizer, turns)
+
+    base = new_base(recipe, work / "tokenizer.json")
+    teacher = _train(recipe.language_model, work, base, deadline, report)
+    if teacher is None:
+        return None
+    learned = teacher.model.base.cpu().state_dict()
+    base = replace(base, state={name: tensor.detach().clone() for name, tensor in learned.items()})
+
+    answer_questions(recipe, base, turns, [tokenizer.encode(talk[0][0]).ids for talk in talks], report)
+    trainer = _train(recipe.graft, work, base, deadline, report)
+    if trainer is None:
+        return None
+    calibration = trainer.calibrate() if recipe.graft.calibrate else None
+    report(f"calibrated: {calibration}")
+    model, _ = merged(trainer.recipe, base, trainer.data, trainer.model)
+    written = save_checkpoint(
+        checkpoint,
+        model,
+        base={"kind": "embedded"},
+        tokenizer=work / "tokenizer.json",
+        chat_template=KINDS["chatml"],
+        provenance=provenance(recipe.graft, trainer.data, calibration),
+        license={"graft": LICENSE, "base": LICENSE},
+        rows=recipe.rows,
+    )
+    report(f"wrote {written}")
+    return written
+
+
+def _train(recipe: Recipe, work: Path, base: LoadedBase, deadline: float, report: Report) -> Trainer | None:
+    """One training run below `work`, with its curves. None: not finished by the deadline."""
+    more = tuple(str(work / folder) for folder in recipe.more_data)
+    recipe = replace(recipe, data=str(work / recipe.data), more_data=more, out=str(work / recipe.out))
+    data = DistilledData.load(*recipe.data_folders)
+    trainer = Trainer(recipe, new_model(recipe, base, data), data, report, device="cpu")
+    left = None if deadline == math.inf else max(0.0, deadline - time.monotonic()) / 60
+    if not trainer.run(minutes=left):
+        return None
+    plot(Path(recipe.out))
+    return trainer
+
+
+def train_vocabulary(texts: Iterable[str], base: BaseConfig) -> Tokenizer:
+    """Byte-level BPE, special tokens first."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=base.vocab_size,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    markup = "user\n", "assistant\n"  # as frequent as the texts between which it stands
+    tokenizer.train_from_iterator((part for text in texts for part in (text, *markup)), trainer)
+    if tokenizer.get_vocab_size() != base.vocab_size:
+        raise ConfigError(
+            f"base.vocab_size: the corpus yields only {tokenizer.get_vocab_size()} tokens, "
+            f"not {base.vocab_size}: ask for fewer"
+        )
+    return tokenizer
+
+
+def turn_tokens(tokenizer: Tokenizer) -> TurnTokens:
+    def ids(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(text).ids)
+
+    template = KINDS["chatml"]
+    end = tokenizer.token_to_id(SPECIAL[2])
+    return TurnTokens(
+        prefix=ids(template["before_user"]),
+        user_to_answer=ids((template["after_user"] + template["before_answer"]).removeprefix(SPECIAL[2])),
+        answer_to_user=ids((template["after_answer"] + template["before_user"]).removeprefix(SPECIAL[2])),
+        end=end,
+    )
+
+
+def write_corpus(folder: Path, talks: list[list[Turn]], tokenizer: Tokenizer, turns: TurnTokens) -> None:
+    """The corpus as a data folder whose "base" was certain of every written token.
+
+    Questions after the first are learned like answers, so that the base can go on with a conversation by
+    itself when it makes the graft's data.
+    """
+    ids: list[int] = []
+    roles: list[int] = []
+    starts = [0]
+
+    def add(tokens: Iterable[int], role: int) -> None:
+        ids.extend(tokens)
+        roles.extend([role] * (len(ids) - len(roles)))
+
+    for talk in talks:
+        for number, (question, answer) in enumerate(talk):
+            add(turns.answer_to_user if number else turns.prefix, TEMPLATE)
+            add([*tokenizer.encode(question).ids, turns.end], ANSWER if number else TEMPLATE)
+            add(turns.user_to_answer, TEMPLATE)
+            add([*tokenizer.encode(answer).ids, turns.end], ANSWER)
+        starts.append(len(ids))
+    arrays = {
+        "starts": np.asarray(starts, dtype=np.int64),
+        "ids": np.asarray(ids, dtype=np.int32),
+        "roles": np.asarray(roles, dtype=np.uint8),
+        "entropies": np.zeros(len(ids), dtype=np.float16),
+        "top_ids": np.asarray(ids, dtype=np.int32)[:, None],
+        "top_log_probabilities": np.zeros((len(ids), 1), dtype=np.float16),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(arrays, folder / "corpus.safetensors")
+    shard = Shard(
+        file="corpus.safetensors",
+        sha256=sha256(folder / "corpus.safetensors"),
+        conversations=len(talks),
+        tokens=len(ids),
+        answer_tokens=roles.count(ANSWER),
+    )
+    DataManifest(FORMAT, {"base": "corpus"}, (shard,)).save(folder)
+
+
+def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:
+    torch.manual_seed(recipe.language_model.seed)
+    base = Base(recipe.base)
+    # tokens large enough to be seen beside what layers add, small enough for a head that starts unsure
+    torch.nn.init.normal_(base.embed_tokens.weight, std=0.1)
+    for name, parameter in base.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            parameter.data.div_(math.sqrt(2 * recipe.base.num_layers))
+    return LoadedBase(
+        config=recipe.base,
+        state=dict(base.state_dict()),
+        tokenizer=tokenizer,
+        chat_template=KINDS["chatml"],
+        eos_ids=(SPECIAL.index("<|im_end|>"),),
+        name=recipe.graft.base,
+        license=LICENSE,
+    )
+
+
+def answer_questions(
+    recipe: TinyRecipe, base: LoadedBase, turns: TurnTokens, prompts: list[list[int]], report: Report
+) -> None:
+    """The base's own answers to the corpus's first questions, each as often as there."""
+    digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in base.state.values())).hexdigest()
+    model = Base(recipe.base)
+    model.load_state_dict(base.state)
+    shown = time.monotonic()
+
+    def tick(done: int, total: int, seconds: float) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > 15:
+            shown = time.monotonic()
+            report(f"distilled {done}/{total} tokens  {max(0, total - done) * seconds / 60:.1f} min left")
+
+    distill(
+        model,
+        Path(recipe.work) / recipe.graft.data,
+        recipe.distill,
+        turns,
+        prompts,
+        {"base": base.name, "sha256": digest},
+        tick,
+        torch.float32,
+    )

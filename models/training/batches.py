@@ -1,0 +1,287 @@
+"""Distilled shards as training batches.
+
+Conversations are cut into slots (by the entropy rule, at random, or one token a slot), then laid end to end
+in rows of a fixed number of slots. Every slot before an answer token is asked for the tokens that follow it:
+up to `max_steps`, whatever the cuts say, but none outside the shortlist after the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from torch import Tensor
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.architecture.hamburger import GroupBatch
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.distillation.data_manifest import Shard, read_data_manifest
+from hamburger_edge.models.training.segmentation import (
+    EntropyRule,
+    cut_at_random,
+    cut_by_entropy,
+    cut_by_lengths,
+)
+
+ARRAYS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")
+
+
+@dataclass
+class TrainingBatch:
+    """A GroupBatch and what the plain base predicted for each target token."""
+
+    groups: GroupBatch
+    top_ids: Tensor  # [G, m, k]
+    top_log_probabilities: Tensor  # [G, m, k]
+    starts: npt.NDArray[np.int64]  # [G] where in the data each group begins
+
+    def to(self, device: torch.device | str) -> TrainingBatch:
+        tops = self.top_ids.to(device), self.top_log_probabilities.to(device)
+        return TrainingBatch(self.groups.to(device), *tops, self.starts)
+
+
+@dataclass
+class Split:
+    """Numbers of conversations."""
+
+    train: list[int]
+    calibration: list[int]
+    held_out: list[int]
+
+
+@dataclass
+class DistilledData:
+    """All shards of one or more data folders, flat over tokens."""
+
+    starts: npt.NDArray[np.int64]  # [conversations + 1]
+    ids: npt.NDArray[np.int32]  # [tokens]
+    roles: npt.NDArray[np.uint8]
+    entropies: npt.NDArray[np.float16]
+    top_ids: npt.NDArray[np.int32]  # [tokens, k]
+    top_log_probabilities: npt.NDArray[np.float16]
+    source: dict[str, Any]  # the base that said all this
+    shards: list[Shard]
+
+    @classmethod
+    def load(cls, *folders: Path, verify: bool = False) -> DistilledData:
+        manifests = [read_data_manifest(folder) for folder in folders]
+        for folder, manifest in zip(folders, manifests, strict=True):
+            if not manifest.shards:
+                raise ConfigError(f"{folder}: holds no shards: run distill again")
+            if manifest.base != manifests[0].base:
+                raise ConfigError(
+                    f"{folder}: was distilled from another base than {folders[0]}: name folders of one base"
+                )
+        shards = [
+            (folder, shard)
+            for folder, manifest in zip(folders, manifests, strict=True)
+            for shard in manifest.shards
+        ]
+        arrays = [_read_shard(folder, shard, verify) for folder, shard in shards]
+        if len({a["top_ids"].shape[1:] for a in arrays}) > 1:
+            raise ConfigError(
+                f"{folders[0]}: keeps another number of likeliest tokens than the folders beside it"
+            )
+        offsets = np.cumsum([0, *(a["starts"][-1] for a in arrays)])
+        starts = [a["starts"][:-1] + offset for a, offset in zip(arrays, offsets, strict=False)]
+        joined = {name: np.concatenate([a[name] for a in arrays]) for name in ARRAYS if name != "starts"}
+        return cls(
+            starts=np.concatenate([*starts, offsets[-1:]]),
+            source=manifests[0].source,
+            shards=[shard for _, shard in shards],
+            **joined,
+        )
+
+    @property
+    def sha256(self) -> str:
+        """Of all shards, in their order."""
+        return hashlib.sha256("".join(shard.sha256 for shard in self.shards).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def split(self, held_out: float) -> Split:
+        """Conversations by a hash of the question's tokens, so that no question is on two sides."""
+        split = Split([], [], [])
+        for number in range(len(self)):
+            start, stop = self.starts[number : number + 2]
+            answer = np.flatnonzero(self.roles[start:stop] == ANSWER)
+            question = self.ids[start : start + (answer[0] if len(answer) else 0)]
+            bucket = int.from_bytes(hashlib.sha256(question.tobytes()).digest()[:4]) / 2**32
+            if bucket < held_out:
+                split.held_out.append(number)
+            elif bucket < 1.5 * held_out:
+                split.calibration.append(number)
+            else:
+                split.train.append(number)
+        return split
+
+    def frequent_tokens(self, size: int) -> npt.NDArray[np.int64]:
+        """The `size` tokens most frequent in answers and among the base's first choices, sorted by id."""
+        answers = self.roles == ANSWER
+        counts = Counter(self.ids[answers].tolist())
+        counts.update(self.top_ids[answers][:, 0].tolist())
+        chosen = [token for token, _ in counts.most_common(size)]
+        present = set(chosen)
+        fill = (token for token in range(2**31) if token not in present)  # low ids are frequent merges
+        while len(chosen) < size:
+            chosen.append(next(fill))
+        return np.sort(np.asarray(chosen, dtype=np.int64))
+
+
+def _read_shard(folder: Path, shard: Shard, verify: bool) -> dict[str, npt.NDArray[Any]]:
+    path = folder / shard.file
+    if verify and not shard.whole(folder):
+        raise ConfigError(f"{path}: missing, or changed since it was made: run distill again")
+    try:
+        arrays = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: missing or damaged ({error}): run distill again") from error
+    if lacking := sorted(set(ARRAYS) - set(arrays)):
+        raise ConfigError(f"{path}: has no {lacking[0]}: run distill again")
+    if not len(arrays["starts"]):
+        raise ConfigError(f"{path}: is empty: run distill again")
+    return arrays
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How answers are cut into slots: shares of conversations, the rest one token a slot."""
+
+    entropy: float = 0.6
+    random: float = 0.25
+    agreement: float = 0.0  # as the model itself, as it was when the stage began, would have grouped them
+    low: tuple[float, ...] = (0.05, 0.2, 0.5)  # entropy rules to choose from, in pairs with `ratio`
+    ratio: tuple[float, ...] = (0.3, 0.5, 0.7)
+
+    @property
+    def merged(self) -> float:
+        return self.entropy + self.random + self.agreement
+
+
+class Batches:
+    """An endless, reproducible order of batches: batch `n` of epoch `e` depends on (seed, e, n) alone."""
+
+    def __init__(
+        self,
+        data: DistilledData,
+        conversations: list[int],
+        *,
+        max_steps: int,
+        shortlist: npt.NDArray[np.int64] | None,
+        vocab_size: int,
+        rows: int,
+        row_slots: int,
+        cuts: Cuts | None,
+        seed: int,
+    ):
+        self.data, self.conversations, self.cuts, self.seed = data, conversations, cuts, seed
+        self.max_steps, self.rows, self.row_slots = max_steps, rows, row_slots
+        self.own_lengths: npt.NDArray[np.int8] | None = None  # [tokens], see own_groups.py
+        self.ids = torch.from_numpy(data.ids.astype(np.int64))
+        self.may_join = np.ones(vocab_size, dtype=bool)
+        if shortlist is not None:
+            self.may_join[:] = False
+            self.may_join[shortlist] = True
+
+    def plan(self, epoch: int) -> list[list[list[_Slots]]]:
+        """Batches of rows of conversations, laid out but not yet built."""
+        draw = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        batches: list[list[list[_Slots]]] = []
+        rows: list[list[_Slots]] = []
+        space: list[int] = []
+        for index in draw.permutation(len(self.conversations)):
+            slots = self._slots(self.conversations[index], draw)
+            # first row with room, among the rows of the batch in the making
+            row = next((r for r, room in enumerate(space) if room >= len(slots)), None)
+            if row is None:
+                if len(rows) == self.rows:
+                    batches.append(rows)
+                    rows, space = [], []
+                row = len(rows)
+                rows.append([])
+                space.append(self.row_slots)
+            rows[row].append(slots)
+            space[row] -= len(slots)
+        if len(rows) == self.rows or not batches:  # a short last batch only where it is the only one
+            batches.append(rows)
+        return batches
+
+    def _slots(self, conversation: int, draw: np.random.Generator) -> _Slots:
+        start, stop = (int(x) for x in self.data.starts[conversation : conversation + 2])
+        answer = self.data.roles[start:stop] == ANSWER
+        may_join = answer & self.may_join[self.data.ids[start:stop]]
+        may_join[1:] &= answer[:-1]  # an answer's first token opens a group
+        kind = draw.random()
+        sizes = [1] * (stop - start)
+        if self.cuts is not None and kind < self.cuts.entropy:
+            which = int(draw.integers(len(self.cuts.low)))
+            rule = EntropyRule(self.cuts.low[which], self.cuts.ratio[which])
+            sizes = cut_by_entropy(
+                self.data.entropies[start:stop].astype(np.float32), self.max_steps, rule, may_join
+            )
+        elif self.cuts is not None and kind < self.cuts.entropy + self.cuts.random:
+            sizes = cut_at_random(stop - start, self.max_steps, draw, may_join)
+        elif self.own_lengths is not None and self.cuts is not None and kind < self.cuts.merged:
+            sizes = cut_by_lengths(self.own_lengths[start:stop], may_join)
+        sizes = sizes[: self.row_slots]  # a conversation longer than a row loses its end
+        ends = np.cumsum(sizes)  # first token after each slot, relative to start
+        # how many tokens in a row, from each token on, may follow in one group
+        run = np.zeros(stop - start + 1, dtype=np.int64)
+        for i in range(stop - start - 1, -1, -1):
+            run[i] = 1 + (run[i + 1] if i + 1 < stop - start and may_join[i + 1] else 0)
+        target_sizes = np.where(
+            (ends < stop - start) & np.append(answer, False)[ends], run[ends].clip(max=self.max_steps), 0
+        )
+        return _Slots(start + ends - np.asarray(sizes), np.asarray(sizes), target_sizes)
+
+    def build(self, rows: list[list[_Slots]]) -> TrainingBatch:
+        shape, m = (len(rows), self.row_slots), self.max_steps
+        first = np.zeros(shape, dtype=np.int64)  # index of each slot's first token
+        sizes, target_sizes = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        documents = np.full(shape, -1, dtype=np.int64)
+        for row, items in enumerate(rows):
+            at = 0
+            for document, slots in enumerate(items):
+                here = slice(at, at + len(slots))
+                first[row, here], sizes[row, here] = slots.first, slots.sizes
+                target_sizes[row, here], documents[row, here] = slots.target_sizes, document
+                at += len(slots)
+        last = len(self.data.ids) - 1
+        places = np.arange(m)
+        members = np.minimum(first[..., None] + places, last)
+        follow = np.minimum((first + sizes)[..., None] + places, last)
+        read = follow[target_sizes > 0]  # [G, m]
+        ids = self.ids
+        return TrainingBatch(
+            GroupBatch(
+                groups=ids[torch.from_numpy(members)],
+                sizes=torch.from_numpy(sizes),
+                targets=ids[torch.from_numpy(follow)],
+                target_sizes=torch.from_numpy(target_sizes),
+                documents=torch.from_numpy(documents),
+            ),
+            top_ids=torch.from_numpy(self.data.top_ids[read].astype(np.int64)),
+            top_log_probabilities=torch.from_numpy(self.data.top_log_probabilities[read].astype(np.float32)),
+            starts=read[:, 0],
+        )
+
+
+@dataclass
+class _Slots:
+    """One conversation, cut."""
+
+    first: npt.NDArray[np.int64]  # index of the slot's first token in the data
+    sizes: npt.NDArray[np.int64]
+    target_sizes: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.first)

@@ -1,0 +1,246 @@
+"""What training minimises, and what it reports, for one batch.
+
+    loss = first tokens: soft cross entropy of the base's logits against the plain base's
+         + micro tokens: the same for the micro decoder's
+         + stop: binary cross entropy; the group should end where the micro decoder's next choice
+           differs from the plain base's
+         + features: squared distance of what the base makes of merged slots to what the plain base makes
+           of the same text, one token a slot
+
+Soft targets are the plain base's top-k probabilities at the same place of the un-merged text, so matching
+them is the KL to the plain base; `hard` mixes in the token that was actually written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hamburger_edge.models.architecture.hamburger import GroupBatch, GroupOutput, Hamburger
+from hamburger_edge.models.training.batches import TrainingBatch
+from hamburger_edge.models.training.lora import without_lora
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    first: float = 1.0  # a group's first token; 0 skips the head over the whole vocabulary
+    micro: float = 1.0  # its further tokens; 0 leaves the micro decoder and the stop head out
+    stop: float = 0.5
+    features: float = 0.0  # taps and final state of every slot; needs a base that learns by LoRA
+    features_every: int = 1  # compare only every n-th row's features: a second forward pass is dear
+    hard: float = 0.1  # share of the written token against the base's distribution
+    first_every: int = 1  # score only every n-th group's first token: the whole vocabulary is dear
+
+
+class SoftCrossEntropy(torch.autograd.Function):
+    """-sum_k weights_k * log softmax(logits)[ids_k]; the weights of each row sum to 1.
+
+    Written out because [N, vocab] intermediates are what training spends its memory traffic on: one
+    exponential forward, one backward, in the logits' own precision.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        """logits [N, C]; ids, weights [N, k] -> float32 [N]"""
+        highest = logits.amax(-1, keepdim=True)
+        sums = (logits - highest).exp_().sum(-1, dtype=torch.float32)
+        normaliser = sums.log() + highest.squeeze(-1).float()
+        ctx.save_for_backward(logits, ids, weights, normaliser)
+        return normaliser - (weights * logits.gather(1, ids).float()).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        logits, ids, weights, normaliser = ctx.saved_tensors
+        [gradient] = gradients
+        scale = gradient[:, None].to(logits.dtype)
+        slope = (logits - normaliser[:, None].to(logits.dtype)).exp_().mul_(scale)
+        slope.scatter_add_(1, ids, (-weights * gradient[:, None]).to(logits.dtype))
+        return slope, None, None
+
+
+def soft_targets(
+    ids: Tensor, log_probabilities: Tensor, written: Tensor, hard: float
+) -> tuple[Tensor, Tensor]:
+    """The base's top k [N, k] (id -1: not a choice), mixed with the written token [N]
+
+    -> ids, weights [N, k+1]
+    """
+    soft = log_probabilities.exp() * (ids >= 0)
+    soft = (1 - hard) * soft / soft.sum(-1, keepdim=True).clamp(min=1e-6)
+    weights = torch.cat([soft, torch.full_like(soft[:, :1], hard)], dim=1)
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-6)
+    return torch.cat([ids.clamp(min=0), written[:, None]], dim=1), weights
+
+
+def divergence(logits: Tensor, losses: Tensor, ids: Tensor, mixed: Tensor, top: Tensor) -> Tensor:
+    """[n] KL of the model from the base's top k alone, out of losses [n] that were taken on `mixed`"""
+    picked = logits.gather(1, ids).float()  # [n, k+1]
+    normaliser = losses + (mixed * picked).sum(-1)
+    log_base = top.float().log_softmax(-1)
+    return (log_base.exp() * (log_base - picked[:, :-1] + normaliser[:, None])).sum(-1)
+
+
+def chooses(logits: Tensor, ids: Tensor) -> Tensor:
+    """[N] bool: ids [N] (-1: never) is among the highest logits [N, C]; an argmax without its cost."""
+    picked = logits.gather(1, ids.clamp(min=0)[:, None]).squeeze(1)
+    return (picked >= logits.amax(-1)) & (ids >= 0)
+
+
+class Objective(nn.Module):
+    """Wraps the model so that one `forward` is one training step: data-parallel wrappers need just that."""
+
+    def __init__(self, model: Hamburger, weights: LossWeights, confidences: Sequence[float] = (0.8, 0.9)):
+        super().__init__()
+        self.model, self.weights, self.confidences = model, weights, tuple(confidences)
+        vocab = model.config.base.vocab_size
+        place = torch.full((vocab,), -1, dtype=torch.long)
+        place[model.shortlist.cpu()] = torch.arange(len(model.shortlist))
+        self.register_buffer("place", place, persistent=False)  # token id -> micro logit, or -1
+
+    def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
+        """Sums and counts: {"loss", and name: [sum, count] for each metric}"""
+        groups, weights = batch.groups, self.weights
+        features = self.model.features(groups)  # [B, S, F, d]
+        at = groups.target_sizes.nonzero(as_tuple=True)  # the G predicting slots
+        read, targets = features[at], groups.targets[at]
+        loss: Tensor | float = 0.0
+        metrics: dict[str, Tensor] = {}
+        if weights.features:
+            rows = slice(None, None, weights.features_every)
+            distances = self.distances(features[rows], groups.rows(rows))
+            metrics["features"] = summary(distances)
+            loss = loss + weights.features * average(distances)
+        if weights.first:
+            picked = slice(None, None, weights.first_every)
+            first, found = self.first(read[picked, -1], targets[picked, 0], batch, picked)
+            loss, metrics = loss + first, metrics | found
+        if weights.micro:
+            out = self.model.score_groups(read, targets, groups.target_sizes[at])
+            micro, found = self.micro(out, batch)
+            loss, metrics = loss + micro, metrics | found
+        return {"loss": loss, **metrics}
+
+    def distances(self, features: Tensor, groups: GroupBatch) -> Tensor:
+        """[N, F] mean squared distance of every slot's features to the plain base's, in units of the
+        latter's spread"""
+        real = groups.sizes > 0
+        plain = self.plain_features(groups)[real].float()
+        spread = plain.std(0).clamp(min=1e-3)
+        return ((features[real] - plain) / spread).square().mean(-1)
+
+    @torch.no_grad()
+    def plain_features(self, groups: GroupBatch) -> Tensor:
+        """[B, S, F, d] the untrained base's features at each slot's last token, one token a slot"""
+        sizes = groups.sizes
+        members = torch.arange(groups.groups.shape[2], device=sizes.device) < sizes[..., None]
+        lengths = sizes.sum(1)  # [B] tokens
+        real = torch.arange(int(lengths.max()), device=sizes.device) < lengths[:, None]  # [B, T]
+        ids = torch.zeros_like(real, dtype=torch.long)
+        ids[real] = groups.groups[members]  # both go row by row
+        documents = None
+        if groups.documents is not None:
+            documents = torch.full_like(ids, -1)
+            documents[real] = groups.documents.flatten().repeat_interleave(sizes.flatten())
+        plain = GroupBatch(
+            groups=ids[..., None],
+            sizes=real.long(),
+            targets=ids[..., None],
+            target_sizes=torch.zeros_like(ids),
+            documents=documents,
+        )
+        with without_lora(self.model.base):
+            features = self.model.features(plain)  # [B, T, F, d]
+        last = (sizes.cumsum(1) - 1).clamp(min=0)  # [B, S] the token that a slot ends with
+        return features[torch.arange(len(last), device=last.device)[:, None], last]
+
+    def first(
+        self, final: Tensor, targets: Tensor, batch: TrainingBatch, picked: slice
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """final [n, d], targets [n] of the picked groups"""
+        logits = self.model.base.logits(final)
+        top_ids, top = batch.top_ids[picked, 0], batch.top_log_probabilities[picked, 0]
+        ids, mixed = soft_targets(top_ids, top, targets, self.weights.hard)
+        losses = SoftCrossEntropy.apply(logits, ids, mixed)
+        metrics = {
+            "first_loss": summary(losses),
+            "first_kl": summary(divergence(logits.detach(), losses.detach(), ids, mixed, top)),
+            "first_agree": summary(chooses(logits, top_ids[:, 0])),
+        }
+        return self.weights.first * average(losses), metrics
+
+    def micro(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
+        logits = self.model.micro_logits(out.micro_hidden[valid])  # [N, K]
+        top_ids = self.place[batch.top_ids[:, 1:][valid]]  # [N, k] places among the micro logits
+        top = batch.top_log_probabilities[:, 1:][valid]
+        written = self.place[out.targets[:, 1:][valid]]
+        losses = SoftCrossEntropy.apply(logits, *soft_targets(top_ids, top, written, self.weights.hard))
+        agree = self.right(logits.detach(), batch.top_ids[..., 0], valid)
+        stops = self.stops(out, logits, valid)
+        stop_losses = wrongness(stops[valid], agree[valid])
+        if self.model.config.stop_rule == "after":  # the base's row says whether to try a micro step at all
+            attempt, known = self.model.stop_logits(out.final.detach()).float(), valid[:, 0]
+            stop_losses = stop_losses + wrongness(attempt[known], agree[known, 0])
+        metrics = {"micro_loss": summary(losses), "stop_loss": summary(stop_losses)}
+        for i in range(valid.shape[1]):
+            metrics[f"micro_agree_{i + 1}"] = summary(agree[valid[:, i], i])
+        for c in self.confidences:
+            metrics |= accepted(stops, agree, valid, c)
+        return self.weights.micro * average(losses) + self.weights.stop * stop_losses, metrics
+
+    def stops(self, out: GroupOutput, logits: Tensor, valid: Tensor) -> Tensor:
+        """[G, m-1] logits of "the group ends before token i+1"; `logits` [N, K] are those of the valid ones.
+
+        By rule "before" they come from the state that scored token i, by "after" from token i+1's own. The
+        head learns from states, it does not shape them.
+        """
+        if self.model.config.stop_rule == "before":
+            states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
+            return self.model.stop_logits(states).float()
+        judged = self.model.stop_logits(out.micro_hidden[valid].detach(), logits.detach())
+        return torch.zeros(valid.shape, device=judged.device).masked_scatter(valid, judged.float())
+
+    def stops_and_rights(self, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Stop logits, whether the next micro token is the plain base's choice, and whether there is one;
+        each [G, m-1]"""
+        out = self.model(batch.groups)
+        valid = out.valid[:, 1:]
+        logits = self.model.micro_logits(out.micro_hidden[valid])
+        return self.stops(out, logits, valid), self.right(logits, batch.top_ids[..., 0], valid), valid
+
+    def right(self, logits: Tensor, tokens: Tensor, valid: Tensor) -> Tensor:
+        """[G, m-1] bool: micro `logits` [N, K], those of the valid places, choose these tokens [G, m]"""
+        right = torch.zeros_like(valid)
+        right[valid] = chooses(logits, self.place[tokens[:, 1:][valid]])
+        return right
+
+
+def accepted(stops: Tensor, agree: Tensor, valid: Tensor, confidence: float) -> dict[str, Tensor]:
+    """Were every position a group's start: its mean length at this confidence, and how right it would be."""
+    goes_on = ((1 - stops.sigmoid() >= confidence) & valid).long().cumprod(1).bool()  # [G, m-1]
+    return {
+        f"group_length@{confidence}": summary(1 + goes_on.sum(1)),
+        f"agree@{confidence}": summary(agree[goes_on]),
+    }
+
+
+def wrongness(stops: Tensor, agree: Tensor) -> Tensor:
+    """Mean binary cross entropy of stop logits [n] against "that choice will be wrong" [n]"""
+    wrong = 1 - agree.float()
+    return F.binary_cross_entropy_with_logits(stops, wrong, reduction="sum") / max(len(stops), 1)
+
+
+def average(values: Tensor) -> Tensor:
+    """The mean, and 0 of nothing: a batch of long prompts may hold no answer."""
+    return values.sum() / max(values.numel(), 1)
+
+
+def summary(values: Tensor) -> Tensor:
+    """[sum, count]: adds up over batches and processes."""
+    values = values.detach().float()
+    return torch.stack([values.sum(), torch.tensor(float(values.numel()), device=values.device)])

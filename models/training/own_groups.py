@@ -1,0 +1,31 @@
+"""How a model would group the text it is trained on: where its micro decoder says what is written.
+
+A third way to cut answers, beside entropies and chance: what the model merges when it speaks is not what the
+base finds easy, but what the micro decoder gets right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hamburger_edge.models.training.batches import Batches
+from hamburger_edge.models.training.objective import Objective
+
+
+@torch.no_grad()
+def own_lengths(objective: Objective, batches: Batches, device: torch.device) -> npt.NDArray[np.int8]:
+    """[tokens] how many tokens a group that begins there would have; 1 where nothing was read.
+
+    `batches` has one token a slot, so that every token of an answer is a group's first once.
+    """
+    model = objective.model
+    lengths = np.ones(len(batches.data.ids), dtype=np.int8)
+    for rows in batches.plan(0):
+        batch = batches.build(rows).to(device)
+        out = model(batch.groups)
+        valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
+        right = objective.right(model.micro_logits(out.micro_hidden[valid]), out.targets, valid)
+        lengths[batch.starts] = 1 + right.long().cumprod(1).sum(1).cpu().numpy()
+    return lengths

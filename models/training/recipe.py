@@ -1,0 +1,170 @@
+"""A training recipe: one TOML file with every knob."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.training.batches import Cuts
+from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.support.strict import from_mapping
+
+SHORTEST_ROW = 16  # slots; a conversation has to have a question and an answer in it
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The graft's shape; what is left out follows the base."""
+
+    taps: tuple[int, ...]
+    max_steps: int = 4
+    micro_layers: int = 4
+    merger_heads: int = 16
+    position_rule: Literal["token", "slot"] = "token"
+    stop_rule: Literal["before", "after"] = "after"  # when the stop head judges a micro token
+    shortlist_size: int = 0
+    initialise: Literal["base", "random"] = (
+        "base"  # micro layers: copies of the base's last layers, or random
+    )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of training: which parts learn, from which cuts, how fast."""
+
+    name: str
+    learns: tuple[str, ...]  # of "micro", "stop_head", "embedder", "base"
+    epochs: float
+    learning_rate: float  # of the graft
+    base_learning_rate: float = 5e-5
+    lora_rank: int = 0  # 0: the base learns in full
+    warmup: float = 0.03  # share of the steps
+    final_rate: float = 0.1  # share of its peak that the learning rate has at the end
+    average: float = 0.0  # share of the steps, the last ones: the stage ends with the mean of their weights
+    cuts: Cuts | None = None  # None: one token a slot
+    loss: LossWeights = field(default_factory=LossWeights)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    base: str  # built-in name, GGUF file or Hugging Face folder
+    data: str  # folder made by `distill`
+    out: str  # folder for checkpoints, metrics and curves
+    shape: Shape
+    stages: tuple[Stage, ...]
+    more_data: tuple[str, ...] = ()  # further folders from the same base; one named twice counts twice
+    start: str = ""  # checkpoint folder or built-in name to go on from, instead of a new graft
+    more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice
+    seed: int = 0
+    held_out: float = 0.02  # share of questions never trained on
+    rows: int = 4  # packed rows a batch ...
+    row_slots: int = 640  # ... of this many slots
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices inside layers
+    weight_decay: float = 0.01
+    clip: float = 1.0  # gradient norm
+    precision: Literal["bf16", "fp32"] = "bf16"
+    save_minutes: float = 5.0
+    judge_every: int = 200  # steps between looks at held-out data
+    judge_batches: int = 8
+    calibrate: bool = True  # fit the stop head's scale and offset at the end
+
+    @property
+    def data_folders(self) -> tuple[Path, ...]:
+        return tuple(map(Path, (self.data, *self.more_data)))
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """Checkpoints whose mean training goes on from; none: a new graft."""
+        return (self.start, *self.more_starts) if self.start else ()
+
+    @property
+    def rounds_base(self) -> bool:
+        """A base that no stage trains in full can be held in 16 bits throughout."""
+        return self.precision == "bf16" and 0 not in self.base_ranks
+
+    @property
+    def base_ranks(self) -> set[int]:
+        """LoRA rank of the stages in which the base learns; 0: in full."""
+        return {stage.lora_rank for stage in self.stages if "base" in stage.learns}
+
+    def __post_init__(self) -> None:
+        parts = {"micro", "stop_head", "embedder", "base"}
+        known = ", ".join(sorted(parts))
+        if not self.stages:
+            raise ConfigError("recipe.stages: at least one [[stages]] table is needed")
+        for name in ("rows", "row_slots", "judge_every", "judge_batches", "clip"):
+            _positive(f"recipe.{name}", getattr(self, name))
+        if self.row_slots < SHORTEST_ROW:
+            raise ConfigError(f"recipe.row_slots must be at least {SHORTEST_ROW}, got {self.row_slots}")
+        if self.more_starts and not self.start:
+            raise ConfigError("recipe.more_starts: there is no start that they could be averaged with")
+        if not 0 < self.held_out < 1:
+            raise ConfigError(f"recipe.held_out must be between 0 and 1, got {self.held_out}")
+        for stage in self.stages:
+            for name in ("epochs", "learning_rate", "base_learning_rate"):
+                _positive(f"recipe.stages {stage.name!r}: {name}", getattr(stage, name))
+            for name in ("warmup", "final_rate", "average"):
+                if not 0 <= getattr(stage, name) <= 1:
+                    raise ConfigError(
+                        f"recipe.stages {stage.name!r}: {name} must be 0 to 1, got {getattr(stage, name)}"
+                    )
+            for name in ("first_every", "features_every"):
+                _positive(f"recipe.stages {stage.name!r}: loss.{name}", getattr(stage.loss, name))
+            if not stage.learns:
+                raise ConfigError(f"recipe.stages {stage.name!r}: learns is empty, known are {known}")
+            if unknown := set(stage.learns) - parts:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: learns has {min(unknown)!r}, known are {known}"
+                )
+            if stage.lora_rank < 0:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: lora_rank must be 0 or more, got {stage.lora_rank}"
+                )
+            if not 0 <= stage.loss.hard <= 1:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: loss.hard must be 0 to 1, got {stage.loss.hard}"
+                )
+            if stage.cuts is not None:
+                _check_cuts(f"recipe.stages {stage.name!r}", stage.cuts)
+            if not (stage.loss.first or stage.loss.micro or stage.loss.features):
+                raise ConfigError(f"recipe.stages {stage.name!r}: loss has no weight above 0: give it one")
+            if stage.loss.features and 0 in self.base_ranks:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: loss.features compares with the plain base, "
+                    f"which is gone once the base learns in full: set lora_rank"
+                )
+        if len(self.base_ranks) > 1:
+            ranks = ", ".join(map(str, sorted(self.base_ranks)))
+            raise ConfigError(f"recipe.stages: the base learns at one lora_rank throughout, got {ranks}")
+
+
+def _check_cuts(where: str, cuts: Cuts) -> None:
+    if cuts.merged > 1 + 1e-9:
+        raise ConfigError(f"{where}: the shares of cuts add up to {cuts.merged:g}, more than 1")
+    for name in ("entropy", "random", "agreement"):
+        if not 0 <= (share := getattr(cuts, name)) <= 1:
+            raise ConfigError(f"{where}: cuts.{name} must be 0 to 1, got {share}")
+    pairs = len(cuts.low), len(cuts.ratio)
+    if pairs[0] != pairs[1] or not pairs[0]:
+        raise ConfigError(f"{where}: cuts: low and ratio are rules in pairs, got {pairs[0]} and {pairs[1]}")
+
+
+def _positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ConfigError(f"{name} must be positive, got {value}")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Strict: an unknown, missing or wrongly typed key is an error that names it."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    recipe: Recipe = from_mapping(Recipe, data, str(path))
+    return recipe

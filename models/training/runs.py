@@ -1,0 +1,193 @@
+"""From a recipe file to a trained checkpoint folder."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hamburger_edge.errors import CheckpointError, ConfigError
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.bases.fetch import BASES, Progress, fetch, weights_sha256
+from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.checkpoints.checkpoint import (
+    DELTA,
+    MANIFEST,
+    check_target,
+    load_base,
+    load_checkpoint,
+    resolve,
+    save_checkpoint,
+)
+from hamburger_edge.models.checkpoints.rows import Rows, load_rows
+from hamburger_edge.models.training.averaging import mean_state
+from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.curves import plot
+from hamburger_edge.models.training.grafting import graft, prepare
+from hamburger_edge.models.training.lora import merge_lora, restore_lora
+from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.stop_calibration import Calibration
+from hamburger_edge.models.training.trainer import Report, Trainer
+
+
+def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, dict[str, Any]]:
+    """A base by built-in name or path, and how a checkpoint refers to it."""
+    if name in BASES or name.startswith("hf:"):
+        folder = fetch(name, progress=progress)
+        return load_base(folder), {"kind": "fetch", "name": name, "sha256": weights_sha256(folder)}
+    path = Path(name)
+    if not path.exists():
+        raise CheckpointError(
+            f"{name}: neither a base of that name ({', '.join(BASES)}, hf:ORG/NAME) nor a path"
+        )
+    base = load_base(path)
+    return base, {"kind": "path", "path": str(path.absolute()), "sha256": base.sha256}
+
+
+def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
+    size = recipe.shape.shortlist_size
+    shortlist = data.frequent_tokens(size) if size else None
+    model = graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+    if recipe.start:
+        _go_on(model, recipe)
+    return model
+
+
+def _go_on(model: Hamburger, recipe: Recipe) -> None:
+    """From the mean of the checkpoints that the recipe names."""
+    pairs = _changes_of_start(recipe)
+    state = mean_state(_begun(start, model) for start in recipe.starts)
+    if _whole(pairs):
+        model.load_state_dict(state)
+        return
+    model.load_state_dict({n: t for n, t in state.items() if n[:5] != "base."}, strict=False)
+    restore_lora(model.base, pairs)  # which goes on learning, beside the plain base
+    if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
+        raise ConfigError(f"{recipe.start}: its LoRA has another rank than the recipe's lora_rank")
+
+
+def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
+    checkpoint = load_checkpoint(start)
+    begun = checkpoint.model
+    if begun.config != model.config:
+        raise ConfigError(f"{start}: its shape is not the recipe's: change [shape] or start anew")
+    if checkpoint.manifest["base"]["kind"] == "embedded":
+        ours = model.base.state_dict()
+        if any(not torch.equal(tensor, ours[name]) for name, tensor in begun.base.state_dict().items()):
+            raise ConfigError(
+                f"{start}: has a base of its own, which is not the recipe's: start anew on this one"
+            )
+    return dict(begun.state_dict())
+
+
+def _changes_of_start(recipe: Recipe) -> dict[str, torch.Tensor]:
+    """What the checkpoints that a run goes on from had changed in their base, on average."""
+    files = [resolve(start) / DELTA for start in recipe.starts]
+    changes = [load_rows(file) if file.exists() else {} for file in files]
+    for start, found in zip(recipe.starts, changes, strict=True):
+        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in changes[0].items()}:
+            raise ConfigError(
+                f"{start}: changes its base in another way than {recipe.start}: average checkpoints of "
+                "which one went on from the other"
+            )
+    return mean_state(changes)
+
+
+def _whole(changes: Iterable[str]) -> bool:
+    """Changes to whole weights, by their names, and not updates of a low rank."""
+    return any(name.endswith(".delta") for name in changes)
+
+
+def train(
+    recipe: Recipe,
+    checkpoint: Path,
+    *,
+    minutes: float | None = None,
+    finish: bool = False,
+    rows: Rows = "int8",
+    report: Report = print,
+) -> Path | None:
+    """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
+
+    With `finish` there is a checkpoint then, too: of the weights so far, or of their mean if that has begun.
+    """
+    check_target(checkpoint)
+    base, reference = find_base(recipe.base)
+    data = DistilledData.load(*recipe.data_folders)
+    _same_source(data, reference, recipe)
+    trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
+    done = trainer.run(minutes=minutes)
+    if not (done or finish) or not trainer.processes.first:
+        return None
+    so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()
+    with so_far:
+        calibration = trainer.calibrate() if recipe.calibrate else None
+        report(f"calibrated: {calibration}")
+        model, delta = merged(recipe, base, data, trainer.model)
+    written = save_checkpoint(
+        checkpoint,
+        model,
+        base=reference,
+        tokenizer=None,
+        chat_template=base.chat_template,
+        provenance=provenance(recipe, data, calibration),
+        license={"graft": "Apache-2.0", "base": base.license},
+        base_delta=delta or None,
+        rows=rows,
+    )
+    report(f"wrote {written}")
+    try:
+        report(f"wrote {plot(Path(recipe.out))}")
+    except Exception as error:  # of matplotlib, or over a line that a killed run left half-written
+        report(f"no picture of the metrics: {error}")
+    return written
+
+
+@torch.no_grad()
+def merged(
+    recipe: Recipe, base: LoadedBase, data: DistilledData, trained: Hamburger
+) -> tuple[Hamburger, dict[str, torch.Tensor]]:
+    """What was learned, on the base's exact weights (training may round those): float32 model, base delta."""
+    model = new_model(recipe, base, data)
+    for stage in recipe.stages:
+        prepare(model, stage, bf16=False)
+    learned = {n: t for n, t in trained.state_dict().items() if not _frozen(n, recipe)}
+    model.load_state_dict(learned, strict=False)
+    delta = merge_lora(model.base)
+    if not delta or _whole(_changes_of_start(recipe)):
+        delta = {
+            f"{n}.delta": t.float() - base.state[n]
+            for n, t in model.base.state_dict().items()
+            if not torch.equal(t, base.state[n])
+        }
+    return model.eval().requires_grad_(False), delta
+
+
+def _frozen(name: str, recipe: Recipe) -> bool:
+    """Base weights that no stage changed."""
+    return name.startswith("base.") and 0 not in recipe.base_ranks and not name.endswith((".up", ".down"))
+
+
+def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
+    began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
+    return {
+        "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
+        "data_answer_tokens": sum(shard.answer_tokens for shard in data.shards),
+        "data_sha256": data.sha256,
+        "calibration": None if calibration is None else dataclasses.asdict(calibration),
+        **({"start": began} if began else {}),  # how the checkpoint it went on from was made
+    }
+
+
+def _same_source(data: DistilledData, reference: dict[str, Any], recipe: Recipe) -> None:
+    source = data.source
+    if source.get("sha256") and source["sha256"] != reference["sha256"]:
+        raise ConfigError(
+            f"{recipe.data}: was distilled from {source.get('base')}, not from the recipe's base "
+            f"{recipe.base}: distill again or change the recipe"
+        )

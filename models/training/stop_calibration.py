@@ -1,0 +1,101 @@
+"""The stop head, made honest: p(continue) becomes the measured chance that the next micro token is right.
+
+Right means: what the plain base would have chosen. Measured on conversations that were neither trained on
+nor are used for judging, merged by the rule that judging uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.training.batches import TrainingBatch
+from hamburger_edge.models.training.objective import Objective
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Expected against observed agreement, in bins of p(continue)."""
+
+    expected: list[float]
+    observed: list[float]
+    counts: list[int]
+
+    @property
+    def error(self) -> float:
+        """Mean distance of the two, weighted by how often each bin occurs."""
+        total = max(1, sum(self.counts))
+        bins = zip(self.expected, self.observed, self.counts, strict=True)
+        return sum(n * abs(e - o) for e, o, n in bins) / total
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was folded into the stop head, and held-out reliability without and with it."""
+
+    scale: float
+    offset: float
+    before: Reliability
+    after: Reliability
+
+    def __str__(self) -> str:
+        return (
+            f"the stop head is off the observed agreement by {self.after.error:.3f} on average, "
+            f"{self.before.error:.3f} before (scale {self.scale:.2f}, offset {self.offset:+.2f})"
+        )
+
+
+@torch.no_grad()
+def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Tensor, Tensor]:
+    """Stop logits [N] of places with a next micro token, and whether that was right [N]; both on the CPU."""
+    stops, rights = [], []
+    for batch in batches:
+        stop, right, valid = objective.stops_and_rights(batch)
+        stops.append(stop[valid].cpu())
+        rights.append(right[valid].cpu())
+    return torch.cat(stops).float(), torch.cat(rights).float()
+
+
+def fit(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
+    """Scale and offset of the logits under which 1 - sigmoid best predicts being right (Newton's method).
+
+    A faint pull towards (1, 0) keeps a handful of observations from turning the head around.
+    """
+    x = torch.stack([stops.double(), torch.ones_like(stops, dtype=torch.float64)], dim=1)  # [N, 2]
+    ends = 1 - rights.double()
+    untouched = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    parameters = untouched
+    for _ in range(steps):
+        p = (x @ parameters).sigmoid()
+        gradient = x.T @ (p - ends) + (parameters - untouched)
+        curvature = x.T @ (x * (p * (1 - p))[:, None]) + torch.eye(2, dtype=torch.float64)
+        update = torch.linalg.solve(curvature, gradient)
+        parameters = parameters - update.clamp(-1, 1)
+        if update.abs().max() < 1e-9:
+            break
+    scale, offset = parameters.tolist()
+    return max(scale, 0.0), offset  # a head that says the opposite is not listened to
+
+
+@torch.no_grad()
+def apply(model: Hamburger, scale: float, offset: float) -> None:
+    """Fold scale and offset into the stop head's last layer, and into the weight of the evidence."""
+    last = model.stop_head[-1]
+    assert isinstance(last, nn.Linear)
+    last.weight.mul_(scale)
+    last.bias.mul_(scale).add_(offset)
+    if model.stop_evidence is not None:
+        model.stop_evidence.mul_(scale)
+
+
+def reliability(stops: Tensor, rights: Tensor, bins: int = 10) -> Reliability:
+    goes_on = 1 - stops.sigmoid()
+    which = (goes_on * bins).long().clamp(max=bins - 1)
+    counts = torch.bincount(which, minlength=bins)
+    expected = torch.bincount(which, goes_on.double(), bins) / counts.clamp(min=1)
+    observed = torch.bincount(which, rights.double(), bins) / counts.clamp(min=1)
+    return Reliability(expected.tolist(), observed.tolist(), counts.tolist())

@@ -1,0 +1,1 @@
+"""Stock llama.cpp as a backend."""

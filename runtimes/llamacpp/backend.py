@@ -1,0 +1,239 @@
+"""llama.cpp as a backend: base and micro decoder in two contexts, the rest of the graft in numpy.
+
+groups --embedder, numpy--> embeddings --base.gguf--> logits, features      --stop head, numpy--> p_stop
+                                            features, token --micro_decoder.gguf--> logits, state --> p_stop
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.manifest import Manifest
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.errors import BundleError, HamburgerError, InputError
+from hamburger_edge.loop.backend import MOST_THREADS, Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.sampling import whole_in
+from hamburger_edge.runtimes.llamacpp.context import LlamaModel
+from hamburger_edge.runtimes.llamacpp.decoders import Base, MicroDecoder
+from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
+from hamburger_edge.runtimes.llamacpp.graft import Embedder, StopHead
+from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library, processors
+
+DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
+
+
+def open_bundle(
+    path: Path,
+    *,
+    context: int | None = None,
+    threads: int | None = None,
+    kv: str = "f16",
+    gpu_layers: int = -1,
+    flash_attention: bool | None = None,
+    verify: bool = False,
+    log: bool = False,
+) -> tuple[LlamaCppBackend, Path, ChatTemplate]:
+    """The backend of a bundle with GGUF files, its tokenizer and its chat template.
+
+    `kv` is the cache's type: f16, q8_0, q4_0 or f32. `gpu_layers` -1 puts all layers on a GPU, where
+    llama.cpp was built for one. `verify` reads every file's hash first; `log` shows llama.cpp's messages.
+    """
+    path = Path(path)
+    manifest = load_manifest(path)
+    check_files(path, manifest, hashes=verify)
+    if manifest.gguf is None:
+        raise BundleError(f"{path}: holds no GGUF files: export it again with  --format gguf")
+    if manifest.tokenizer is None:
+        raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
+    _check_options(manifest, context, threads, kv, flash_attention, gpu_layers)
+    backend = LlamaCppBackend(
+        path,
+        manifest,
+        library(log),
+        capacity=min(context or DEFAULT_CONTEXT, manifest.model.context_length),
+        threads=threads or processors(),
+        kv=kv,
+        gpu_layers=gpu_layers,
+        flash=flash_attention,
+    )
+    return backend, path / manifest.tokenizer, ChatTemplate.from_json(manifest.chat_template)
+
+
+def _check_options(
+    manifest: Manifest, context: int | None, threads: int | None, kv: str, flash: bool | None, gpu_layers: int
+) -> None:
+    for name, value, most in (("context", context, 1 << 24), ("threads", threads, MOST_THREADS)):
+        if value is not None:
+            whole_in(name, value, 1, most)
+    if flash is not None and not isinstance(flash, bool):
+        raise InputError(f"flash_attention must be true, false or left out, got {flash!r}")
+    whole_in("gpu_layers", gpu_layers, -1, 1 << 16)
+    if kv not in KV_BYTES:
+        raise InputError(f"kv must be one of {', '.join(KV_BYTES)}, got {kv!r}")
+    block = KV_BYTES[kv][0]
+    if manifest.kv.head_size % block:
+        raise InputError(
+            f"kv={kv!r} needs heads of a multiple of {block}, here {manifest.kv.head_size}: use f16"
+        )
+    if block > 1 and flash is False:
+        raise InputError(f"kv={kv!r} needs flash attention: leave it on, or use f16")
+
+
+class LlamaCppBackend:
+    """Implements `hamburger_edge.loop.backend.Backend`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        llama: Library,
+        *,
+        capacity: int,
+        threads: int,
+        kv: str = "f16",
+        gpu_layers: int = -1,
+        flash: bool | None = None,
+    ):
+        assert manifest.gguf is not None
+        model, files = manifest.model, manifest.gguf
+        base, micro, graft = (GGUF(folder / entry.file, entry) for entry in files.files)
+        _check_agreement(manifest, base, micro, graft)
+        self.manifest, self.closed = manifest, False
+        self.embedder, self.stop_head = Embedder(base, graft, model), StopHead(graft, model)
+        self.models: list[LlamaModel] = []
+        self.decoders: list[Base | MicroDecoder] = []
+        try:
+            sizes = ((model.num_layers, model.vocab_size), (model.micro_layers, model.micro_vocab))
+            for file, (layers, vocab_size) in zip((base, micro), sizes, strict=True):
+                loaded = LlamaModel(llama, file.path, gpu_layers=gpu_layers)
+                self.models.append(loaded)
+                loaded.agree(model.hidden_size, layers, vocab_size)
+            common = {"threads": threads, "kv": kv, "flash": flash}
+            self.base = Base(self.models[0], manifest, capacity=capacity, **common)  # type: ignore[arg-type]
+            self.decoders.append(self.base)
+            self.micro_decoder = MicroDecoder(self.models[1], manifest, **common)  # type: ignore[arg-type]
+            self.decoders.append(self.micro_decoder)
+        except BaseException:
+            self.close()
+            raise
+        weights, size = KV_BYTES[kv]
+        on_gpu = gpu_layers != 0 and bool(llama.low.llama_supports_gpu_offload())
+        identity = f"{manifest.gguf_fingerprint} {kv} {flash}"
+        self._info = ModelInfo(
+            backend="llamacpp",
+            provider="gpu" if on_gpu else "cpu",
+            precision=files.precision.base,
+            vocab_size=model.vocab_size,
+            hidden_size=model.hidden_size,
+            max_steps=model.max_steps,
+            position_rule=model.position_rule,
+            stop_rule=model.stop_rule,
+            capacity=capacity,
+            context_length=model.context_length,
+            eos_ids=model.eos_ids,
+            shortlist=None if model.shortlist is None else np.array(model.shortlist, np.int64),
+            kv_bytes_per_slot=2
+            * model.num_layers
+            * manifest.kv.kv_heads
+            * manifest.kv.head_size
+            // weights
+            * size,
+            fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def slots(self) -> int:
+        return self.base.slots
+
+    def macro(
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+    ) -> Readout:
+        self._check_open()
+        logits, features = self.base.run(self.embedder(groups), positions, rows)
+        return Readout(logits, self.stop_head(features[:, -1]), features)
+
+    def micro_begin(self, features: Floats) -> None:
+        self._check_open()
+        self.micro_decoder.begin(features)
+
+    def micro(self, token: int) -> MicroReadout:
+        self._check_open()
+        logits, state = self.micro_decoder.run(self.embedder.table[token])
+        return MicroReadout(logits, float(self.stop_head(state, logits[None])[0]))
+
+    def truncate(self, slots: int) -> None:
+        self._check_open()
+        self.base.truncate(slots)
+
+    def snapshot(self) -> Snapshot:
+        self._check_open()
+        return self.base.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._check_open()
+        self.base.restore(snapshot)
+
+    def close(self) -> None:
+        """Contexts before the models they stand on."""
+        if self.closed:
+            return
+        self.closed = True
+        for decoder in self.decoders:
+            decoder.context.close()
+        for model in self.models:
+            model.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "decoders"):
+            self.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise HamburgerError("this model is closed: load it again")
+
+
+def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -> None:
+    """The three files are of one export, and of this manifest."""
+    assert manifest.gguf is not None
+    model, architecture = manifest.model, manifest.gguf.architecture
+    if (architecture == "paddleocr") != (model.position_rule == "token"):
+        raise BundleError(
+            f"{base.path}: architecture {architecture} cannot have positions by {model.position_rule}: "
+            "export the bundle again"
+        )
+    expected = (
+        (base, "base", architecture, model.num_layers, model.vocab_size),
+        (micro, "micro_decoder", "llama", model.micro_layers, model.micro_vocab),
+    )
+    for file, part, arch, layers, vocab_size in expected:
+        file.agree(
+            {
+                "general.architecture": arch,
+                "hamburger.part": part,
+                "hamburger.export": base.keys.get("hamburger.export"),
+                f"{arch}.block_count": layers,
+                f"{arch}.embedding_length": model.hidden_size,
+                f"{arch}.attention.head_count_kv": manifest.kv.kv_heads,
+                f"{arch}.attention.key_length": manifest.kv.head_size,
+            }
+        )
+        file.shaped("token_embd.weight", vocab_size, model.hidden_size)
+    base.agree(
+        {
+            "hamburger.taps": list(model.taps) or None,  # GGUF has no empty lists
+            "hamburger.max_steps": model.max_steps,
+            "hamburger.position_rule": model.position_rule,
+            "hamburger.stop_rule": model.stop_rule,
+        }
+    )
+    graft.agree({"hamburger.part": "graft", "hamburger.export": base.keys.get("hamburger.export")})

@@ -1,0 +1,181 @@
+"""Reading GGUF files with numpy alone: header checked to the last offset, tensors as views of the file.
+
+    "GGUF" version, counts | keys: name, type, value | tensors: name, shape, type, offset | data
+
+Only what this program writes is understood; llama.cpp reads the rest of its own files itself. The point of
+reading them here first is that llama.cpp, handed a damaged header, may end the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.bundle.manifest import GGUFFile
+from hamburger_edge.errors import BundleError
+from hamburger_edge.loop.backend import Floats
+
+MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
+_SCALARS = "BbHhIif?"  # formats of key types 0..7; 10, 11 and 12 are the 64-bit ones
+_FORMATS = {**dict(enumerate(_SCALARS)), 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+# tensor type -> weights in a block, bytes of a block
+BLOCKS = {"F32": (1, 4), "F16": (1, 2), "Q4_0": (32, 18), "Q4_1": (32, 20), "Q8_0": (32, 34)}
+_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 8: "Q8_0"}
+_Q8_0 = np.dtype([("scale", "<f2"), ("values", "i1", (32,))])
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    shape: tuple[int, ...]  # as numpy has it: rows first
+    type: str  # a key of BLOCKS
+    offset: int  # in the file
+
+    @property
+    def bytes(self) -> int:
+        weights, size = BLOCKS[self.type]
+        return math.prod(self.shape) // weights * size
+
+
+class GGUF:
+    """One open file. `keys` holds scalars, strings and numeric arrays; of arrays of strings the length."""
+
+    def __init__(self, path: Path, entry: GGUFFile):
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: an empty file
+            raise BundleError(f"{path}: cannot be read ({error}): copy the bundle again") from error
+        header = self.memory[: entry.header_bytes]
+        if hashlib.sha256(header).hexdigest() != entry.header_sha256:
+            raise BundleError(f"{path}: its header differs from the manifest's: copy the bundle again")
+        self.keys: dict[str, Any] = {}
+        self.tensors: dict[str, TensorEntry] = {}
+        try:
+            self._read(_Reader(header))
+        except (struct.error, UnicodeDecodeError, KeyError, ValueError, OverflowError) as error:
+            raise BundleError(
+                f"{path}: not a GGUF file of this program ({error}): export it again"
+            ) from error
+
+    def _read(self, reader: _Reader) -> None:
+        if reader.take(4) != MAGIC or reader.scalar("I") != VERSION:
+            raise ValueError(f"it does not begin with {MAGIC!r}, version {VERSION}")
+        tensors, keys = reader.scalar("Q"), reader.scalar("Q")
+        for _ in range(keys):
+            name = reader.string()
+            self.keys[name] = reader.value(reader.scalar("I"))
+        entries = [(reader.string(), *self._entry(reader)) for _ in range(tensors)]
+        alignment = self.keys.get("general.alignment", ALIGNMENT)
+        if not isinstance(alignment, int) or not 1 <= alignment <= 4096:
+            raise ValueError(f"alignment {alignment!r}")
+        data = -(-reader.place // alignment) * alignment
+        for name, shape, kind, offset in entries:
+            entry = TensorEntry(shape, kind, data + offset)
+            if (
+                shape[-1] % BLOCKS[kind][0]
+                or offset % alignment
+                or entry.offset + entry.bytes > len(self.memory)
+            ):
+                raise ValueError(f"tensor {name} lies outside the file")
+            self.tensors[name] = entry
+
+    def _entry(self, reader: _Reader) -> tuple[tuple[int, ...], str, int]:
+        axes = reader.scalar("I")
+        if not 1 <= axes <= 4:
+            raise ValueError(f"a tensor of {axes} dimensions")
+        shape = tuple(reader.scalar("Q") for _ in range(axes))[::-1]
+        return shape, _TYPES[reader.scalar("I")], reader.scalar("Q")
+
+    def need(self, key: str, kind: type = int) -> Any:
+        value = self.keys.get(key)
+        if not isinstance(value, kind):
+            raise BundleError(f"{self.path}: key {key} is missing: export the bundle again")
+        return value
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Each key has the value that the manifest implies."""
+        for key, expected in facts.items():
+            found = self.keys.get(key)
+            if found != expected:
+                raise BundleError(
+                    f"{self.path}: {key} is {found!r}, but the manifest implies {expected!r}: "
+                    "these are not files of one export; export the bundle again"
+                )
+
+    def shaped(self, name: str, *shape: int) -> TensorEntry:
+        entry = self.tensors.get(name)
+        if entry is None or entry.shape != shape:
+            found = "missing" if entry is None else f"of shape {list(entry.shape)}"
+            raise BundleError(
+                f"{self.path}: tensor {name} is {found}, expected {list(shape)}: export the bundle again"
+            )
+        return entry
+
+    def array(self, name: str, *shape: int) -> Floats:
+        """A small tensor, float32, with memory of its own."""
+        entry = self.shaped(name, *shape)
+        return Table(self, entry)[...].reshape(shape)
+
+
+class Table:
+    """Rows of a matrix in the file, decoded as they are asked for."""
+
+    def __init__(self, file: GGUF, entry: TensorEntry):
+        kinds = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "Q8_0": _Q8_0}
+        if entry.type not in kinds:
+            raise BundleError(f"{file.path}: {entry.type} cannot be read row by row: export the bundle again")
+        raw = np.frombuffer(file.memory, np.uint8, entry.bytes, entry.offset)
+        self.width = entry.shape[-1]
+        self.stored: npt.NDArray[Any] = raw.view(kinds[entry.type]).reshape(*entry.shape[:-1], -1)
+
+    def __getitem__(self, rows: Any) -> Floats:
+        """float32 [..., width]"""
+        found = self.stored[rows]
+        if found.dtype != _Q8_0:
+            return np.array(found, np.float32)
+        values = found["values"] * found["scale"][..., None].astype(np.float32)
+        return values.reshape(*found.shape[:-1], self.width)
+
+
+class _Reader:
+    def __init__(self, data: bytes):
+        self.data, self.place = data, 0
+
+    def take(self, count: int) -> bytes:
+        start, self.place = self.place, self.place + count
+        if self.place > len(self.data):
+            raise ValueError("it ends in the middle of the header")
+        return self.data[start : self.place]
+
+    def scalar(self, form: str) -> Any:
+        (value,) = struct.unpack_from("<" + form, self.data, self.place)
+        self.place += struct.calcsize("<" + form)
+        return value
+
+    def string(self) -> str:
+        return self.take(self.scalar("Q")).decode()
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.string()
+        if kind != _ARRAY:
+            return self.scalar(_FORMATS[kind])
+        element, count = self.scalar("I"), self.scalar("Q")
+        if element == _STRING:
+            for _ in range(count):
+                self.take(self.scalar("Q"))
+            return count
+        form = _FORMATS[element]
+        return list(struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize("<" + form))))

@@ -1,0 +1,189 @@
+"""The llama.cpp that llama-cpp-python ships: found, checked, quietened, and the functions used here.
+
+Everything foreign stands in this file: symbols under their three manglings, struct fields, log lines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hamburger_edge.errors import RuntimeUnavailable, require
+from hamburger_edge.loop.backend import Floats
+
+VERSIONS = ("0.3.36",)  # of llama-cpp-python, whose structs and private symbols these are
+
+# Not in llama.h, so its C++ names: Itanium (Linux, macOS), Microsoft; plain, should it become public.
+LAYER_INPUT = {
+    "set": (
+        "_Z30llama_set_embeddings_layer_inpP13llama_contextjb",
+        "?llama_set_embeddings_layer_inp@@YAXPEAUllama_context@@I_N@Z",
+        "llama_set_embeddings_layer_inp",
+    ),
+    "get": (
+        "_Z30llama_get_embeddings_layer_inpP13llama_contextj",
+        "?llama_get_embeddings_layer_inp@@YAPEAMPEAUllama_context@@I@Z",
+        "llama_get_embeddings_layer_inp",
+    ),
+}
+KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}  # ggml's numbers
+KV_BYTES = {"f32": (1, 4), "f16": (1, 2), "q4_0": (32, 18), "q8_0": (32, 34)}  # weights, bytes of a block
+FLASH = {None: -1, False: 0, True: 1}  # None: llama.cpp decides
+
+ERROR = 4  # of ggml's log levels
+POINTER, SIZE, INT, FLAG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_bool
+
+
+class Library:
+    """Functions of libllama, each with a prototype of its own: addresses come and go as plain integers."""
+
+    def __init__(self, show_log: bool):
+        self.python = _import()
+        self.low = self.python.llama_cpp  # the bindings' module of structs
+        self.log = Log(show_log)
+        # For the whole process, and for good: a message may come from any thread at any time.
+        self._log_callback = self.low.llama_log_callback(self.log)
+        self.low.llama_log_set(self._log_callback, None)
+        self.low.llama_backend_init()
+        name = self.function
+        self.decode = name("llama_decode", INT, POINTER, self.low.llama_batch)
+        self.logits = name("llama_get_logits", POINTER, POINTER)
+        self.embeddings = name("llama_get_embeddings", POINTER, POINTER)
+        self.set_embeddings = name("llama_set_embeddings", None, POINTER, FLAG)
+        self.memory = name("llama_get_memory", POINTER, POINTER)
+        self.memory_clear = name("llama_memory_clear", None, POINTER, FLAG)
+        self.memory_remove = name("llama_memory_seq_rm", FLAG, POINTER, INT, INT, INT)
+        self.memory_last = name("llama_memory_seq_pos_max", INT, POINTER, INT)
+        self.state_size = name("llama_state_seq_get_size", SIZE, POINTER, INT)
+        self.state_get = name("llama_state_seq_get_data", SIZE, POINTER, POINTER, SIZE, INT)
+        self.state_set = name("llama_state_seq_set_data", SIZE, POINTER, POINTER, SIZE, INT)
+        self.free_context = name("llama_free", None, POINTER)
+        self.free_model = name("llama_model_free", None, POINTER)
+        self.set_layer_input = self._optional(LAYER_INPUT["set"], None, POINTER, ctypes.c_uint32, FLAG)
+        self.layer_input = self._optional(LAYER_INPUT["get"], POINTER, POINTER, ctypes.c_uint32)
+        base = self._ggml_base()
+        self.tensor_name = self.function("ggml_get_name", ctypes.c_char_p, POINTER, library=base)
+        self.tensor_bytes = self.function("ggml_nbytes", SIZE, POINTER, library=base)
+        self.tensor_get = self.function(
+            "ggml_backend_tensor_get", None, POINTER, POINTER, SIZE, SIZE, library=base
+        )
+
+    @property
+    def has_layer_inputs(self) -> bool:
+        return self.set_layer_input is not None and self.layer_input is not None
+
+    def function(self, name: str, result: Any, *arguments: Any, library: Any = None) -> Callable[..., Any]:
+        try:
+            function = (library or self.low._lib)[name]  # an index makes a new object: ours to declare
+        except AttributeError as error:
+            raise RuntimeUnavailable(
+                f"this llama.cpp has no function {name}: {_advice(self.python.__version__)}"
+            ) from error
+        function.restype, function.argtypes = result, arguments
+        return function  # type: ignore[no-any-return]
+
+    def _optional(self, names: tuple[str, ...], result: Any, *arguments: Any) -> Callable[..., Any] | None:
+        for name in names:
+            try:
+                return self.function(name, result, *arguments)
+            except RuntimeUnavailable:
+                continue
+        return None
+
+    def _ggml_base(self) -> Any:
+        loader = self.low.load_shared_library
+        try:
+            return loader("ggml-base", self.low._base_path)
+        except (FileNotFoundError, RuntimeError):  # linked into libllama
+            return self.low._lib
+
+
+class Log:
+    """llama.cpp's messages: kept for error messages, shown only when asked."""
+
+    def __init__(self, show: bool):
+        self.show = show
+        self.lines: deque[str] = deque(maxlen=20)
+
+    def __call__(self, level: int, text: bytes, _: Any) -> None:
+        line = text.decode(errors="replace")
+        if self.show:
+            print(line, end="", file=sys.stderr, flush=True)
+        if level == ERROR and line.strip():
+            self.lines.append(line.strip())
+
+    def reason(self) -> str:
+        """The first error since the last call: the ones after it are its consequences."""
+        first = self.lines[0] if self.lines else "it gives no reason"
+        self.lines.clear()
+        return " ".join(first.split())[:300]
+
+
+_loading = threading.Lock()  # a cache alone would let two threads make one each
+
+
+@functools.cache
+def _library() -> Library:
+    return Library(False)
+
+
+def library(show_log: bool = False) -> Library:
+    """The one library of this process, loaded on first use."""
+    with _loading:
+        found = _library()
+    found.log.show = show_log
+    found.log.lines.clear()
+    return found
+
+
+def _import() -> Any:
+    try:
+        python = require("llama_cpp", "llamacpp")
+    except (OSError, RuntimeError, AttributeError) as error:  # its library, or a symbol its bindings name
+        raise RuntimeUnavailable(
+            f"llama-cpp-python cannot be loaded ({error}): install it again: {_PIP}"
+        ) from error
+    if python.__version__ not in VERSIONS:
+        raise RuntimeUnavailable(
+            f"llama-cpp-python {python.__version__} is not supported: {_advice(python.__version__)}"
+        )
+    return python
+
+
+def _advice(version: str) -> str:
+    return f"this is {version}, use {' or '.join(VERSIONS)}, or another backend: {_PIP}"
+
+
+_PIP = f"pip install 'llama-cpp-python=={VERSIONS[-1]}'"
+
+
+def processors() -> int:
+    """Threads to use by default."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Views:
+    """numpy arrays over memory of llama.cpp, made once for each address and shape."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[int, int, int], Floats] = {}
+
+    def __call__(self, address: int, rows: int, width: int) -> Floats:
+        key = address, rows, width
+        found = self.made.get(key)
+        if found is None:
+            if len(self.made) > 64:  # buffers move seldom
+                self.made.clear()
+            memory = (ctypes.c_float * (rows * width)).from_address(address)
+            found = self.made[key] = np.frombuffer(memory, np.float32).reshape(rows, width)
+        return found

@@ -1,0 +1,197 @@
+"""ONNX Runtime as a backend: three sessions, every buffer bound once and reused.
+
+    groups --embedder--> embeddings --base, KV in place--> logits, p_stop, features
+                                                        features, token --micro decoder--> logits, p_stop
+
+A call copies a few bytes into bound buffers, runs, and hands out views of bound buffers. Nothing here grows
+with the context.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.manifest import KV_TYPES, KVLayout, Manifest
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.errors import (
+    BundleError,
+    HamburgerError,
+    HamburgerWarning,
+    InputError,
+    RuntimeUnavailable,
+)
+from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.sampling import whole_in
+from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
+from hamburger_edge.runtimes.onnx.parts import Base, Embedder, MicroDecoder
+from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
+
+DEFAULT_CAPACITY = 4096
+
+
+def open_bundle(
+    path: Path,
+    *,
+    provider: str = "cpu",
+    provider_options: dict[str, Any] | None = None,
+    threads: int | None = None,
+    context: int | None = None,
+    kv: str | None = None,
+    verify: bool = False,
+) -> tuple[OnnxBackend, Path, ChatTemplate]:
+    """The backend of a bundle, its tokenizer and its chat template.
+
+    `context` is how many slots the KV buffer holds; `verify` reads every file's hash first.
+    """
+    path = Path(path)
+    if context is not None:
+        whole_in("context", context, 1, 1 << 31)
+    manifest = load_manifest(path)
+    check_files(path, manifest, hashes=verify)
+    if not manifest.graphs:
+        raise BundleError(f"{path}: holds no graphs: export it again with  --format onnx")
+    if kv is not None and KV_TYPES.get(kv) != manifest.kv.dtype:
+        raise InputError(
+            f"kv={kv!r}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again with "
+            f"--kv {', '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
+        )
+    if manifest.tokenizer is None:
+        raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
+    chosen = choose_provider(provider, provider_options)
+    common: dict[str, Any] = {"threads": threads, "capacity": context}
+    try:
+        backend = OnnxBackend(path, manifest, provider=chosen, **common)
+    except RuntimeUnavailable as error:
+        if provider != "auto" or chosen.name == "cpu":
+            raise
+        warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
+        backend = OnnxBackend(path, manifest, provider=choose_provider("cpu", None), **common)
+    return backend, path / manifest.tokenizer, ChatTemplate.from_json(manifest.chat_template)
+
+
+def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
+    """A graph that CUDA has no attention for would run, at a crawl, with that part on the CPU."""
+    if provider.name == "cuda" and not manifest.cache_length and manifest.kv.dtype != "float16":
+        raise RuntimeUnavailable(
+            f"{folder}: on CUDA ONNX Runtime attends in 16 bits, and this bundle's cache is "
+            f"{manifest.kv.dtype}: export it again with --kv fp16, or with --flavor portable"
+        )
+
+
+def choose_capacity(manifest: Manifest, wanted: int | None) -> int:
+    """Slots of the cache; a portable graph's are fixed."""
+    fixed = manifest.cache_length
+    if fixed and wanted not in (None, fixed):
+        raise InputError(
+            f"this portable bundle's cache holds {fixed} slots, not {wanted}: "
+            f"export it again with --context {wanted}"
+        )
+    return manifest.slots(wanted or DEFAULT_CAPACITY)
+
+
+class OnnxBackend:
+    """Implements `hamburger_edge.loop.backend.Backend`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        *,
+        provider: Provider | None = None,
+        threads: int | None = None,
+        capacity: int | None = None,
+    ):
+        provider = provider or choose_provider("cpu", None)
+        model = manifest.model
+        _check_cache(folder, manifest, provider)
+        self.manifest, self.provider = manifest, provider
+        capacity = choose_capacity(manifest, capacity)
+        plan = manifest.precision
+        half = "fp16" in (plan.base, plan.head, plan.graft)
+        sessions = {
+            graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name == "base")
+            for graph in manifest.graphs
+        }
+        self.embedder = Embedder(sessions["embedder"], model.hidden_size)
+        micro = manifest.kv.micro(model.micro_layers)
+        self.base = Base(sessions["base"], model, self._cache(manifest.kv, capacity))
+        self.micro_decoder = MicroDecoder(
+            sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)
+        )
+        self.closed = False
+        self._info = ModelInfo(
+            backend="onnx",
+            provider=provider.name,
+            precision=manifest.precision.base,
+            vocab_size=model.vocab_size,
+            hidden_size=model.hidden_size,
+            max_steps=model.max_steps,
+            position_rule=model.position_rule,
+            stop_rule=model.stop_rule,
+            capacity=capacity,
+            context_length=model.context_length,
+            eos_ids=model.eos_ids,
+            shortlist=None if model.shortlist is None else np.array(model.shortlist, np.int64),
+            kv_bytes_per_slot=manifest.kv.bytes_per_slot,
+            fingerprint=manifest.fingerprint,
+        )
+
+    def _cache(self, layout: KVLayout, capacity: int) -> Cache:
+        if self.manifest.cache_length:
+            return PlacedCache(layout, capacity)
+        return InPlaceCache(layout, capacity, self.provider.device)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def slots(self) -> int:
+        return self.base.cache.kv.used
+
+    def macro(
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+    ) -> Readout:
+        self._check_open()
+        if not self.slots and not self.manifest.cache_length and list(positions) != [*range(len(positions))]:
+            # the fused operator does not look at them there
+            raise InputError("the positions of a call into the empty cache must be 0, 1, 2, ...")
+        self.base.cache.kv.reserve(len(groups))
+        buffer = self.base.embeddings[len(groups)]
+        self.embedder.run(groups, buffer)
+        return self.base.run(buffer, positions, rows)
+
+    def micro_begin(self, features: npt.NDArray[np.float32]) -> None:
+        self.micro_decoder.begin(features)
+
+    def micro(self, token: int) -> MicroReadout:
+        self._check_open()
+        return self.micro_decoder.run(token)
+
+    def truncate(self, slots: int) -> None:
+        self.base.cache.kv.truncate(slots)
+
+    def snapshot(self) -> Snapshot:
+        self._check_open()
+        return self.base.cache.kv.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._check_open()
+        self.base.cache.kv.restore(snapshot)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            del self.embedder, self.base, self.micro_decoder
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise HamburgerError("this model is closed: load it again")

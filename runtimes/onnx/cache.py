@@ -1,0 +1,77 @@
+"""A KV buffer and how one kind of graph fills it.
+
+in place    fused graphs write this call's entries into the buffer themselves: past and present are the
+            same memory, told apart by `last_slot` and `total_slots`
+placed      portable graphs return this call's entries alone; the host puts them behind the `used` ones
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from hamburger_edge.bundle.manifest import KVLayout
+from hamburger_edge.runtimes.onnx.buffers import Buffer, Rows
+from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
+
+
+class Cache(Protocol):
+    kv: KVBuffer
+
+    def bind(self, binding: Any, entries: int) -> None:
+        """Hand the buffers to a binding whose calls append so many entries."""
+        ...
+
+    def begin(self, entries: int) -> None:
+        """Before a call that appends entries."""
+        ...
+
+    def end(self, entries: int) -> None:
+        """After it: the entries are in use."""
+        ...
+
+
+class InPlaceCache:
+    def __init__(self, layout: KVLayout, capacity: int, device: str):
+        self.kv = KVBuffer(layout, capacity, device)
+        self.last_slot, self.total_slots = Buffer(np.zeros(1, np.int32)), Buffer(np.zeros(1, np.int32))
+
+    def bind(self, binding: Any, entries: int) -> None:
+        for name, tensor in self.kv.tensors.items():
+            binding.bind_ortvalue_input(f"past_{name}", tensor)
+            binding.bind_ortvalue_output(f"present_{name}", tensor)
+        binding.bind_ortvalue_input("last_slot", self.last_slot.value)
+        binding.bind_ortvalue_input("total_slots", self.total_slots.value)
+
+    def begin(self, entries: int) -> None:
+        total = self.kv.used + entries
+        self.last_slot.array[0], self.total_slots.array[0] = total - 1, total
+
+    def end(self, entries: int) -> None:
+        self.kv.used += entries
+
+
+class PlacedCache:
+    def __init__(self, layout: KVLayout, capacity: int):
+        self.kv = KVBuffer(layout, capacity)
+        self.used = Buffer(np.zeros(1, np.int64))
+        shape = (layout.layers, 1, layout.kv_heads, layout.head_size)
+        self.new = {kind: Rows(shape, layout.dtype, axis=3) for kind in ("key", "value")}
+
+    def bind(self, binding: Any, entries: int) -> None:
+        for name, tensor in self.kv.tensors.items():
+            binding.bind_ortvalue_input(f"past_{name}", tensor)
+        binding.bind_ortvalue_input("used", self.used.value)
+        for kind, rows in self.new.items():
+            for layer, buffer in enumerate(rows[entries].parts()):
+                binding.bind_ortvalue_output(f"new_{kind}.{layer}", buffer.value)
+
+    def begin(self, entries: int) -> None:
+        self.used.array[0] = self.kv.used
+
+    def end(self, entries: int) -> None:
+        start, stop = self.kv.used, self.kv.used + entries
+        self.kv.keys[:, :, :, start:stop] = self.new["key"][entries].array
+        self.kv.values[:, :, :, start:stop] = self.new["value"][entries].array
+        self.kv.used = stop

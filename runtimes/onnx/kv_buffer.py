@@ -1,0 +1,105 @@
+"""The preallocated KV cache: one entry a slot, in memory that the runtime binds once.
+
+    keys, values   [layers, 1, K, capacity, D] each; layer N is the graph's past_key.N, past_value.N
+
+Filled from the left; forgetting is moving `used` back. Pages that were never written take no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from hamburger_edge.bundle.manifest import KVLayout
+from hamburger_edge.errors import ContextFullError, RuntimeFailure, SessionError
+from hamburger_edge.loop.backend import Snapshot
+
+
+class KVBuffer:
+    def __init__(self, layout: KVLayout, capacity: int, device: str = "cpu"):
+        shape = (layout.layers, 1, layout.kv_heads, capacity, layout.head_size)
+        self.layout, self.capacity, self.device = layout, capacity, device
+        self.used = 0
+        self.keys, self.values = _untouched(shape, layout.dtype), _untouched(shape, layout.dtype)
+        self.tensors = {
+            f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(array[layer], device)
+            for kind, array in (("key", self.keys), ("value", self.values))
+            for layer in range(layout.layers)
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Of the slots in use."""
+        return self.used * self.layout.bytes_per_slot
+
+    def reserve(self, slots: int) -> None:
+        """Make sure that so many more slots fit."""
+        if self.used + slots > self.capacity:
+            raise ContextFullError(
+                f"{self.used + slots} slots do not fit a cache of {self.capacity}: load with a larger context"
+            )
+
+    def truncate(self, slots: int) -> None:
+        self.used = max(0, min(slots, self.used))
+
+    def snapshot(self) -> Snapshot:
+        """Copies, [layers, K, used, D] each."""
+        self._from_device()
+        return {
+            "keys": self.keys[:, 0, :, : self.used].copy(),
+            "values": self.values[:, 0, :, : self.used].copy(),
+        }
+
+    def restore(self, snapshot: Snapshot) -> None:
+        layout = self.layout
+        saved = [snapshot.get(kind) for kind in ("keys", "values")]
+        used = saved[0].shape[2] if saved[0] is not None and saved[0].ndim == 4 else 0
+        expected = (layout.layers, layout.kv_heads, used, layout.head_size)
+        for array in saved:
+            if array is None or array.shape != expected or array.dtype != layout.dtype:
+                raise SessionError("the saved cache does not fit this model's: it belongs to another one")
+        if used > self.capacity:
+            raise SessionError(
+                f"the saved cache has {used} slots, this one {self.capacity}: load a larger one"
+            )
+        self.keys[:, 0, :, :used], self.values[:, 0, :, :used] = saved
+        self.used = used
+        self._to_device()
+
+    def _from_device(self) -> None:
+        """On the CPU the tensors are these very arrays."""
+        if self.device != "cpu":
+            for name, tensor in self.tensors.items():
+                self._array(name)[:] = tensor.numpy()
+
+    def _to_device(self) -> None:
+        if self.device != "cpu":
+            for name, tensor in self.tensors.items():
+                tensor.update_inplace(self._array(name))
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        kind, layer = name.split(".")
+        array: npt.NDArray[Any] = (self.keys if kind == "key" else self.values)[int(layer)]
+        return array
+
+
+def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    """Zeros whose pages come into being when written. numpy's own would ask for huge pages: the first slot
+    of every head would then take 2 MiB."""
+    size = max(1, math.prod(shape)) * np.dtype(dtype).itemsize
+    try:
+        memory = mmap.mmap(-1, size)
+    except (OSError, OverflowError, MemoryError) as error:
+        raise RuntimeFailure(
+            f"no memory for a cache of {shape[3]} slots ({2 * size >> 20} MiB): load with a smaller context"
+        ) from error
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype, count=math.prod(shape)).reshape(shape)

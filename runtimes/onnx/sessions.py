@@ -1,0 +1,157 @@
+"""Opening ONNX Runtime sessions: providers by name, settings that keep memory low, graphs checked."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from hamburger_edge.bundle.manifest import GraphSpec, TensorSpec
+from hamburger_edge.errors import (
+    BundleError,
+    HamburgerWarning,
+    InputError,
+    RuntimeFailure,
+    RuntimeUnavailable,
+)
+from hamburger_edge.loop.backend import MOST_THREADS
+from hamburger_edge.loop.sampling import whole_in
+
+_NAMES = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "coreml": "CoreMLExecutionProvider",
+}
+_TYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(int64)": "int64",
+    "tensor(int32)": "int32",
+    "tensor(int8)": "int8",
+    "tensor(uint8)": "uint8",
+}
+
+
+_NO_MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|failed to allocate", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Provider:
+    name: str  # "cpu", "cuda", "coreml"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """Where caches live."""
+        return "cuda" if self.name == "cuda" else "cpu"
+
+    @property
+    def order(self) -> list[Any]:
+        """What ONNX Runtime is given: this provider, and the CPU for what it cannot run."""
+        chosen = [(_NAMES[self.name], self.options)]
+        return chosen if self.name == "cpu" else [*chosen, _NAMES["cpu"]]
+
+
+def choose_provider(name: str, options: dict[str, Any] | None) -> Provider:
+    """By name, or "auto": the fastest this build has, with a warning when that is the CPU."""
+    here = [short for short, full in _NAMES.items() if full in ort.get_available_providers()]
+    if name == "auto":
+        best = next((short for short in ("cuda", "coreml") if short in here), "cpu")
+        if best == "cpu":
+            warnings.warn(
+                "provider 'auto': this onnxruntime has no accelerator, running on the CPU",
+                HamburgerWarning,
+                stacklevel=2,
+            )
+        return Provider(best, options or {})
+    if name not in _NAMES:
+        raise InputError(f"unknown provider {name!r} (known: auto, {', '.join(_NAMES)})")
+    if name not in here:
+        raise RuntimeUnavailable(
+            f"provider {name!r} is not in this onnxruntime {ort.__version__}, which has: {', '.join(here)}; "
+            "install the onnxruntime package made for it"
+        )
+    return Provider(name, options or {})
+
+
+def open_graph(
+    folder: Path, graph: GraphSpec, provider: Provider, threads: int | None, *, fold: bool = True
+) -> ort.InferenceSession:
+    """`fold`: whether constants are computed while loading. Only casts of float16 weights and of the base's
+    float16 scales need it, and it copies quantized embeddings out of the mapped file."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads = whole_in("threads", threads, 1, MOST_THREADS)
+    options.inter_op_num_threads = 1
+    # three sessions take turns: a pool that kept spinning after its run would slow the next one
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    try:
+        session = ort.InferenceSession(
+            folder / graph.file,
+            options,
+            providers=provider.order,
+            enable_fallback=0,  # it would say so on standard output, and go on without what was asked for
+            disabled_optimizers=None if fold else ["ConstantFolding"],
+        )
+    except Exception as error:  # ONNX Runtime's errors share no base class of their own
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            raise RuntimeFailure(
+                f"{folder / graph.file}: not enough memory to load it: close other programs, or export it "
+                "with a lower --precision"
+            ) from error
+        if provider.name != "cpu":
+            raise RuntimeUnavailable(
+                f"provider {provider.name!r} cannot open {folder / graph.file} ({_first_line(error)}): "
+                "check its driver and its options, or use --provider cpu"
+            ) from error
+        raise BundleError(f"{folder / graph.file}: {_first_line(error)}: export it again") from error
+    if _NAMES[provider.name] not in session.get_providers():  # ONNX Runtime goes on without it
+        raise RuntimeUnavailable(
+            f"provider {provider.name!r} is in this onnxruntime {ort.__version__} but could not start here: "
+            "check its driver and libraries, or use --provider cpu"
+        )
+    _check(folder / graph.file, "input", graph.inputs, session.get_inputs())
+    _check(folder / graph.file, "output", graph.outputs, session.get_outputs())
+    return session
+
+
+def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
+    """One run of the graph of that name."""
+    try:
+        session.run_with_iobinding(binding)
+    except Exception as error:
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            way_out = "not enough memory: close other programs, or load it with a smaller context"
+        else:
+            way_out = f"{_first_line(error)}: check the bundle with  hamburger-edge verify"
+        raise RuntimeFailure(f"ONNX Runtime could not run {name}: {way_out}") from error
+
+
+def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], found: list[Any]) -> None:
+    """The graph takes and gives what the manifest says, by name, type and fixed dimensions."""
+    here = {tensor.name: tensor for tensor in found}
+    if list(here) != [spec.name for spec in declared]:
+        odd = sorted(set(here) ^ {spec.name for spec in declared}) or ["their order"]
+        raise BundleError(f"{file}: its {kind}s differ from the manifest's in {odd[0]}: export it again")
+    for spec in declared:
+        tensor = here[spec.name]
+        fixed = [dim if isinstance(dim, int) else None for dim in spec.dims]
+        shape = [dim if isinstance(dim, int) else None for dim in tensor.shape]
+        if _TYPES.get(tensor.type) != np.dtype(spec.dtype).name or shape != fixed:
+            raise BundleError(
+                f"{file}: {kind} {spec.name} is {tensor.type} {tensor.shape}, but the manifest says "
+                f"{spec.dtype} {list(spec.shape)}: export it again"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    if not text:
+        return type(error).__name__
+    return text[0] if len(text[0]) <= 400 else f"{text[0][:200]} ... {text[0][-200:]}"

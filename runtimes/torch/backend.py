@@ -1,0 +1,161 @@
+"""The arbiter: HAMburger stepped in PyTorch, float32, with a cache. Other runtimes must say what it says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.errors import ContextFullError, HamburgerError
+from hamburger_edge.loop.backend import MOST_THREADS, Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.sampling import whole_in
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.architecture.llama import Cached, KVCache
+
+DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
+
+
+class TorchBackend:
+    """Implements `hamburger_edge.loop.backend.Backend` on the PyTorch modules."""
+
+    def __init__(self, model: Hamburger, *, capacity: int | None = None, fingerprint: str = ""):
+        config = model.config
+        base = config.base
+        self.model = model.eval()
+        capacity = capacity or base.context_length
+        self.cache = KVCache(base, base.num_layers, capacity)
+        self.micro_cache = KVCache(model.micro_config, config.micro_layers, model.micro_config.context_length)
+        self.features: Tensor | None = None  # [1, F, d] waiting for the first micro step
+        self.closed = False
+        self._info = ModelInfo(
+            backend="torch",
+            provider="cpu",
+            precision="fp32",
+            vocab_size=base.vocab_size,
+            hidden_size=base.hidden_size,
+            max_steps=config.max_steps,
+            position_rule=config.position_rule,
+            stop_rule=config.stop_rule,
+            capacity=capacity,
+            context_length=base.context_length,
+            eos_ids=config.eos_ids,
+            shortlist=model.shortlist.numpy() if config.shortlist_size else None,
+            kv_bytes_per_slot=2 * base.num_layers * base.num_kv_heads * base.head_dim * 4,
+            fingerprint=fingerprint,
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def slots(self) -> int:
+        return self.cache.used
+
+    @torch.inference_mode()
+    def macro(
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+    ) -> Readout:
+        self._check_open()
+        if self.cache.used + len(groups) > self.cache.capacity:
+            raise ContextFullError(
+                f"{self.cache.used + len(groups)} slots do not fit a cache of {self.cache.capacity}: "
+                "load with a larger context"
+            )
+        slots = self.model.embed(*pad_groups(groups))[None]  # [1, S, d]
+        cos, sin = self.model.base_rotary(torch.tensor([list(positions)]))
+        attend = Cached(self.model.config.base, cos, sin, self.cache)
+        features = self.model.base(
+            slots, attend, self.model.config.taps, torch.tensor(list(rows), dtype=torch.long)
+        )[0]
+        self.cache.used += len(groups)
+        final = features[:, -1]
+        p_stop = self.model.stop_logits(final).sigmoid()
+        return Readout(_numpy(self.model.base.logits(final)), _numpy(p_stop), features)
+
+    def micro_begin(self, features: Tensor) -> None:
+        self.features = features[None]
+        self.micro_cache.used = 0
+
+    @torch.inference_mode()
+    def micro(self, token: int) -> MicroReadout:
+        self._check_open()
+        rows = self.model.base.embed_tokens(torch.tensor([[token]]))
+        if self.features is not None:
+            rows, self.features = torch.cat([self.features, rows], dim=1), None
+        start, stop = self.micro_cache.used, self.micro_cache.used + rows.shape[1]
+        attend = Cached(self.model.micro_config, *self.model.micro_rotary(start, stop), self.micro_cache)
+        hidden = self.model.micro(rows, attend)[0, -1]
+        self.micro_cache.used = stop
+        logits = self.model.micro_logits(hidden)
+        return MicroReadout(_numpy(logits), float(self.model.stop_logits(hidden, logits).sigmoid()))
+
+    def truncate(self, slots: int) -> None:
+        self.cache.used = min(slots, self.cache.used)
+
+    def snapshot(self) -> Snapshot:
+        used = self.cache.used
+        return {
+            "keys": self.cache.keys[:, :, :used].numpy().copy(),
+            "values": self.cache.values[:, :, :used].numpy().copy(),
+        }
+
+    def restore(self, snapshot: Snapshot) -> None:
+        used = snapshot["keys"].shape[2]
+        self.cache.keys[:, :, :used] = torch.from_numpy(snapshot["keys"])
+        self.cache.values[:, :, :used] = torch.from_numpy(snapshot["values"])
+        self.cache.used = used
+
+    def close(self) -> None:
+        self.closed = True
+        empty = KVCache(self.model.config.base, 0, 0)
+        self.cache = self.micro_cache = empty
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise HamburgerError("this model is closed: load it again")
+
+
+def use_threads(threads: int | None, name: str = "threads") -> None:
+    """PyTorch's, for the whole process; None leaves them. `name` is what an error calls them."""
+    if threads is not None:
+        torch.set_num_threads(whole_in(name, threads, 1, MOST_THREADS))
+
+
+def open_checkpoint(
+    path: str | PathLike[str], *, context: int | None = None, threads: int | None = None
+) -> tuple[TorchBackend, Path, ChatTemplate]:
+    """A checkpoint folder (or built-in name) for `hamburger_edge.load`."""
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+    use_threads(threads)
+    if context is not None:
+        whole_in("context", context, 1, 1 << 31)
+    checkpoint = load_checkpoint(Path(path))
+    identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
+    backend = TorchBackend(
+        checkpoint.model,
+        capacity=min(context or DEFAULT_CONTEXT, checkpoint.model.config.base.context_length),
+        fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
+    )
+    return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
+
+
+def pad_groups(groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Groups of token ids -> ids [N, widest], sizes [N]"""
+    sizes = [len(group) for group in groups]
+    ids = torch.zeros(len(groups), max(sizes), dtype=torch.long)
+    for row, group in enumerate(groups):
+        ids[row, : len(group)] = torch.tensor(list(group))
+    return ids, torch.tensor(sizes)
+
+
+def _numpy(x: Tensor) -> Floats:
+    return np.ascontiguousarray(x.detach().float().numpy())
