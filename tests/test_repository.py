@@ -178,8 +178,11 @@ def installed_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_is_whole_outside_the_checkout(installed_wheel: Path, tmp_path: Path) -> None:
     names = [
         ".".join(
-            ["hamburger_edge", *([] if part == "core" else [part])]
-            + list(path.relative_to(ROOT / FOLDERS[part]).with_suffix("").parts)
+            [
+                "hamburger_edge",
+                *([] if part == "core" else [part]),
+                *path.relative_to(ROOT / FOLDERS[part]).with_suffix("").parts,
+            ]
         )
         for part in FOLDERS
         for path in modules(part)
