@@ -46,15 +46,15 @@ from hamburger_edge.export.graphs.signatures import graph_ios
 from hamburger_edge.export.graphs.tracing import OPSET, trace
 from hamburger_edge.export.graphs.weight_file import WeightFile
 from hamburger_edge.export.parity.gate import check_parity
-from hamburger_edge.export.publish import put_in_place
 from hamburger_edge.export.quantization.calibration import measure
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.export.quantization.plan import apply_plan, fit_plan, make_plan, needs_moments
-from hamburger_edge.loop.sampling import whole_in
-from hamburger_edge.models.bases.fetch import home
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
-from hamburger_edge.support.files import locked, strangers
+from hamburger_edge.support.cache import cache_folder
+from hamburger_edge.support.files import locked
+from hamburger_edge.support.folders import publish, strangers
 from hamburger_edge.support.strict import read_json
+from hamburger_edge.support.values import whole_in
 
 # (stage, done, of): "loading", "quantizing", "tracing base", "verifying", "finishing"; of 0: not countable
 Progress = Callable[[str, int, int], None]
@@ -113,7 +113,7 @@ def export(
         raise InputError(
             f"kv {kv!r} is for fused graphs: leave it out (llama.cpp's --kv is an option of run)"
         )
-    lock = home() / "locks" / hashlib.sha256(os.fsencode(out)).hexdigest()[:16]
+    lock = cache_folder() / "locks" / hashlib.sha256(os.fsencode(out)).hexdigest()[:16]
     try:
         with locked(lock):
             _check_target(out, force)
@@ -150,7 +150,9 @@ def export(
                 progress("finishing", 0, 0)
                 manifest.save(partial)
                 load_manifest(partial)  # what this program would refuse to read is not put in place
-                put_in_place(partial, out, replace=force)
+                if out.exists() and not force:
+                    raise InputError(f"{out} appeared while this export ran: use --force to replace it")
+                publish(partial, out)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:

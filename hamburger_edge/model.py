@@ -14,7 +14,7 @@ from typing import Unpack
 from hamburger_edge.chat import session
 from hamburger_edge.chat.conversation import Chat, ChatTemplate
 from hamburger_edge.chat.stream import Stream
-from hamburger_edge.chat.tokenizer import TextStream, Tokenizer, check_text
+from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import BusyError, InputError
 from hamburger_edge.loop.backend import Backend, ModelInfo
 from hamburger_edge.loop.engine import Engine, FinishReason
@@ -22,6 +22,7 @@ from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.support.values import check_text
 
 _CLOSED = "this model is closed: load it again"
 

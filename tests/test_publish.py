@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hamburger_edge.export.publish import put_in_place
+from hamburger_edge.support.folders import publish
 
 
 @pytest.mark.parametrize("replace", [False, True], ids=["new", "swapped"])
@@ -31,7 +31,7 @@ def test_files_are_flushed_before_the_name_is_theirs(
             flushed.add(os.fstat(handle).st_ino)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    put_in_place(partial, folder, replace=replace)
+    publish(partial, folder)
     assert {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} == files
     assert {(folder / file).stat().st_ino for file in files} <= flushed
     assert not partial.exists()

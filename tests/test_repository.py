@@ -22,7 +22,7 @@ FOLDERS = {
     "benchmarks": "benchmarks",
 }
 # models may use these
-LEAVES = {f"hamburger_edge.{name}" for name in ("errors", "support.strict", "support.files", "chat.markup")}
+LEAVES = ("hamburger_edge.errors", "hamburger_edge.support.", "hamburger_edge.chat.markup")
 
 
 UNBUILT = ("peers", "llama_cpp.py")  # imports llama.cpp at its top
@@ -67,7 +67,7 @@ def test_core_reaches_outward_only_inside_functions() -> None:
 def test_models_use_nothing_but_leaves_of_the_core() -> None:
     for path in modules("models"):
         for module in imports(path, inside_functions=True):
-            assert part_of(module) == "models" or module in LEAVES, f"{path.name} imports {module}"
+            assert part_of(module) == "models" or module.startswith(LEAVES), f"{path.name} imports {module}"
 
 
 def test_runtimes_use_core_and_only_the_reference_uses_models() -> None:

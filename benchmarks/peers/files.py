@@ -19,7 +19,7 @@ from typing import Any
 
 from hamburger_edge.benchmarks.peers.contender import Source
 from hamburger_edge.errors import InputError
-from hamburger_edge.models.bases.fetch import home
+from hamburger_edge.support.cache import cache_folder
 
 CLASSES = {
     "llama": "LlamaForCausalLM",
@@ -65,7 +65,7 @@ def folder_of(checkpoint: Path) -> Path:
     for name in (BASE, DELTA):
         if (checkpoint / name).exists():
             digest.update((checkpoint / name).read_bytes())
-    return home() / "peers" / f"{checkpoint.resolve().name}-{digest.hexdigest()[:12]}"
+    return cache_folder() / "peers" / f"{checkpoint.resolve().name}-{digest.hexdigest()[:12]}"
 
 
 def hugging_face(source: Source) -> Path:

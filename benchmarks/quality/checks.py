@@ -19,9 +19,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.chat.tokenizer import check_text
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import read_lines
+from hamburger_edge.support.values import check_text
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
 TYPES = ("exact", "number", "regex", "contains")

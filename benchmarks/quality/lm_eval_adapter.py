@@ -20,7 +20,7 @@ from typing import Any
 from hamburger_edge.benchmarks.quality.judging import Judge
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load
-from hamburger_edge.loop.sampling import number_in
+from hamburger_edge.support.values import number_in
 
 require("lm_eval", "lm-eval")
 

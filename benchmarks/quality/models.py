@@ -11,8 +11,8 @@ from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load
-from hamburger_edge.loop.sampling import whole_in
 from hamburger_edge.model import Model
+from hamburger_edge.support.values import whole_in
 
 
 @dataclass(frozen=True)

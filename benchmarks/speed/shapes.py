@@ -59,8 +59,8 @@ def shape_bundle(
     from hamburger_edge.benchmarks.peers.files import made
     from hamburger_edge.export.description import TOKENIZER
     from hamburger_edge.export.pipeline import export
-    from hamburger_edge.models.bases.fetch import home
     from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, build
+    from hamburger_edge.support.cache import cache_folder
 
     if name not in SHAPES:
         raise InputError(f"--shape {name}: unknown (known: {', '.join(SHAPES)})")
@@ -77,7 +77,7 @@ def shape_bundle(
         manifest = load_manifest(bundle)
         replace(manifest, tokenizer=TOKENIZER, files=tuple(file_entries(bundle))).save(bundle)
 
-    return made((folder or home() / "shapes") / f"{name}-{precision}-{__version__}", make) / "bundle"
+    return made((folder or cache_folder() / "shapes") / f"{name}-{precision}-{__version__}", make) / "bundle"
 
 
 def shape_config(name: str) -> HamburgerConfig:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
 from hamburger_edge.errors import BundleError
+from hamburger_edge.support.files import sha256
 
 
 def file_entries(folder: Path) -> Iterator[FileEntry]:
     """Every file below a finished folder, the manifest excepted."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != FILE_NAME:
-            yield FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, _sha256(path))
+            yield FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
 
 
 def check_files(folder: Path, manifest: Manifest, *, hashes: bool = False) -> None:
@@ -40,10 +40,5 @@ def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> No
             f"{path}: {size} bytes, but the manifest says {entry.bytes}: truncated or changed; "
             "copy the bundle again"
         )
-    if hashes and _sha256(path) != entry.sha256:
+    if hashes and sha256(path) != entry.sha256:
         raise BundleError(f"{path}: its content differs from the manifest's sha256: copy the bundle again")
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,8 +12,8 @@ from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError
-from hamburger_edge.loop.sampling import whole_in
 from hamburger_edge.support.terminal import printable
+from hamburger_edge.support.values import whole_in
 
 
 def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:

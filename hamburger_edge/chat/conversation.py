@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hamburger_edge.chat.markup import KINDS, Markup
 from hamburger_edge.chat.stream import Stream
-from hamburger_edge.chat.tokenizer import TextStream, check_text
+from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError, InputError
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.support.strict import from_mapping
+from hamburger_edge.support.values import check_text
 
 if TYPE_CHECKING:
     from hamburger_edge.model import Model

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 import zipfile
 from os import PathLike
 from pathlib import Path
@@ -21,6 +19,7 @@ from hamburger_edge.chat.conversation import Chat, Message
 from hamburger_edge.errors import HamburgerError, InputError, SessionError
 from hamburger_edge.loop.backend import ModelInfo, Snapshot
 from hamburger_edge.loop.settings import Settings
+from hamburger_edge.support.files import write_atomically
 
 if TYPE_CHECKING:
     from hamburger_edge.model import Model
@@ -109,22 +108,12 @@ def _identity(info: ModelInfo) -> dict[str, Any]:
 
 
 def _write(path: Path, arrays: Snapshot) -> None:
-    temporary = None
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-        ) as file:
-            temporary = file.name
+        with write_atomically(path, private=True) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         reason = getattr(error, "strerror", None) or error
         raise SessionError(f"{path}: cannot be written ({reason}): choose another place") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)  # gone already, unless something failed
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Snapshot]:

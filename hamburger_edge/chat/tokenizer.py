@@ -15,6 +15,7 @@ from typing import Any
 import tokenizers  # type: ignore[import-untyped]
 
 from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.support.values import check_text
 
 
 class Tokenizer:
@@ -133,19 +134,6 @@ class TextStream:
         if self._strip and data:
             data, self._strip = data.removeprefix(b" "), False
         return self._utf8.decode(data)
-
-
-def check_text(text: str | bytes) -> str:
-    """Text that has a UTF-8 form."""
-    try:
-        if isinstance(text, bytes):
-            return text.decode("utf-8")
-        if isinstance(text, str):
-            text.encode("utf-8")
-            return text
-    except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise InputError(f"the text is not valid UTF-8 ({error.reason} at {error.start})") from error
-    raise InputError(f"expected text, got {type(text).__name__}")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +15,9 @@ from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.outputs import check_file, check_folder
 from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
-from hamburger_edge.loop.backend import MOST_THREADS
-from hamburger_edge.loop.sampling import number_in
+from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.terminal import Progress
+from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.speed.plan import Plan
@@ -98,12 +97,6 @@ def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
             raise
         return None
     return folder
-
-
-def usable_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _tokenizer(bundle: Path, manifest: Manifest) -> Tokenizer:

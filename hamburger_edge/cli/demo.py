@@ -46,8 +46,8 @@ def demo(name: str | None, *, precision: str | None) -> None:
     """Export (once), open, and answer a few prompts with the groups in view."""
     from hamburger_edge import __version__
     from hamburger_edge.export.pipeline import export
-    from hamburger_edge.models.bases.fetch import home
     from hamburger_edge.models.checkpoints.checkpoint import built_in, load_checkpoint, resolve
+    from hamburger_edge.support.cache import cache_folder
 
     def weights_digest(folder: Path) -> str:
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".safetensors")]
@@ -60,7 +60,7 @@ def demo(name: str | None, *, precision: str | None) -> None:
             f"hamburger-edge export {name} -o bundle"
         )
     precision = precision or ("int8" if name == "tiny" else "int4")  # narrow layers suffer most from int4
-    bundle = home() / "bundles" / f"{name}-{precision}"
+    bundle = cache_folder() / "bundles" / f"{name}-{precision}"
     stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
     identity = f"{__version__} {weights_digest(resolve(name))}"
     readable = _readable(bundle)

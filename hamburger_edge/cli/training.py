@@ -14,9 +14,9 @@ from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
-from hamburger_edge.loop.sampling import number_in, whole_in
 from hamburger_edge.support.strict import read_lines
 from hamburger_edge.support.terminal import Progress, is_terminal, note
+from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
     from hamburger_edge.models.distillation.conversations import TurnTokens

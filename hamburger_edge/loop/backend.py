@@ -25,9 +25,6 @@ StopRule = Literal["before", "after"]
 Snapshot = dict[str, npt.NDArray[Any]]
 
 
-MOST_THREADS = 1024  # more than any machine this is for
-
-
 @dataclass(frozen=True)
 class ModelInfo:
     """What the loop must know about a loaded model; filled in by the backend."""

@@ -18,9 +18,10 @@ from typing import Literal, NamedTuple
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend, Readout
 from hamburger_edge.loop.ledger import Group, Ledger
-from hamburger_edge.loop.sampling import Sampler, whole_in
+from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.support.values import whole_in
 
 FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
 

@@ -21,25 +21,9 @@ import numpy.typing as npt
 
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
+from hamburger_edge.support.values import number_in, whole_in
 
 Ints = npt.NDArray[np.int64]
-
-
-def number_in(name: str, value: Any, low: float, high: float, *, above: bool = False) -> float:
-    """`value` as a finite float in [low, high], or in (low, high] when `above`."""
-    numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not numeric or not (low < value if above else low <= value) or not value <= high:
-        raise InputError(f"{name} must be {'above' if above else 'from'} {low:g} to {high:g}, got {value!r}")
-    return float(value)
-
-
-def whole_in(name: str, value: Any, low: int, high: int) -> int:
-    """`value` as an int in low..high."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not low <= value <= high:
-        limit = f"at most {high}" if high < 2**31 else "not so large"
-        raise InputError(f"{name} must be a whole number, {low} or more and {limit}, got {value!r}")
-    return int(value)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.sampling import SamplingSettings, number_in, whole_in
+from hamburger_edge.loop.sampling import SamplingSettings
+from hamburger_edge.support.values import number_in, whole_in
 
 
 class Options(TypedDict, total=False):

@@ -1,21 +1,29 @@
-"""Writing folders so that a killed process leaves nothing that looks finished."""
+"""Files: written whole or not at all, hashed, and locked against other processes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_OF_FILE_MANAGERS = {".DS_Store", "Thumbs.db", "desktop.ini"}  # come by themselves, and may go
 
-
-def strangers(folder: Path, ours: set[str]) -> list[str]:
-    """What else a folder holds, and replacing it would delete."""
-    return sorted({path.name for path in folder.glob("*")} - ours - _OF_FILE_MANAGERS)
+@contextmanager
+def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """A temporary sibling to write to. When the block ends well it is flushed to the disk and takes the
+    name; otherwise it is deleted, and what had the name stays. `private`: for its owner's eyes only."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666))
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)  # gone already, unless something failed
 
 
 def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> str:
@@ -26,29 +34,6 @@ def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> s
             digest.update(block)
             on_read(len(block))
     return digest.hexdigest()
-
-
-def flush(folder: Path) -> None:
-    """Put all its files on the disk: a name must not outlive a power cut that its contents did not."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with open(path, "rb+") as file:
-                os.fsync(file.fileno())
-
-
-def publish(partial: Path, folder: Path) -> None:
-    """Flush a finished folder to the disk and give it its final name, replacing what was there."""
-    flush(partial)
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)  # a folder cannot be renamed onto a non-empty one
-    partial.rename(folder)
-    if os.name == "posix":  # the rename itself is on disk once the parent is
-        handle = os.open(folder.parent, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -62,11 +47,9 @@ def locked(path: Path) -> Iterator[None]:
             file.seek(0)
             while True:
                 try:
-                    msvcrt.locking(
-                        file.fileno(), msvcrt.LK_LOCK, 1
-                    )  # gives up after ten tries, a second apart
+                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
                     break
-                except OSError:
+                except OSError:  # it gives up after ten tries, a second apart
                     continue
         else:
             import fcntl

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import FetchError, require
-from hamburger_edge.support.files import locked, publish, sha256
+from hamburger_edge.support.cache import cache_folder
+from hamburger_edge.support.files import locked, sha256
+from hamburger_edge.support.folders import publish
 
 # (what is happening, bytes done, bytes in all or 0 where unknown)
 Progress = Callable[[str, int, int], None]
@@ -59,29 +61,16 @@ BASES = {
 }
 
 
-def home() -> Path:
-    """HAMBURGER_EDGE_HOME, or this platform's cache folder."""
-    if chosen := os.environ.get("HAMBURGER_EDGE_HOME"):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        parent = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        parent = Path.home() / "Library" / "Caches"
-    else:
-        parent = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return parent / "hamburger-edge"
-
-
 def base_folder(name: str) -> Path:
     """Where `fetch(name)` puts a base, whether or not it is there yet."""
     if not name.startswith("hf:"):
         if name not in BASES:
             raise FetchError(f"unknown base {name!r}: known are {', '.join(BASES)} and hf:ORG/NAME")
-        return home() / "bases" / name
+        return cache_folder() / "bases" / name
     parts = name.removeprefix("hf:").split("/")
     if len(parts) != 2 or not all(part.strip(".") and part.replace("\\", "") == part for part in parts):
         raise FetchError(f"{name!r} does not name a repository: write hf:ORG/NAME")
-    return home() / "bases" / "--".join(["hf", *parts])
+    return cache_folder() / "bases" / "--".join(["hf", *parts])
 
 
 def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) -> Path:

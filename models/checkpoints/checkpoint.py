@@ -35,7 +35,7 @@ from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
 from hamburger_edge.models.checkpoints.lightning import load_lightning
 from hamburger_edge.models.checkpoints.manifest import FORMAT, BaseReference, Manifest, read_manifest
 from hamburger_edge.models.checkpoints.rows import Rows, load_rows, save_rows
-from hamburger_edge.support.files import publish, strangers
+from hamburger_edge.support.folders import publish, strangers
 from hamburger_edge.support.strict import from_mapping
 
 MANIFEST, GRAFT = "hamburger.json", "graft.safetensors"

@@ -17,13 +17,14 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
-from hamburger_edge.loop.backend import MOST_THREADS, Floats, MicroReadout, ModelInfo, Readout, Snapshot
-from hamburger_edge.loop.sampling import whole_in
+from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
 from hamburger_edge.runtimes.llamacpp.decoders import Base, MicroDecoder
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
 from hamburger_edge.runtimes.llamacpp.graft import Embedder, StopHead
-from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library, processors
+from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library
+from hamburger_edge.support.processors import MOST_THREADS, usable_processors
+from hamburger_edge.support.values import whole_in
 
 DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
 
@@ -57,7 +58,7 @@ def open_bundle(
         manifest,
         library(log),
         capacity=min(context or DEFAULT_CONTEXT, manifest.model.context_length),
-        threads=threads or processors(),
+        threads=threads or usable_processors(),
         kv=kv,
         gpu_layers=gpu_layers,
         flash=flash_attention,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
 import threading
 from collections import deque
@@ -163,13 +162,6 @@ def _advice(version: str) -> str:
 
 
 _PIP = f"pip install 'llama-cpp-python=={VERSIONS[-1]}'"
-
-
-def processors() -> int:
-    """Threads to use by default."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Views:

@@ -29,10 +29,10 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
 )
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
-from hamburger_edge.loop.sampling import whole_in
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.parts import Base, Embedder, MicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
+from hamburger_edge.support.values import whole_in
 
 DEFAULT_CAPACITY = 4096
 

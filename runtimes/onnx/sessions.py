@@ -19,8 +19,8 @@ from hamburger_edge.errors import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from hamburger_edge.loop.backend import MOST_THREADS
-from hamburger_edge.loop.sampling import whole_in
+from hamburger_edge.support.processors import MOST_THREADS
+from hamburger_edge.support.values import whole_in
 
 _NAMES = {
     "cpu": "CPUExecutionProvider",

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.errors import ContextFullError, HamburgerError
-from hamburger_edge.loop.backend import MOST_THREADS, Floats, MicroReadout, ModelInfo, Readout, Snapshot
-from hamburger_edge.loop.sampling import whole_in
+from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
+from hamburger_edge.support.processors import MOST_THREADS
+from hamburger_edge.support.values import whole_in
 
 DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
 
