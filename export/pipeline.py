@@ -27,7 +27,7 @@ from torch import Tensor
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.manifest import FILE_NAME, KIND, KV_TYPES, Flavor, Manifest, PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import (
     BundleError,
     ConfigError,

@@ -10,8 +10,9 @@ with hamburger_edge.load("my-bundle") as model:
 
 from importlib.metadata import PackageNotFoundError, version
 
-from hamburger_edge.chat.conversation import Chat, ChatTemplate
+from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Record, Stream
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import (
     BundleError,
     BusyError,

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-import time
-import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Unpack
 
-from hamburger_edge.chat import session
-from hamburger_edge.chat.conversation import Chat, ChatTemplate
+from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.chat.parts import Parts
 from hamburger_edge.chat.stream import Stream
-from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
-from hamburger_edge.errors import BusyError, InputError
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Backend, ModelInfo
-from hamburger_edge.loop.engine import Engine, FinishReason
+from hamburger_edge.loop.engine import Engine, FinishReason, Reuse
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text
-
-_CLOSED = "this model is closed: load it again"
 
 
 @dataclass(frozen=True)
@@ -34,19 +29,6 @@ class Result:
     groups: list[list[int]]  # the same tokens, by macro step
     finish_reason: FinishReason
     stats: Stats
-
-
-@dataclass(eq=False)
-class Use:
-    """A turn at a model, which is busy until its newest one is over.
-
-    To begin and to end one are plain assignments: Ctrl-C comes before or after, and leaves no model that is
-    busy with nobody to end it.
-    """
-
-    thread: int  # that began it
-    stream: weakref.ref[Stream] | None = None  # the answer that it is for, if it is for one
-    over: bool = False
 
 
 class Model:
@@ -60,9 +42,8 @@ class Model:
         self.tokenizer = tokenizer
         self.template = template
         self.engine = Engine(backend)
-        self._use = Use(0, over=True)  # the newest
-        self._door = threading.RLock()  # to begin a use, and to free everything, one thread at a time
-        self._closing = self._closed = False
+        self.turns = Turns(backend)
+        self._parts = Parts(self.engine, tokenizer, template, self.turns)
 
     @property
     def info(self) -> ModelInfo:
@@ -92,10 +73,11 @@ class Model:
         """
         settings = Settings.of({"probabilities": True, **options})
         groups = self._prompt(prompt, raw, system)
-        sampler = self.sampler(settings)
+        sampler = self._parts.sampler(settings)
         sampler.begin(token for group in groups for token in group)
-        text = self.text_stream(settings)
-        return Stream(self, groups, settings, sampler, text, reuse="tokens" if reuse_prefix else "none")
+        text = self._parts.text_stream(settings)
+        reuse: Reuse = "tokens" if reuse_prefix else "none"
+        return Stream(self.engine, self.turns, groups, settings, sampler, text, reuse=reuse)
 
     def generate(
         self,
@@ -116,84 +98,28 @@ class Model:
 
     def chat(self, system: str | None = None, **options: Unpack[Options]) -> Chat:
         """A conversation; an empty system text leaves out the template's own."""
-        return Chat(self, system, Settings.of(options))
+        return Chat(self._parts, system, Settings.of(options))
 
     def resume(self, path: str | PathLike[str]) -> Chat:
         """A conversation from where `Chat.save` left it."""
-        with self.exclusive():
-            return session.resume(self, path)
+        with self.turns.exclusive():
+            return Chat.resume(self._parts, path)
 
     def cancel(self) -> None:
         """End the answer that is being made, if any, after its current step."""
-        if (stream := self._active()) is not None:
-            stream.cancel()
-
-    def _active(self) -> Stream | None:
-        use = self._use
-        return None if use.over or use.stream is None else use.stream()
+        if (answer := self.turns.answer) is not None:
+            answer.cancel()
 
     def close(self) -> None:
         """Free everything, ending an answer first. Closing twice is harmless. Called by a signal's handler in
         the middle of a use by the same thread, it takes effect when that use ends."""
-        self._closing = True
-        stream, here = self._active(), threading.get_ident()
-        if stream is not None:
-            stream.close()
-        while not self._use.over:
-            if here in (self._use.thread, stream.stepper if stream else None):
-                return
-            time.sleep(0.01)  # nobody calls: who ends a use may be interrupted before doing so
-        self.free_if_closing()
-
-    def free_if_closing(self) -> None:
-        """To be called at the end of every use."""
-        if self._closing:
-            with self._door:
-                if self._use.over and not self._closed:
-                    self._closed = True
-                    self.backend.close()
+        self.turns.close()
 
     def __enter__(self) -> Model:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def sampler(self, settings: Settings) -> Sampler:
-        info = self.info
-        asked = settings.decoding.probabilities
-        return Sampler(settings.sampling, info.vocab_size, info.shortlist, probabilities=asked)
-
-    def text_stream(self, settings: Settings) -> TextStream:
-        return TextStream(self.tokenizer, settings.stop, self.info.eos_ids)
-
-    def acquire(self, stream: Stream | None = None) -> Use:
-        """Make the model busy, until the use is over."""
-        use = Use(threading.get_ident(), None if stream is None else weakref.ref(stream))
-        try:
-            with self._door:
-                if not self._use.over:
-                    raise BusyError(
-                        "this model is in the middle of an answer: read it to the end, close it or cancel it "
-                        "first, or load a second model"
-                    )
-                self._use = use
-            if self._closing:  # `close` may not have seen this use
-                raise InputError(_CLOSED)
-        except BaseException:
-            use.over = True
-            self.free_if_closing()
-            raise
-        return use
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        use = self.acquire()
-        try:
-            yield
-        finally:
-            use.over = True
-            self.free_if_closing()
 
     def _prompt(self, prompt: str | bytes | Sequence[int], raw: bool, system: str | None) -> list[Group]:
         if isinstance(prompt, bytearray | memoryview):

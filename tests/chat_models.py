@@ -6,7 +6,7 @@ from typing import Any
 
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
 

@@ -16,7 +16,7 @@ from hamburger_edge.benchmarks.peers.contender import Facts, WeightBytes
 from hamburger_edge.benchmarks.speed import machine
 from hamburger_edge.benchmarks.speed import ours as bench_ours
 from hamburger_edge.benchmarks.speed import report as bench_report
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
 

@@ -13,7 +13,7 @@ from chat_models import TURNS, tokens_of, toy_model
 from scripted_backend import EOS
 
 import hamburger_edge
-from hamburger_edge.chat.conversation import PRESETS, ChatTemplate
+from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ConfigError, ContextFullError, InputError
 from hamburger_edge.model import Model

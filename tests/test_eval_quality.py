@@ -22,7 +22,7 @@ from hamburger_edge.benchmarks.quality.judging import Answer, Judge, ask, prompt
 from hamburger_edge.benchmarks.quality.models import own_base
 from hamburger_edge.benchmarks.quality.report import Report
 from hamburger_edge.benchmarks.quality.tables import tables
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.model import Model

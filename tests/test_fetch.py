@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from toy_checkpoints import same_weights, save, write_hf
 from toy_models import toy_model
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import CheckpointError, FetchError
 from hamburger_edge.models.bases import fetch as module
 from hamburger_edge.models.bases.fetch import WheelBase, base_folder, fetch, is_complete

@@ -18,7 +18,7 @@ from toy_models import toy_config
 
 from hamburger_edge import ChatTemplate, load
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.chat.conversation import PRESETS
+from hamburger_edge.chat.template import PRESETS
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, HamburgerWarning, InputError
 from hamburger_edge.export import pipeline as bundle_module

@@ -10,7 +10,7 @@ import torch
 from toy_checkpoints import cut, edit_tensors, write_hf, write_tokenizer
 from toy_models import toy_model
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.checkpoints.checkpoint import load_base

@@ -12,7 +12,7 @@ import torch
 from toy_checkpoints import same_outputs, same_weights, save, write_hf
 from toy_models import toy_model
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints import checkpoint

@@ -12,7 +12,7 @@ import pytest
 from scripted_backend import ScriptedBackend, info
 
 import hamburger_edge
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, InputError
 
 
@@ -32,21 +32,21 @@ def runtimes(monkeypatch: pytest.MonkeyPatch, tokenizer_path: Path) -> dict[str,
         setattr(module, function, opener)
         monkeypatch.setitem(sys.modules, f"hamburger_edge.runtimes.{name}", module)
 
-    fake("torch_reference", "open_checkpoint")
-    fake("onnx_runtime", "open_bundle")
-    fake("llama_cpp", "open_bundle")
+    fake("torch.backend", "open_checkpoint")
+    fake("onnx.backend", "open_bundle")
+    fake("llamacpp.backend", "open_bundle")
     return called
 
 
 @pytest.mark.parametrize(
     ("files", "backend", "opened"),
     [
-        (["hamburger.json"], "auto", "torch_reference"),
-        (["hamburger.json"], "torch", "torch_reference"),
-        (["manifest.json", "base.onnx"], "auto", "onnx_runtime"),
-        (["manifest.json", "base.onnx"], "onnx", "onnx_runtime"),
-        (["manifest.json", "base.gguf"], "auto", "llama_cpp"),
-        (["manifest.json", "base.gguf", "base.onnx"], "llamacpp", "llama_cpp"),
+        (["hamburger.json"], "auto", "torch.backend"),
+        (["hamburger.json"], "torch", "torch.backend"),
+        (["manifest.json", "base.onnx"], "auto", "onnx.backend"),
+        (["manifest.json", "base.onnx"], "onnx", "onnx.backend"),
+        (["manifest.json", "base.gguf"], "auto", "llamacpp.backend"),
+        (["manifest.json", "base.gguf", "base.onnx"], "llamacpp", "llamacpp.backend"),
     ],
 )
 def test_load_reads_the_runtime_off_the_folder(
@@ -64,7 +64,7 @@ def test_load_knows_the_built_in_checkpoints(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     hamburger_edge.load("tiny").close()
-    assert (runtimes["name"], runtimes["path"].name) == ("torch_reference", "tiny")
+    assert (runtimes["name"], runtimes["path"].name) == ("torch.backend", "tiny")
     (tmp_path / "tiny").mkdir()  # a folder of that name comes first
     with pytest.raises(BundleError, match=r"neither .* nor"):
         hamburger_edge.load("tiny")
@@ -96,7 +96,7 @@ def test_the_core_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "hamburger_edge" in loaded
-    assert not {"torch", "onnx", "onnxruntime", "transformers", "llama_cpp", "gguf", "jinja2"} & set(loaded)
+    assert not {"torch", "onnx", "onnxruntime", "transformers", "llamacpp.backend", "gguf", "jinja2"} & set(loaded)
 
 
 def test_public_names() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scripted_backend import EOS, ScriptedBackend, info
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ContextFullError, InputError
 from hamburger_edge.model import Model

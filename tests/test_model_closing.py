@@ -14,6 +14,7 @@ import pytest
 from chat_models import toy_model
 
 import hamburger_edge.chat.stream
+import hamburger_edge.loop.turns
 import hamburger_edge.model
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
@@ -84,11 +85,15 @@ def test_closing_while_an_answer_begins(fails: bool, tokenizer: Tokenizer) -> No
     model.close()
 
 
-HERE = (hamburger_edge.model.__file__, hamburger_edge.chat.stream.__file__)
+HERE = (
+    hamburger_edge.model.__file__,
+    hamburger_edge.loop.turns.__file__,
+    hamburger_edge.chat.stream.__file__,
+)
 
 
 def interrupted(work: Callable[[], None], at: int) -> bool:
-    """Ctrl-C at the n-th place of these two files where Python listens for it: as a function begins, and as
+    """Ctrl-C at the n-th place of these files where Python listens for it: as a function begins, and as
     one written in C returns. False: there are fewer places."""
     places = 0
 
@@ -131,7 +136,7 @@ def test_ctrl_c_anywhere_leaves_a_model_that_is_free_and_can_be_closed(
 ) -> None:
     model, place = toy_model(tokenizer), 1
     while interrupted(partial(work, model), place):
-        if not model._closing:
+        if not model.turns.closing:
             assert model.generate("Tell", max_tokens=2).tokens, place
         model.close()
         assert model.backend.closed, place

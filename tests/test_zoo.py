@@ -13,7 +13,7 @@ from hamburger_edge.benchmarks.quality.checks import BUILT_IN, Check, Prompt, re
 from hamburger_edge.benchmarks.quality.figures import Figures, figures
 from hamburger_edge.benchmarks.quality.judging import ask
 from hamburger_edge.benchmarks.quality.models import reference_base
-from hamburger_edge.chat.conversation import PRESETS, ChatTemplate
+from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.models.checkpoints.checkpoint import ZOO, load_checkpoint
 from hamburger_edge.models.distillation.conversations import ANSWER

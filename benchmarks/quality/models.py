@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.benchmarks.quality.judging import Judge
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 
 TEXTS = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import Progress
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, models
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import HamburgerWarning
 from hamburger_edge.export.gguf.tensors import Part
 from hamburger_edge.models.bases.gguf_tokenizer import CONTROL, USER_DEFINED, pre_tokenizer_named

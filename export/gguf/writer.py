@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.bundle.manifest import GGUFFile, GGUFPart, PrecisionPlan
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.gguf.tensors import FILE_TYPES, Part, sections
 from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja

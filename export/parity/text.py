@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.parity.graphs import restart
 from hamburger_edge.loop.backend import Backend, Readout

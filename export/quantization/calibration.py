@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger

@@ -17,7 +17,7 @@ from hamburger_edge.bundle.manifest import (
     KVLayout,
     Manifest,
 )
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError
 from hamburger_edge.support.strict import from_mapping
 

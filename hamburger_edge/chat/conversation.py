@@ -1,12 +1,13 @@
-"""Conversations: how turns become tokens, and a chat whose answers stay compressed in the cache."""
+"""Conversations of many turns, whose answers stay compressed in the cache."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
-from hamburger_edge.chat.markup import KINDS, Markup
+from hamburger_edge.chat import session
+from hamburger_edge.chat.parts import Parts
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError, InputError
@@ -14,64 +15,7 @@ from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
-from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.values import check_text
-
-if TYPE_CHECKING:
-    from hamburger_edge.model import Model
-
-Part = tuple[str, bool]  # text, and whether special tokens in it count
-
-
-@dataclass(frozen=True)
-class ChatTemplate(Markup):
-    """How a conversation becomes text. Only the markup can become a special token; what people write
-    cannot."""
-
-    def first_turn(self, text: str, system: str | None = None) -> list[Part]:
-        """The beginning of a conversation; an empty system text leaves the system turn out."""
-        system = self.default_system if system is None else system
-        parts: list[Part] = [(self.prefix, True)]
-        if system and self.system_in_user:
-            user = [(self.before_user, True), *self._system(system), *self._user(text)[1:]]
-        else:
-            user = [*(self._system(system) if system else []), *self._user(text)]
-        return [*parts, *user, (self.before_answer, True)]
-
-    def next_turn(self, text: str) -> list[Part]:
-        """What comes between an answer and the next one."""
-        return [(self.after_answer, True), *self._user(text), (self.before_answer, True)]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> ChatTemplate:
-        """None: no template, texts as they are."""
-        if data is None:
-            return cls()
-        template: ChatTemplate = from_mapping(cls, data, "chat template")
-        return template
-
-    @classmethod
-    def preset(cls, name: str, default_system: str | None = None) -> ChatTemplate:
-        """One of PRESETS, possibly with a system text of its own."""
-        if name not in PRESETS:
-            raise InputError(f"unknown chat template {name!r} (known: {', '.join(PRESETS)})")
-        template = PRESETS[name]
-        return template if default_system is None else replace(template, default_system=default_system)
-
-    def _system(self, text: str) -> list[Part]:
-        return [(self.before_system, True), (self._written(text), False), (self.after_system, True)]
-
-    def _user(self, text: str) -> list[Part]:
-        return [(self.before_user, True), (self._written(text), False), (self.after_user, True)]
-
-    def _written(self, text: str) -> str:
-        return check_text(text).strip() if self.trim else check_text(text)
-
-
-PRESETS = {name: ChatTemplate(**markup) for name, markup in KINDS.items()}
 
 
 class Message(NamedTuple):
@@ -85,14 +29,14 @@ class Chat:
     A turn whose answer never began (an error, or cancelled while reading the prompt) never happened.
     """
 
-    def __init__(self, model: Model, system: str | None, settings: Settings) -> None:
-        self._model = model
+    def __init__(self, parts: Parts, system: str | None, settings: Settings) -> None:
+        self._parts = parts
         self.system = None if system is None else check_text(system)
         self.settings = settings
         self._start()
 
     def _start(self) -> None:
-        sampler, text = self._model.sampler(self.settings), self._model.text_stream(self.settings)
+        sampler, text = self._parts.sampler(self.settings), self._parts.text_stream(self.settings)
         self.sampler, self.text = sampler, text  # where one is refused, the chat stays as it was
         self.messages: list[Message] = []
         self.groups: list[Group] = []  # everything said so far, template included, as it sits in the cache
@@ -105,12 +49,12 @@ class Chat:
         if not text:
             raise InputError("the message is empty: say something")
         said = self.groups
-        turn = self._model.engine.check_groups((token,) for token in self._turn(text))
+        turn = self._parts.engine.check_groups((token,) for token in self._turn(text))
         prompt = [*said, *turn]
         sampler = self._sampler()
         sampler.begin(token for group in prompt for token in group)
         messages = [*self._settled(), Message("user", text), Message("assistant", "")]
-        output = self._model.text_stream(self.settings)
+        output = self._parts.text_stream(self.settings)
         return self._answer(said, prompt, messages, sampler, output, max_tokens)
 
     def proceed(self, *, max_tokens: int | None = None) -> Stream:
@@ -127,14 +71,14 @@ class Chat:
 
     def reset(self) -> None:
         """Back to the beginning, random draws included."""
-        with self._model.exclusive():
+        with self._parts.turns.exclusive():
             self._start()
 
     def configure(self, **options: Unpack[Options]) -> None:
         """Change options from the next answer on; a new seed starts its draws anew."""
-        with self._model.exclusive():
+        with self._parts.turns.exclusive():
             settings = Settings.of({**self.settings.to_options(), **options})
-            sampler, state = self._model.sampler(settings), self.sampler.state()
+            sampler, state = self._parts.sampler(settings), self.sampler.state()
             if options.get("seed") is not None:
                 state |= {"seed": sampler.seed, "draws": 0}
             sampler.restore(state)
@@ -142,29 +86,48 @@ class Chat:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the conversation, cache included, so that `Model.resume` goes on bit for bit."""
-        from hamburger_edge.chat import session
+        with self._parts.turns.exclusive():
+            saved = session.Saved(
+                groups=self.groups,
+                unfinished=self.unfinished,
+                messages=self.messages,
+                system=self.system,
+                options=self.settings.to_options(),
+                sampler=self.sampler.state(),
+                text=self.text.state(),
+            )
+            session.save(path, saved, self._parts.engine)
 
-        with self._model.exclusive():
-            session.save(self, self._model, path)
+    @classmethod
+    def resume(cls, parts: Parts, path: str | PathLike[str]) -> Chat:
+        """From where `save` left it; on any failure the cache is left empty."""
+        with session.opened(path, parts.engine) as saved:
+            chat = cls(parts, saved.system, Settings.from_json(saved.options))
+            chat.sampler.restore(saved.sampler)
+            chat.text.restore(saved.text)
+            chat.groups = saved.groups
+            chat.messages = [Message(role, text) for role, text in saved.messages]
+            chat.unfinished = saved.unfinished
+        return chat
 
     def _turn(self, text: str) -> list[int]:
         """The tokens that lead from what was said to the next answer."""
-        template, tokenizer = self._model.template, self._model.tokenizer
+        template, tokenizer = self._parts.template, self._parts.tokenizer
         if not self.groups:
             return tokenizer.encode_parts(template.first_turn(text, self.system))
         ids = tokenizer.encode_parts(template.next_turn(text))
         said = self.groups[-1][-1]
-        return ids[1:] if ids[:1] == [said] and said in self._model.info.eos_ids else ids
+        return ids[1:] if ids[:1] == [said] and said in self._parts.engine.info.eos_ids else ids
 
     def _sampler(self) -> Sampler:
         """A copy to draw from, so that a turn that fails leaves no trace."""
-        sampler = self._model.sampler(self.settings)
+        sampler = self._parts.sampler(self.settings)
         sampler.restore(self.sampler.state())
         return sampler
 
     def _held(self) -> TextStream:
         """A copy of what the last answer's text still holds back."""
-        text = self._model.text_stream(self.settings)
+        text = self._parts.text_stream(self.settings)
         text.restore(self.text.state())
         return text
 
@@ -186,7 +149,7 @@ class Chat:
     ) -> Stream:
         def commit(stream: Stream) -> None:
             if stream.stats.macro_steps:
-                self.groups = self._model.engine.sequence
+                self.groups = self._parts.engine.sequence
                 self.messages = [*messages[:-1], Message("assistant", messages[-1].text + stream.text)]
                 self.unfinished = stream.finish_reason in ("length", "cancelled")
                 self.sampler, self.text, self.stats = sampler, text, stream.stats
@@ -195,7 +158,15 @@ class Chat:
         if max_tokens is not None:
             settings = replace(settings, decoding=replace(settings.decoding, max_tokens=max_tokens))
         stream = Stream(
-            self._model, prompt, settings, sampler, text, reuse="groups", resumable=True, on_close=commit
+            self._parts.engine,
+            self._parts.turns,
+            prompt,
+            settings,
+            sampler,
+            text,
+            reuse="groups",
+            resumable=True,
+            on_close=commit,
         )
         if self.groups is not said:  # an answer that another thread was reading ended since we looked
             stream.close()

@@ -9,20 +9,20 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hamburger_edge.chat.conversation import Chat, Message
 from hamburger_edge.errors import HamburgerError, InputError, SessionError
 from hamburger_edge.loop.backend import ModelInfo, Snapshot
-from hamburger_edge.loop.settings import Settings
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.ledger import Group
 from hamburger_edge.support.files import write_atomically
-
-if TYPE_CHECKING:
-    from hamburger_edge.model import Model
 
 FORMAT, VERSION = "hamburger-edge session", 1
 _KV = "kv."
@@ -30,69 +30,85 @@ _KV = "kv."
 _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def save(chat: Chat, model: Model, path: str | PathLike[str]) -> None:
+@dataclass(frozen=True)
+class Saved:
+    """A conversation between two answers, as plain data; the contents of its slots lie beside it."""
+
+    groups: list[Group]
+    unfinished: bool
+    messages: Sequence[tuple[str, str]]  # role and text
+    system: str | None
+    options: Mapping[str, Any]  # of `Settings`
+    sampler: Mapping[str, Any]  # state of the sampler
+    text: Mapping[str, Any]  # state of the text stream
+
+
+def save(path: str | PathLike[str], saved: Saved, engine: Engine) -> None:
     """The cache is first cut back to this conversation, in case another one used the model since."""
     path = _place(path)
-    model.engine.keep(chat.groups)
+    engine.keep(saved.groups)
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "model": _identity(model.info),
-        "slots": model.engine.ledger.slots,  # the cache holds this many of the groups
-        "groups": chat.groups,
-        "unfinished": chat.unfinished,
-        "messages": chat.messages,
-        "system": chat.system,
-        "options": chat.settings.to_options(),
-        "sampler": chat.sampler.state(),
-        "text": chat.text.state(),
+        "model": _identity(engine.info),
+        "slots": engine.ledger.slots,  # the cache holds this many of the groups
+        **vars(saved),
     }
     arrays: Snapshot = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-    arrays |= {_KV + name: array for name, array in model.backend.snapshot().items()}
+    arrays |= {_KV + name: array for name, array in engine.backend.snapshot().items()}
     _write(path, arrays)
 
 
-def resume(model: Model, path: str | PathLike[str]) -> Chat:
-    """Everything is checked on the way in; on any failure the model is left with an empty cache."""
+@contextmanager
+def opened(path: str | PathLike[str], engine: Engine) -> Iterator[Saved]:
+    """What was saved, with the cache filled. Everything is checked on the way in, also by what the block
+    does with it; on any failure the cache is left empty."""
     path = _place(path)
     header, snapshot = _read(path)
     if header.get("format") != FORMAT:
         raise SessionError(f"{path}: not a session of this program")
     if header.get("version") != VERSION:
         raise SessionError(f"{path}: session version {header.get('version')!r}, this program reads {VERSION}")
-    engine = model.engine
     try:
-        for name, mine in _identity(model.info).items():
+        for name, mine in _identity(engine.info).items():
             if (theirs := header["model"][name]) != mine:
                 raise SessionError(
                     f"{path}: saved with another model: its {name} is {theirs}, here it is {mine}"
                 )
-        chat = Chat(model, header["system"], Settings.from_json(header["options"]))
-        chat.sampler.restore(header["sampler"])
-        chat.text.restore(header["text"])
-        chat.groups = engine.check_groups(header["groups"])
-        chat.messages = [Message(str(role), str(text)) for role, text in header["messages"]]
-        chat.unfinished = bool(header["unfinished"])
-        if bool(chat.messages) != bool(chat.groups):
-            raise ValueError(f"{len(chat.messages)} messages in {len(chat.groups)} groups")
-        engine.keep([])
-        if model.info.capacity < (slots := header["slots"]) <= len(chat.groups):
-            raise SessionError(
-                f"{path}: holds {slots} slots, but the cache here has {model.info.capacity}: "
-                "load the model with a larger context"
-            )
-        for group in chat.groups[: header["slots"]]:
-            engine.ledger.append(group)
-        model.backend.restore(snapshot)
-        if not model.backend.slots == engine.ledger.slots == header["slots"]:
-            raise ValueError(f"{header['slots']} slots recorded, {model.backend.slots} restored")
+        saved = Saved(
+            groups=engine.check_groups(header["groups"]),
+            unfinished=bool(header["unfinished"]),
+            messages=[(str(role), str(text)) for role, text in header["messages"]],
+            system=header["system"],
+            options=header["options"],
+            sampler=header["sampler"],
+            text=header["text"],
+        )
+        if bool(saved.messages) != bool(saved.groups):
+            raise ValueError(f"{len(saved.messages)} messages in {len(saved.groups)} groups")
+        _fill(engine, saved.groups, header["slots"], snapshot, path)
+        yield saved
     except SessionError:
         engine.keep([])
         raise
     except _DAMAGE as error:
         engine.keep([])
         raise SessionError(f"{path}: does not fit this model or is damaged ({error})") from error
-    return chat
+
+
+def _fill(engine: Engine, groups: list[Group], slots: Any, snapshot: Snapshot, path: Path) -> None:
+    """The cache, with the first `slots` of the groups."""
+    engine.keep([])
+    if engine.info.capacity < slots <= len(groups):
+        raise SessionError(
+            f"{path}: holds {slots} slots, but the cache here has {engine.info.capacity}: "
+            "load the model with a larger context"
+        )
+    for group in groups[:slots]:
+        engine.ledger.append(group)
+    engine.backend.restore(snapshot)
+    if not engine.backend.slots == engine.ledger.slots == slots:
+        raise ValueError(f"{slots} slots recorded, {engine.backend.slots} restored")
 
 
 def _place(path: str | PathLike[str]) -> Path:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
-from hamburger_edge.loop.engine import FinishReason, Flag, Reuse, Step
+from hamburger_edge.loop.engine import Engine, FinishReason, Flag, Reuse, Step
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.stats import Stats
-
-if TYPE_CHECKING:
-    from hamburger_edge.model import Model
+from hamburger_edge.loop.turns import Turns
 
 
 class Record(NamedTuple):
@@ -36,7 +34,8 @@ class Stream(Iterator[Record]):
 
     def __init__(
         self,
-        model: Model,
+        engine: Engine,
+        turns: Turns,
         prompt: Sequence[Group],
         settings: Settings,
         sampler: Sampler,
@@ -56,22 +55,22 @@ class Stream(Iterator[Record]):
         self._closing = False
         self._open = False
         self._cancel = Flag()
-        self._model = model
-        self._engine = model.engine
+        self._engine = engine
+        self._turns = turns
         self._sampler = sampler
         self._output = text
         self._resumable = resumable
         self._on_close = on_close
         try:
-            self._use = model.acquire(self)
+            self._turn = turns.begin(self)
             try:
                 self._steps = self._engine.run(
                     prompt, settings.decoding, sampler, cancel=self._cancel, stats=self.stats, reuse=reuse
                 )
                 self._open = True
             except BaseException:
-                self._use.over = True
-                model.free_if_closing()
+                self._turn.over = True
+                turns.free_if_closing()
                 raise
         finally:
             self.stepper = None
@@ -173,5 +172,5 @@ class Stream(Iterator[Record]):
                 if self._on_close is not None:
                     self._on_close(self)
             finally:
-                self._use.over = True
-                self._model.free_if_closing()
+                self._turn.over = True
+                self._turns.free_if_closing()

@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -125,7 +125,7 @@ class TextStream:
         """Plain JSON; `restore` goes on exactly from here."""
         return {"bytes": self._utf8.getstate()[0].hex(), "held": self._held, "strip": self._strip}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         self._utf8.setstate((bytes.fromhex(state["bytes"]), 0))
         self._held, self._strip = str(state["held"]), bool(state["strip"])
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hamburger_edge.chat.conversation import ChatTemplate
 from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
 from hamburger_edge.support.strict import read_lines

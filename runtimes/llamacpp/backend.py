@@ -15,7 +15,7 @@ import numpy as np
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel

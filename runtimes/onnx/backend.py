@@ -20,7 +20,7 @@ import numpy.typing as npt
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import KV_TYPES, KVLayout, Manifest
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.chat.conversation import ChatTemplate
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import (
     BundleError,
     HamburgerError,

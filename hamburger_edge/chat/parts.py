@@ -1,0 +1,28 @@
+"""What a loaded model is made of: an application holds a `Model`, the conversations in it share these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Settings
+from hamburger_edge.loop.turns import Turns
+
+
+@dataclass(frozen=True)
+class Parts:
+    engine: Engine
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    turns: Turns
+
+    def sampler(self, settings: Settings) -> Sampler:
+        info = self.engine.info
+        asked = settings.decoding.probabilities
+        return Sampler(settings.sampling, info.vocab_size, info.shortlist, probabilities=asked)
+
+    def text_stream(self, settings: Settings) -> TextStream:
+        return TextStream(self.tokenizer, settings.stop, self.engine.info.eos_ids)
