@@ -203,6 +203,29 @@ def test_wheel_is_whole_outside_the_checkout(installed_wheel: Path, tmp_path: Pa
     assert set(names_of_zoo) == zoo
 
 
+def test_wheel_holds_each_module_once(installed_wheel: Path) -> None:
+    found = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.check_output([str(installed_wheel), "-c", found], text=True)
+    installed = Path(site.strip()) / "hamburger_edge"
+    expected = {
+        Path("" if part == "core" else part) / path.relative_to(ROOT / FOLDERS[part])
+        for part in FOLDERS
+        for path in modules(part)
+    }
+    assert {path.relative_to(installed) for path in installed.glob("**/*.py")} == expected
+    assert not [path for path in installed.glob("**/*") if path.is_symlink()]
+
+
+def test_links_let_editors_and_mypy_find_every_package() -> None:
+    staged = ["git", "ls-files", "--stage", "hamburger_edge"]
+    entries = re.findall(r"120000 (\w+) \d\t(.*)", subprocess.check_output(staged, cwd=ROOT, text=True))
+    links = {
+        name: subprocess.check_output(["git", "cat-file", "blob", blob], cwd=ROOT, text=True)
+        for blob, name in entries
+    }
+    assert links == {f"hamburger_edge/{part}": f"../{FOLDERS[part]}" for part in FOLDERS if part != "core"}
+
+
 def test_nothing_tracked_is_private_or_heavy() -> None:
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True

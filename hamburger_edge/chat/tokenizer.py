@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import tokenizers  # type: ignore[import-untyped]
+import tokenizers
 
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.support.values import check_text
