@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from hamburger_edge.models.architecture.llama import Base, Cached, KVCache, WholeSequence, rotary_tables
-from hamburger_edge.models.checkpoints.checkpoint import load_base
+from hamburger_edge.models.bases.loading import load_base
 
 SMALL = {
     "vocab_size": 101,

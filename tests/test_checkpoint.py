@@ -25,8 +25,9 @@ from toy_checkpoints import (
 from toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError, ConfigError
+from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints import checkpoint
-from hamburger_edge.models.checkpoints.checkpoint import check_target, load_base, load_checkpoint, resolve
+from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint, resolve
 
 # -- our own format ------------------------------------------------------------------------------------
 

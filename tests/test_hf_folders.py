@@ -13,7 +13,7 @@ from toy_models import toy_model
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import CheckpointError, ConfigError
-from hamburger_edge.models.checkpoints.checkpoint import load_base
+from hamburger_edge.models.bases.loading import load_base
 
 
 def test_hf_folder(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, Settings
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.checkpoints.checkpoint import load_base, load_checkpoint
+from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.data_manifest import Shard
 from hamburger_edge.models.training.batches import Cuts
 from hamburger_edge.models.training.curves import plot, read_metrics

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def distill(options: argparse.Namespace) -> None:
     torch = require("torch", "train")
     from hamburger_edge.models.architecture.llama import Base
+    from hamburger_edge.models.bases.loading import find_base
     from hamburger_edge.models.distillation.conversations import DistillSettings
     from hamburger_edge.models.distillation.distill import distill as make
     from hamburger_edge.models.distillation.distill import shard_size
-    from hamburger_edge.models.training.runs import find_base
     from hamburger_edge.runtimes.torch.backend import use_threads
 
     whole_in("--tokens", options.tokens, 1, 2**62)
@@ -110,8 +110,8 @@ def read_prompts(files: Iterable[str]) -> list[str]:
 
 
 def segment(options: argparse.Namespace) -> None:
+    from hamburger_edge.models.bases.loading import find_base
     from hamburger_edge.models.training.batches import DistilledData
-    from hamburger_edge.models.training.runs import find_base
     from hamburger_edge.models.training.segment_report import RULES, render
     from hamburger_edge.models.training.segment_report import report as cut
     from hamburger_edge.models.training.segmentation import EntropyRule

@@ -1,8 +1,8 @@
-"""Weights from and to disk. `load_base` reads other people's models, `load_checkpoint` HAMburgers.
+"""HAMburgers from and to disk.
 
 A checkpoint is a folder:
 
-    hamburger.json            what it is: see checkpoint_manifest.py
+    hamburger.json            what it is: see manifest.py
     graft.safetensors         embedder.*, micro.*, stop_head.*, and shortlist where the head is one
     base_delta.safetensors    optional changes to the base: <weight>.lora_a [r, in] with <weight>.lora_b
                               [out, r] (already scaled), or <weight>.delta
@@ -27,15 +27,16 @@ from hamburger_edge.chat.markup import markup_beside, recognise
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.bases.fetch import Progress, fetch, weights_sha256
-from hamburger_edge.models.bases.gguf import load_gguf
-from hamburger_edge.models.bases.huggingface import load_hf, read_config, read_eos, read_template
-from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state, check_tokenizer, shapes
+from hamburger_edge.models.bases.fetch import fetch, weights_sha256
+from hamburger_edge.models.bases.huggingface import read_config, read_eos, read_template
+from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
 from hamburger_edge.models.checkpoints.lightning import load_lightning
 from hamburger_edge.models.checkpoints.manifest import FORMAT, BaseReference, Manifest, read_manifest
 from hamburger_edge.models.checkpoints.rows import Rows, load_rows, save_rows
 from hamburger_edge.support.folders import publish, strangers
+from hamburger_edge.support.progress import ProgressCallback
 from hamburger_edge.support.strict import from_mapping
 
 MANIFEST, GRAFT = "hamburger.json", "graft.safetensors"
@@ -50,33 +51,6 @@ class Checkpoint:
     chat_template: dict[str, Any] | None
     manifest: dict[str, Any]
     path: Path
-
-
-def load_base(path: str | Path) -> LoadedBase:
-    """A Hugging Face folder, a GGUF file, or a folder holding one (as `fetch` leaves it).
-
-    A tokenizer.json and a chat_markup.json that lie beside the weights count.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise CheckpointError(f"{path}: no such file or folder")
-    folder = path if path.is_dir() else path.parent
-    if path.is_dir() and (path / "config.json").exists():
-        base = load_hf(path)
-    elif path.is_dir():
-        files = sorted(path.glob("*.gguf"))
-        if len(files) != 1:
-            raise CheckpointError(
-                f"{path}: holds neither config.json nor exactly one .gguf file: not a base model"
-            )
-        base = load_gguf(files[0])
-    else:
-        base = load_gguf(path)
-    if (tokenizer := folder / "tokenizer.json").exists():
-        check_tokenizer(tokenizer, base.config.vocab_size)
-        base.tokenizer = tokenizer
-    base.chat_template = markup_beside(folder) or base.chat_template
-    return base
 
 
 def built_in() -> list[str]:
@@ -100,7 +74,7 @@ def resolve(source: str | Path) -> Path:
 
 
 def load_checkpoint(
-    source: str | Path, *, base: str | Path | None = None, progress: Progress | None = None
+    source: str | Path, *, base: str | Path | None = None, progress: ProgressCallback | None = None
 ) -> Checkpoint:
     """A checkpoint folder or name; fetches the base it stands on where that is not here yet.
 
@@ -151,7 +125,7 @@ def graft_shapes(config: HamburgerConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _base_of(
-    folder: Path, manifest: Manifest, progress: Progress | None
+    folder: Path, manifest: Manifest, progress: ProgressCallback | None
 ) -> tuple[dict[str, Tensor], Path | None, dict[str, Any] | None]:
     """The base's state, tokenizer and chat template."""
     reference, config = manifest.base, manifest.config.base

@@ -11,15 +11,14 @@ from typing import Any
 
 import torch
 
-from hamburger_edge.errors import CheckpointError, ConfigError
+from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.bases.fetch import BASES, Progress, fetch, weights_sha256
+from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.checkpoint import (
     DELTA,
     MANIFEST,
     check_target,
-    load_base,
     load_checkpoint,
     resolve,
     save_checkpoint,
@@ -33,20 +32,6 @@ from hamburger_edge.models.training.lora import merge_lora, restore_lora
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.stop_calibration import Calibration
 from hamburger_edge.models.training.trainer import Report, Trainer
-
-
-def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, dict[str, Any]]:
-    """A base by built-in name or path, and how a checkpoint refers to it."""
-    if name in BASES or name.startswith("hf:"):
-        folder = fetch(name, progress=progress)
-        return load_base(folder), {"kind": "fetch", "name": name, "sha256": weights_sha256(folder)}
-    path = Path(name)
-    if not path.exists():
-        raise CheckpointError(
-            f"{name}: neither a base of that name ({', '.join(BASES)}, hf:ORG/NAME) nor a path"
-        )
-    base = load_base(path)
-    return base, {"kind": "path", "path": str(path.absolute()), "sha256": base.sha256}
 
 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:

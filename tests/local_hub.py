@@ -1,0 +1,96 @@
+"""A model hub on this machine, as much of one as the hub's own client asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+# revision -> commit; commit -> file -> content
+Revisions, Commits = dict[str, str], dict[str, dict[str, bytes]]
+
+
+class LocalHub:
+    """One repository, Org/Name-1.5. `asked` lists the paths of all requests."""
+
+    def __init__(self, revisions: Revisions, commits: Commits) -> None:
+        self.revisions, self.commits, self.asked = revisions, commits, list[str]()
+
+    def find(self, path: str) -> tuple[str, bytes, str] | None:
+        """Commit, content and kind of what lies at a path."""
+        match path.strip("/").split("/"):
+            case ["api", "models", "Org", "Name-1.5", *rest]:
+                revision = rest[1] if rest else "main"
+                commit = self.revisions.get(revision, revision)
+                if commit not in self.commits:
+                    return None
+                files = [{"rfilename": name} for name in self.commits[commit]]
+                facts = {"id": "Org/Name-1.5", "modelId": "Org/Name-1.5", "sha": commit, "siblings": files}
+                return commit, json.dumps(facts).encode(), "application/json"
+            case ["Org", "Name-1.5", "resolve", commit, *name]:
+                content = self.commits.get(commit, {}).get("/".join(name))
+                return None if content is None else (commit, content, "application/octet-stream")
+        return None
+
+
+@contextlib.contextmanager
+def serving(hub: LocalHub) -> Iterator[str]:
+    """Its address, while it is open."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.answer(False)
+
+        def do_GET(self) -> None:
+            self.answer(True)
+
+        def answer(self, body: bool) -> None:
+            hub.asked.append(self.path)
+            found = hub.find(self.path)
+            if found is None:
+                self.send_response(404)
+                self.send_header("X-Error-Code", "RevisionNotFound")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            commit, content, kind = found
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("X-Repo-Commit", commit)
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+FETCH = "import sys; from hamburger_edge.models.bases.fetch import fetch; print(fetch(sys.argv[1]))"
+
+
+def fetch_from(address: str, name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """`fetch` in a process of its own: the client reads the hub's address when it is imported."""
+    return subprocess.run(
+        [sys.executable, "-c", FETCH, name],
+        env={**environment, "HF_ENDPOINT": address, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "NO_PROXY": "*"},
+        capture_output=True,
+        text=True,
+    )
