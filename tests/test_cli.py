@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.cli.commands import COMMANDS
-from hamburger_edge.cli.parser import build_parser, markdown
+from hamburger_edge.cli.parser import COMMANDS, build_parser
+from hamburger_edge.cli.reference import markdown
 
 ROOT = Path(__file__).parents[1]
 JSON_KEYS = {"text", "tokens", "groups", "stats"}
@@ -47,12 +47,13 @@ def test_help_has_examples_and_each_of_them_parses(command, capsys) -> None:  # 
         assert example in shown
         words = shlex.split(example.rpartition("| ")[2])
         assert words[0] == "hamburger-edge"
-        options = build_parser(cli._FUNCTIONS).parse_args(words[1:])
-        assert options.function is cli._FUNCTIONS[command.name]
+        assert build_parser().parse_args(words[1:]).command is command
 
 
-def test_every_command_has_a_function_and_the_documentation_is_current() -> None:
-    assert {command.name for command in COMMANDS} == set(cli._FUNCTIONS)
+def test_every_command_is_registered_and_the_documentation_is_current() -> None:
+    modules = {path.stem for path in (ROOT / "hamburger_edge/cli/commands").glob("[!_]*.py")}
+    assert [command.name for command in COMMANDS if command.name not in modules] == []
+    assert len(COMMANDS) == len(modules)
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == markdown()
 
 

@@ -12,7 +12,7 @@ import pytest
 from chat_models import toy_model
 
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.cli.chat import converse
+from hamburger_edge.cli.commands.chat import converse
 from hamburger_edge.model import Model
 
 

@@ -15,7 +15,7 @@ from hamburger_edge.benchmarks.quality.checks import (
     parse_prompt,
     read_prompts,
 )
-from hamburger_edge.cli.training import read_prompts as prompts_to_answer
+from hamburger_edge.cli.commands.distill import read_prompts as prompts_to_answer
 from hamburger_edge.errors import InputError
 
 

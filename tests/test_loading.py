@@ -96,7 +96,7 @@ def test_the_core_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "hamburger_edge" in loaded
-    assert not {"torch", "onnx", "onnxruntime", "transformers", "llamacpp.backend", "gguf", "jinja2"} & set(loaded)
+    assert not {"torch", "onnx", "onnxruntime", "transformers", "llama_cpp", "gguf", "jinja2"} & set(loaded)
 
 
 def test_public_names() -> None:

@@ -1,9 +1,12 @@
-"""Whether a command will be able to write what it is asked for: found out before its long part, not after."""
+"""What commands write. Whether they will be able to is found out before their long part, not after."""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 from hamburger_edge.errors import InputError
 
@@ -29,3 +32,8 @@ def check_folder(name: str | None) -> None:
         raise InputError(f"{name}: {there} is no folder: name a folder for the pictures")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"{name}: {there} may not be written to: choose another place")
+
+
+def print_json(data: Any) -> None:
+    readable = sys.stdout.encoding.lower() == "utf-8"
+    print(json.dumps(data, ensure_ascii=not readable))

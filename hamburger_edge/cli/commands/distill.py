@@ -1,11 +1,10 @@
-"""`distill`, `segment` and `train`: the commands that make a graft."""
+"""`hamburger-edge distill`: a base model writes the training set."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.errors import ConfigError, HamburgerError, InputError, require
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.errors import ConfigError, InputError, require
 from hamburger_edge.support.strict import read_lines
-from hamburger_edge.support.terminal import Progress, is_terminal, note
+from hamburger_edge.support.terminal import Progress
 from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
     from hamburger_edge.models.distillation.conversations import TurnTokens
 
 
-def distill(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     torch = require("torch", "train")
     from hamburger_edge.models.architecture.llama import Base
     from hamburger_edge.models.bases.loading import find_base
     from hamburger_edge.models.distillation.conversations import DistillSettings
-    from hamburger_edge.models.distillation.distill import distill as make
-    from hamburger_edge.models.distillation.distill import shard_size
+    from hamburger_edge.models.distillation.distill import distill, shard_size
     from hamburger_edge.runtimes.torch.backend import use_threads
 
     whole_in("--tokens", options.tokens, 1, 2**62)
@@ -68,7 +67,7 @@ def distill(options: argparse.Namespace) -> None:
         progress("distilling", done, total, speed)
 
     source = {"base": options.base, "sha256": reference.get("sha256", "")}
-    data = make(base.to("cuda") if cuda else base, out, settings, turns, prompts, source, report)
+    data = distill(base.to("cuda") if cuda else base, out, settings, turns, prompts, source, report)
     progress.close()
     print(f"{out}: {data.answer_tokens} answer tokens in {len(data.shards)} shards")
 
@@ -109,47 +108,31 @@ def read_prompts(files: Iterable[str]) -> list[str]:
     return prompts
 
 
-def segment(options: argparse.Namespace) -> None:
-    from hamburger_edge.models.bases.loading import find_base
-    from hamburger_edge.models.training.batches import DistilledData
-    from hamburger_edge.models.training.segment_report import RULES, render
-    from hamburger_edge.models.training.segment_report import report as cut
-    from hamburger_edge.models.training.segmentation import EntropyRule
-
-    steps = whole_in("--max-steps", options.max_steps, 1, 64)
-    for name, value in (("--low", options.low), ("--ratio", options.ratio)):
-        if value is not None:
-            number_in(name, value, 0, sys.float_info.max)
-    data = DistilledData.load(Path(options.data))
-    given = options.low is not None or options.ratio is not None
-    rules = (EntropyRule(options.low or 0.0, options.ratio or 0.0),) if given else RULES
-    try:
-        base, _ = find_base(str(data.source.get("base")))
-        decode = None if base.tokenizer is None else Tokenizer(base.tokenizer).decode
-    except HamburgerError:  # the base is not here any more: figures only
-        decode = None
-    facts = cut(data, rules, max_steps=steps, decode=decode, sample=options.sample)
-    if options.json:
-        print(json.dumps(facts.to_json()))
-    else:
-        print(render(facts, colour=is_terminal(sys.stdout)))
-
-
-def train(options: argparse.Namespace) -> None:
-    require("torch", "train")
-    from hamburger_edge.models.tiny import recipe as tiny
-    from hamburger_edge.models.training.recipe import read_recipe
-    from hamburger_edge.models.training.runs import train as learn
-    from hamburger_edge.runtimes.torch.backend import use_threads
-
-    use_threads(options.threads, "--threads")
-    path, output = Path(options.recipe), Path(options.output)
-    if tiny.is_recipe(path):  # brings a corpus of its own
-        if options.finish:
-            raise InputError(f"{path}: tiny is trained to its end: leave --finish out")
-        written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=note)
-    else:
-        recipe = read_recipe(path)
-        written = learn(recipe, output, minutes=options.minutes, finish=options.finish, report=note)
-    if written is not None:
-        print(written)
+COMMAND = Command(
+    name="distill",
+    summary="let a base model write the training set",
+    options=(
+        option(
+            "base", metavar="BASE", help="smollm2-135m, hf:ORG/NAME, a GGUF file or a Hugging Face folder"
+        ),
+        option("-o", "--output", required=True, metavar="DATA", help="folder for the shards; resumes there"),
+        option("--tokens", type=int, required=True, metavar="N", help="answer tokens to collect"),
+        option("--prompts", action="append", default=[], metavar="FILE.jsonl", help="questions to mix in"),
+        option(
+            "--given",
+            type=float,
+            metavar="SHARE",
+            help="conversations that begin with one of --prompts (default 0.4)",
+        ),
+        option("--seed", type=int, default=0, metavar="N", help="default 0"),
+        option("--rows", type=int, metavar="N", help="conversations side by side (default 128)"),
+        option("--threads", type=int, metavar="N", help="processor threads"),
+    ),
+    examples=(
+        "hamburger-edge distill smollm2-135m -o data --tokens 1000000",
+        "hamburger-edge distill smollm2-135m -o data --tokens 1000000 --prompts questions.jsonl",
+    ),
+    run=run,
+    notes='Each line of a prompt file is {"prompt": "..."}.',
+    extra="train",
+)

@@ -13,6 +13,7 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.outputs import check_file, check_folder
 from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 TOKENS = 1 << 20
 
 
-def bench(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.speed.bench import Bench
     from hamburger_edge.benchmarks.speed.plan import all_programs, source_of
     from hamburger_edge.benchmarks.speed.plots import plot
@@ -109,3 +110,57 @@ def _whole(name: str, value: int | None, least: int, most: int) -> int | None:
     if value is not None and not least <= value <= most:
         raise InputError(f"{name} must be {least} to {most}, got {value}")
     return value
+
+
+COMMAND = Command(
+    name="bench",
+    summary="speed and memory beside other programs, on the same weights",
+    options=(
+        option("bundle", nargs="?", metavar="BUNDLE", help="folder made by `export`"),
+        option("--shape", metavar="NAME", help="random weights instead: llama-3.2-1b or tiny"),
+        option(
+            "--force-group",
+            type=int,
+            metavar="N",
+            help="also with every group of N tokens (with --shape default 2)",
+        ),
+        option(
+            "--against",
+            metavar="CHECKPOINT",
+            help="what the bundle was made from, for the other programs (default: as the bundle says)",
+        ),
+        option("--only", action="append", metavar="NAME", help="measure this alone (repeatable)"),
+        option("--threads", type=int, metavar="N", help="processor threads of each (default: all)"),
+        option("--tokens", type=int, metavar="N", help="new tokens of an answer (default 64)"),
+        option(
+            "--rounds",
+            type=int,
+            metavar="N",
+            help="answers of each, in turn (default 5, one to each prompt)",
+        ),
+        option(
+            "--longest",
+            type=int,
+            metavar="N",
+            help="cost against length up to here, of onnx, onnxruntime-genai and llama.cpp "
+            "(default 4096; 0: no)",
+        ),
+        option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
+        option("--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"),
+        option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
+        option("--plot", metavar="DIR", help="write speed.png, length.png and compression.png"),
+    ),
+    examples=(
+        "hamburger-edge bench bundle --quick",
+        "hamburger-edge bench bundle --against my-checkpoint --json bench.json --plot pictures",
+        "hamburger-edge bench bundle --only onnx --only llama.cpp --threads 4",
+        "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
+    ),
+    run=run,
+    notes=(
+        "All take turns, A B C A B C, so that what disturbs the machine disturbs all alike; the first round\n"
+        "warms up. Names: onnx and llamacpp (at @CONFIDENCE or @verify), onnxruntime-genai, llama.cpp,\n"
+        "llama.cpp-lookup, optimum, transformers. Each runs in a process of its own. What they read is\n"
+        "built once and kept in the cache folder; programs that are not installed are named and left out."
+    ),
+)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import sys
 from typing import Unpack
 
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Stream
+from hamburger_edge.cli.command import Command
+from hamburger_edge.cli.options import ANSWER, BUNDLE, RUNTIME, answer_options, runtime_options
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.model import Model
 from hamburger_edge.support.terminal import GroupPainter, interruptible, is_terminal, note, stats_line
 
 HELP = "/continue  /save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops an answer"
+
+
+def run(options: argparse.Namespace) -> None:
+    from hamburger_edge.loading import load
+
+    with load(options.bundle, options.backend, **runtime_options(options)) as model:
+        converse(model, system=options.system, show_steps=options.show_steps, **answer_options(options))
 
 
 def converse(model: Model, *, system: str | None, show_steps: bool, **options: Unpack[Options]) -> None:
@@ -83,3 +93,13 @@ def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupP
     else:
         print(HELP)
     return chat
+
+
+COMMAND = Command(
+    name="chat",
+    summary="talk with a model; its answers stay compressed in the cache",
+    options=(BUNDLE, *RUNTIME, *ANSWER),
+    examples=("hamburger-edge chat bundle", "hamburger-edge chat bundle --temperature 0.7 --show-steps"),
+    run=run,
+    notes="Commands: /continue, /save FILE, /load FILE, /stats, /reset, /quit. Ctrl-C stops the answer.",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import shutil
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.cli.command import Command, option
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loading import load
 from hamburger_edge.support.terminal import GroupPainter, Progress, is_terminal, stats_line
@@ -42,7 +44,7 @@ def _own_command() -> str:
     return "hamburger-edge" if own.stem != "hamburger-edge" or shutil.which("hamburger-edge") else str(own)
 
 
-def demo(name: str | None, *, precision: str | None) -> None:
+def run(options: argparse.Namespace) -> None:
     """Export (once), open, and answer a few prompts with the groups in view."""
     from hamburger_edge import __version__
     from hamburger_edge.export.pipeline import export
@@ -53,7 +55,7 @@ def demo(name: str | None, *, precision: str | None) -> None:
         files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".safetensors")]
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
-    name = name or "smollm2-135m"
+    name, precision = options.model or "smollm2-135m", options.precision
     if name not in built_in():
         raise InputError(
             f"{name!r} is not built in ({', '.join(sorted(built_in()))} are): for a checkpoint of your own  "
@@ -88,3 +90,15 @@ def demo(name: str | None, *, precision: str | None) -> None:
     shades = "shaded" if is_terminal(sys.stdout) else "bracketed"
     print(f"\nEach {shades} piece came out of one step and takes one KV entry. Go on with:")
     print(f"  {_own_command()} chat {bundle} --show-steps")
+
+
+COMMAND = Command(
+    name="demo",
+    summary="export the built-in model, check it, and let it talk",
+    options=(
+        option("model", nargs="?", metavar="MODEL", help="built-in model (default: smollm2-135m)"),
+        option("--precision", choices=["fp32", "fp16", "int8", "int4"], help="default int4 (tiny: int8)"),
+    ),
+    examples=("hamburger-edge demo", "hamburger-edge demo tiny --precision fp32"),
+    run=run,
+)

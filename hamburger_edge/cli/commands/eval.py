@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.options import RUNTIME, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder
-from hamburger_edge.cli.parser import runtime_options
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import Progress, note
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from hamburger_edge.benchmarks.quality.report import Report
 
 
-def evaluate(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.quality.checks import BUILT_IN, read_prompts
     from hamburger_edge.benchmarks.quality.evaluation import QUICK, Plan, quick
     from hamburger_edge.benchmarks.quality.tables import tables
@@ -84,3 +85,49 @@ def _grid(text: str) -> tuple[float, ...]:
         raise InputError(
             f"confidence must be numbers from 0 to 1 with commas between, such as 0.9,0.8; got {text!r}"
         ) from error
+
+
+COMMAND = Command(
+    name="eval",
+    summary="what merging and quantization cost in quality",
+    options=(
+        option("bundle", nargs="+", metavar="BUNDLE", help="bundles or checkpoint folders, side by side"),
+        option(
+            "--reference",
+            metavar="CHECKPOINT",
+            help="judge by this checkpoint's base in float32 PyTorch, without what the graft changed in "
+            "it (default: by the first BUNDLE's own base, one token a slot)",
+        ),
+        option(
+            "--backend",
+            default="auto",
+            choices=["auto", "onnx", "llamacpp", "torch", "all"],
+            help="runtime to use; all: every one that a bundle has files for",
+        ),
+        *RUNTIME[1:],
+        option(
+            "--prompts",
+            metavar="FILE.jsonl",
+            help="prompts, some with checkable answers (default: the built-in set of 64)",
+        ),
+        option("--confidence", metavar="C,C,...", help="default 0.9,0.8,0.7; 1 is always there"),
+        option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 128)"),
+        option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
+        option("--seed", type=int, metavar="N", help="default 0"),
+        option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
+        option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
+        option("--plot", metavar="DIR", help="write quality.png and reliability.png"),
+    ),
+    examples=(
+        "hamburger-edge eval bundle --quick",
+        "hamburger-edge eval my-checkpoint fp32-bundle int8-bundle int4-bundle --reference my-checkpoint",
+        "hamburger-edge eval bundle --prompts questions.jsonl --json quality.json --plot pictures",
+    ),
+    run=run,
+    notes="A plain base is the judge: it reads every answer, one token a slot, of all bundles alike. What a\n"
+    "bundle loses at confidence 1 lies in its weights, what it loses from there on lies in merging.\n"
+    "Without --reference no PyTorch is needed, but the judge is as quantized as the first bundle, and\n"
+    "what training changed in the base (a low-rank delta) counts as the base's own.\n\n"
+    'Each line of a prompt file is {"prompt": TEXT, "kind": WORD, "check": {"type": T, "value": V}}; '
+    "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).",
+)

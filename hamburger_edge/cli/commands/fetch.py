@@ -1,0 +1,32 @@
+"""`hamburger-edge fetch`: a base model into the cache folder."""
+
+from __future__ import annotations
+
+import argparse
+
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.support.terminal import Progress
+
+
+def run(options: argparse.Namespace) -> None:
+    from hamburger_edge.models.bases.fetch import fetch
+
+    with Progress() as progress:
+        folder = fetch(options.name, progress=progress, verify=options.verify)
+    print(folder)
+
+
+COMMAND = Command(
+    name="fetch",
+    summary="bring a base model into the cache folder",
+    options=(
+        option("name", metavar="NAME", help="smollm2-135m, or hf:ORG/NAME (needs the extra hub)"),
+        option("--verify", action="store_true", help="read every file again and compare its sha256"),
+    ),
+    examples=(
+        "hamburger-edge fetch smollm2-135m",
+        "hamburger-edge fetch hf:HuggingFaceTB/SmolLM2-360M-Instruct",
+    ),
+    run=run,
+    notes="The cache folder is HAMBURGER_EDGE_HOME, or the platform's own.",
+)

@@ -1,0 +1,39 @@
+"""`hamburger-edge inspect`: what is in a bundle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.options import JSON
+from hamburger_edge.cli.outputs import print_json
+
+
+def run(options: argparse.Namespace) -> None:
+    from hamburger_edge.bundle.inspection import describe, show
+
+    facts = describe(Path(options.bundle), context=options.context)
+    if options.json:
+        print_json(facts)
+    else:
+        print(show(facts))
+
+
+COMMAND = Command(
+    name="inspect",
+    summary="what is in a bundle: sizes, precision, operators, memory, licences",
+    options=(
+        option("bundle", metavar="BUNDLE", help="folder made by `export`"),
+        option(
+            "--context",
+            type=int,
+            default=4096,
+            metavar="SLOTS",
+            help="memory for so many slots (default 4096, or what the bundle can have)",
+        ),
+        JSON,
+    ),
+    examples=("hamburger-edge inspect bundle", "hamburger-edge inspect bundle --json"),
+    run=run,
+)

@@ -1,0 +1,89 @@
+"""`hamburger-edge run`: one answer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.options import ANSWER, BUNDLE, JSON, RUNTIME, answer_options, runtime_options
+from hamburger_edge.cli.outputs import print_json
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.terminal import GroupPainter, interruptible, is_terminal, note, stats_line
+
+# What `run --json` says about an answer.
+STATS = (
+    "tokens",
+    "macro_steps",
+    "tokens_per_step",
+    "slots",
+    "kv_bytes",
+    "kv_bytes_uncompressed",
+    "ttft_s",
+    "decode_tps",
+    "provider",
+    "precision",
+)
+
+
+def run(options: argparse.Namespace) -> None:
+    from hamburger_edge.loading import load
+
+    if options.raw and options.system is not None:
+        raise InputError("--raw takes the prompt as it is: leave --system out")
+    prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
+    with load(options.bundle, options.backend, **runtime_options(options)) as model:
+        stream = model.stream(
+            prompt, raw=options.raw, system=options.system, **answer_options(options, probabilities=False)
+        )
+        painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
+        groups = []
+        with stream, interruptible(stream.cancel):
+            for record in stream:
+                if record.tokens:
+                    groups.append(list(record.tokens))
+                if not options.json:
+                    text = painter.paint(record.text, len(record.tokens)) if painter else record.text
+                    print(text, end="", flush=True)
+        if stream.finish_reason == "cancelled":
+            raise KeyboardInterrupt
+        if options.json:
+            info = model.info
+            facts = {
+                **stream.stats.to_json(),
+                "provider": info.provider,
+                "precision": info.precision,
+            }
+            print_json(
+                {
+                    "text": stream.text,
+                    "tokens": [token for group in groups for token in group],
+                    "groups": groups,
+                    "stats": {name: facts[name] for name in STATS},
+                }
+            )
+            return
+        print()
+        if options.show_steps or options.stats:
+            note(stats_line(stream.stats))
+
+
+COMMAND = Command(
+    name="run",
+    summary="answer one prompt",
+    options=(
+        BUNDLE,
+        option("prompt", metavar="PROMPT", help="what to say; - reads standard input"),
+        *RUNTIME,
+        *ANSWER,
+        option("--raw", action="store_true", help="no chat template: go on with the prompt as it is"),
+        option("--stats", action="store_true", help="print speed and compression at the end"),
+        JSON,
+    ),
+    examples=(
+        'hamburger-edge run bundle "Why is the sky blue?" --show-steps',
+        'hamburger-edge run bundle "Write a poem." --temperature 0.7 --seed 1 --confidence 0.9',
+        "cat letter.txt | hamburger-edge run bundle - --json",
+    ),
+    run=run,
+)

@@ -1,0 +1,50 @@
+"""`hamburger-edge train`: a graft by a recipe."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.errors import InputError, require
+from hamburger_edge.support.terminal import note
+
+
+def run(options: argparse.Namespace) -> None:
+    require("torch", "train")
+    from hamburger_edge.models.tiny import recipe as tiny
+    from hamburger_edge.models.training.recipe import read_recipe
+    from hamburger_edge.models.training.runs import train
+    from hamburger_edge.runtimes.torch.backend import use_threads
+
+    use_threads(options.threads, "--threads")
+    path, output = Path(options.recipe), Path(options.output)
+    if tiny.is_recipe(path):  # brings a corpus of its own
+        if options.finish:
+            raise InputError(f"{path}: tiny is trained to its end: leave --finish out")
+        written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=note)
+    else:
+        recipe = read_recipe(path)
+        written = train(recipe, output, minutes=options.minutes, finish=options.finish, report=note)
+    if written is not None:
+        print(written)
+
+
+COMMAND = Command(
+    name="train",
+    summary="train a graft by a recipe",
+    options=(
+        option("recipe", metavar="RECIPE.toml", help="see models/zoo/*/recipe.toml"),
+        option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
+        option("--minutes", type=float, metavar="M", help="stop after M minutes; run again to go on"),
+        option("--finish", action="store_true", help="write a checkpoint also where --minutes ended it"),
+        option("--threads", type=int, metavar="N", help="processor threads"),
+    ),
+    examples=(
+        "hamburger-edge train recipe.toml -o my-checkpoint",
+        "hamburger-edge train recipe.toml -o my-checkpoint --minutes 25 --finish",
+    ),
+    run=run,
+    notes="A run that was stopped or killed goes on from its last save.",
+    extra="train",
+)

@@ -1,0 +1,76 @@
+"""Options that several commands share, and what was given of them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from hamburger_edge.cli.command import option
+from hamburger_edge.loop.settings import Options
+
+JSON = option("--json", action="store_true", help="print one JSON object instead of text")
+BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint (PyTorch)")
+RUNTIME = (
+    option("--backend", default="auto", choices=["auto", "onnx", "llamacpp", "torch"], help="runtime to use"),
+    option("--provider", metavar="NAME", help="onnx: what computes, cpu, cuda, coreml or auto (default cpu)"),
+    option("--threads", type=int, metavar="N", help="processor threads (default: one for each core)"),
+    option(
+        "--context",
+        type=int,
+        metavar="SLOTS",
+        help="slots the KV buffer holds (default 4096, or the model's context)",
+    ),
+    option(
+        "--kv",
+        metavar="TYPE",
+        help="of the KV cache: llamacpp has f16 (default), q8_0, q4_0 and f32; onnx has what was exported",
+    ),
+    option("--gpu-layers", type=int, metavar="N", help="llamacpp: layers on the GPU (default -1: all)"),
+)
+ANSWER = (
+    option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 256)"),
+    option(
+        "--confidence",
+        type=float,
+        metavar="C",
+        help="how sure each further token of a group must be, 0 to 1 (default 0.8; 1: one token a step)",
+    ),
+    option(
+        "--mode",
+        choices=["trust", "verify"],
+        help="verify: plain decoding's text, but for near ties, in fewer base calls; nothing is merged",
+    ),
+    option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
+    option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),
+    option(
+        "--top-p", type=float, metavar="P", help="sample among the best tokens that hold this probability"
+    ),
+    option("--min-p", type=float, metavar="P", help="leave out tokens below this share of the best one's"),
+    option(
+        "--repetition-penalty",
+        type=float,
+        metavar="R",
+        help="above 1: tokens of prompt and answer become less likely",
+    ),
+    option(
+        "--presence-penalty", type=float, metavar="R", help="taken off the score of every token of the answer"
+    ),
+    option("--frequency-penalty", type=float, metavar="R", help="the same, for each time it was said"),
+    option("--seed", type=int, metavar="N", help="same seed, same text"),
+    option("--stop", action="append", metavar="TEXT", help="end the answer before this text (repeatable)"),
+    option("--system", metavar="TEXT", help="system message instead of the model's own"),
+    option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
+)
+
+
+def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What was given of the runtime's own options."""
+    names = ("provider", "threads", "context", "kv", "gpu_layers")
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def answer_options(options: argparse.Namespace, **more: Any) -> Options:
+    """What was given of the answer's options."""
+    given = {n: getattr(options, n) for n in Options.__annotations__ if getattr(options, n, None) is not None}
+    chosen: Options = {**given, **more}  # type: ignore[typeddict-item]
+    return chosen
