@@ -16,6 +16,7 @@ from hamburger_edge.benchmarks.peers.contender import Facts, WeightBytes
 from hamburger_edge.benchmarks.speed import machine
 from hamburger_edge.benchmarks.speed import ours as bench_ours
 from hamburger_edge.benchmarks.speed import report as bench_report
+from hamburger_edge.chat.parts import Parts
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
@@ -52,7 +53,7 @@ class Timed(ScriptedBackend):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in ("engine", "stream"):
+    for module in ("loop.engine", "chat.stream"):
         monkeypatch.setattr(f"hamburger_edge.{module}.perf_counter", clock)
     return clock
 
@@ -63,10 +64,10 @@ def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench
     backend = Timed(info(vocab_size=tokenizer.vocab_size), p_stop=0.0)
     backend.clock, backend.fed = clock, []
     model = Model(backend, tokenizer, ChatTemplate.preset("chatml"))
-    choose = model.sampler
+    choose = Parts.sampler
 
-    def sampler(settings: Any) -> Any:
-        made = choose(settings)
+    def sampler(parts: Parts, settings: Any) -> Any:
+        made = choose(parts, settings)
         inner = made.choose
 
         def slow(logits: Any) -> Any:
@@ -76,7 +77,7 @@ def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench
         made.choose = slow  # type: ignore[method-assign]
         return made
 
-    monkeypatch.setattr(model, "sampler", sampler)
+    monkeypatch.setattr(Parts, "sampler", sampler)
     return bench_ours.Ours(source(), backend="onnx", model=model)
 
 

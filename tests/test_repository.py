@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -157,6 +158,7 @@ def test_no_file_is_too_long() -> None:
 def installed_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Python of an environment that has the built wheel, and sees this one's other packages."""
     folder = tmp_path_factory.mktemp("wheel")
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools packs what an older build left there
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, cwd=folder)
     [wheel] = folder.glob("*.whl")

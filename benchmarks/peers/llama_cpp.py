@@ -31,7 +31,8 @@ class Llama:
             from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
             self.draft = LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=DRAFT)
-        self.model = self.context = None
+        self.model: Any = None
+        self.context: Any = None
 
     def prepare(self) -> Path:
         return peers_files.gguf(self.source)

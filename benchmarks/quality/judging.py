@@ -65,7 +65,7 @@ class Judge:
     @contextmanager
     def _emptied(self) -> Iterator[Backend]:
         """The model's backend with nothing in its cache, before and after."""
-        with self.model.exclusive():
+        with self.model.turns.exclusive():
             backend = self.model.backend
             backend.truncate(0)
             try:

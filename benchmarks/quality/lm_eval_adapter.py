@@ -34,7 +34,7 @@ Request = tuple[tuple[str, str], list[int], list[int]]  # texts, context's token
 
 
 @register_model("hamburger_edge")
-class HamburgerLM(TemplateLM):  # type: ignore[misc]
+class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without types
     """`bundle` is a bundle or checkpoint folder; the rest as in `hamburger_edge.load` and `stream`."""
 
     def __init__(

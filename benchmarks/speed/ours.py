@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from hamburger_edge.model import Model
 
 CHUNK = 256  # rows that scoring reads out at once
 # a variant is a confidence (PLAIN: one token a step), FORCED and a group size, or VERIFY
-PLAIN, FORCED, VERIFY = "1.0", "force-", "verify"
+PLAIN, FORCED = "1.0", "force-"
+VERIFY: Final = "verify"
 
 
 class Ours:

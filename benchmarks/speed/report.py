@@ -188,7 +188,7 @@ HEAD = (
 
 def markdown(report: Mapping[str, Any]) -> str:
     """The report as JSON -> the tables of docs/benchmarks.md."""
-    rows = [HEAD]
+    rows: list[tuple[str, ...]] = [HEAD]
     for row in report["results"]:
         cells = (
             f"`{row['name']}`",

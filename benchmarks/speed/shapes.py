@@ -123,6 +123,6 @@ def _write_tokenizer(path: Path, vocab_size: int) -> None:
     split = {"type": "Whitespace"}
     join = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     none = ("truncation", "padding", "normalizer", "post_processor")
-    data = {"version": "1.0", **dict.fromkeys(none), "added_tokens": []}
+    data: dict[str, Any] = {"version": "1.0", **dict.fromkeys(none), "added_tokens": []}
     data |= {"pre_tokenizer": split, "decoder": join, "model": model}
     path.write_text(json.dumps(data), encoding="utf-8")

@@ -86,6 +86,12 @@ def lengths(documents: Tensor) -> list[int]:
 
 
 class Hamburger(nn.Module):
+    shortlist: Tensor  # [C] token id of each micro logit
+    base_cos: Tensor  # [context, D/2], and so the three below
+    base_sin: Tensor
+    micro_cos: Tensor
+    micro_sin: Tensor
+
     def __init__(self, config: HamburgerConfig):
         super().__init__()
         self.config = config
@@ -97,7 +103,6 @@ class Hamburger(nn.Module):
         # weight of the scores' own evidence, by rule "after"
         self.stop_evidence = nn.Parameter(torch.ones(1)) if config.stop_rule == "after" else None
         self.micro_config = micro_base_config(config)
-        # token id of each micro logit
         self.register_buffer("shortlist", torch.arange(config.micro_vocab))
         self.register_rotary()
 

@@ -115,10 +115,10 @@ class LlamaCppBackend:
                 loaded = LlamaModel(llama, file.path, gpu_layers=gpu_layers)
                 self.models.append(loaded)
                 loaded.agree(model.hidden_size, layers, vocab_size)
-            common = {"threads": threads, "kv": kv, "flash": flash}
-            self.base = Base(self.models[0], manifest, capacity=capacity, **common)  # type: ignore[arg-type]
+            base_weights, micro_weights = self.models
+            self.base = Base(base_weights, manifest, capacity=capacity, threads=threads, kv=kv, flash=flash)
             self.decoders.append(self.base)
-            self.micro_decoder = MicroDecoder(self.models[1], manifest, **common)  # type: ignore[arg-type]
+            self.micro_decoder = MicroDecoder(micro_weights, manifest, threads=threads, kv=kv, flash=flash)
             self.decoders.append(self.micro_decoder)
         except BaseException:
             self.close()

@@ -52,9 +52,9 @@ class Base:
             sections=4 if self.rope_gaps else 1,
             capture=capture,
         )
-        if self.layer_inputs:
+        if self.layer_inputs and library.set_layer_input:
             for tap in self.taps:
-                library.set_layer_input(self.context.address, tap + 1, True)  # type: ignore[misc]
+                library.set_layer_input(self.context.address, tap + 1, True)
         self.positions = np.zeros(capacity, np.int32)
         self.slots = 0
 

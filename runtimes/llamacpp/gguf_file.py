@@ -133,7 +133,7 @@ class Table:
     """Rows of a matrix in the file, decoded as they are asked for."""
 
     def __init__(self, file: GGUF, entry: TensorEntry):
-        kinds = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "Q8_0": _Q8_0}
+        kinds: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "Q8_0": _Q8_0}
         if entry.type not in kinds:
             raise BundleError(f"{file.path}: {entry.type} cannot be read row by row: export the bundle again")
         raw = np.frombuffer(file.memory, np.uint8, entry.bytes, entry.offset)
@@ -145,7 +145,7 @@ class Table:
         found = self.stored[rows]
         if found.dtype != _Q8_0:
             return np.array(found, np.float32)
-        values = found["values"] * found["scale"][..., None].astype(np.float32)
+        values: Floats = found["values"] * found["scale"][..., None].astype(np.float32)
         return values.reshape(*found.shape[:-1], self.width)
 
 

@@ -32,7 +32,8 @@ class Linear:
         """[R, in] -> [R, out]"""
         if len(x) > ROWS:
             return np.concatenate([self(x[start : start + ROWS]) for start in range(0, len(x), ROWS)])
-        return np.matmul(self.blocks, x.T).reshape(-1, len(x)).T + self.bias
+        products: Floats = np.matmul(self.blocks, x.T)  # [blocks, height, R]
+        return products.reshape(-1, len(x)).T + self.bias
 
 
 class Embedder:
@@ -60,7 +61,7 @@ class Embedder:
         """[N, m, d] -> [N, d]: attention of the mean over the group and its places."""
         N, m, d = members.shape
         h, size = self.heads, d // self.heads
-        mean = members.mean(1)  # [N, d]
+        mean: Floats = members.mean(1)  # [N, d]
         pairs = np.concatenate([members, np.broadcast_to(self.places[:m], (N, m, d // 2))], axis=2)
         query = self.query(mean).reshape(N, 1, h, size)
         pairs = pairs.reshape(N * m, -1)
@@ -100,10 +101,12 @@ class StopHead:
 
 def _log_odds(logits: Floats) -> Floats:
     """[R, C] -> [R]: log of p / (1 - p) for the most probable class, at most about 14"""
-    best = -np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1))  # log p
+    best: Floats = -np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1))  # log p
     best = np.minimum(best, np.float32(-1e-6))
-    return best - np.log(-np.expm1(best))
+    odds: Floats = best - np.log(-np.expm1(best))
+    return odds
 
 
 def _sigmoid(x: Floats) -> Floats:
-    return 1 / (1 + np.exp(-np.clip(x, -80, 80)))  # clipped: exp must not overflow
+    chances: Floats = np.reciprocal(1 + np.exp(-np.clip(x, -80, 80)))  # clipped: exp must not overflow
+    return chances

@@ -81,13 +81,14 @@ class Library:
 
     def function(self, name: str, result: Any, *arguments: Any, library: Any = None) -> Callable[..., Any]:
         try:
-            function = (library or self.low._lib)[name]  # an index makes a new object: ours to declare
+            function: Any = (library or self.low._lib)[name]  # an index makes a new object: ours to declare
         except AttributeError as error:
             raise RuntimeUnavailable(
                 f"this llama.cpp has no function {name}: {_advice(self.python.__version__)}"
             ) from error
         function.restype, function.argtypes = result, arguments
-        return function  # type: ignore[no-any-return]
+        declared: Callable[..., Any] = function
+        return declared
 
     def _optional(self, names: tuple[str, ...], result: Any, *arguments: Any) -> Callable[..., Any] | None:
         for name in names:
@@ -177,5 +178,5 @@ class Views:
             if len(self.made) > 64:  # buffers move seldom
                 self.made.clear()
             memory = (ctypes.c_float * (rows * width)).from_address(address)
-            found = self.made[key] = np.frombuffer(memory, np.float32).reshape(rows, width)
+            found = self.made[key] = np.ctypeslib.as_array(memory).reshape(rows, width)
         return found

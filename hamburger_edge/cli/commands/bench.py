@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import Manifest
@@ -70,7 +70,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     """The defaults, quick or full, and what was given instead."""
     from hamburger_edge.benchmarks.speed.plan import QUICK, Plan
 
-    given: dict[str, float | None] = {
+    given: dict[str, Any] = {
         "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
         "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
         "longest": _whole("--longest", options.longest, 0, TOKENS),
