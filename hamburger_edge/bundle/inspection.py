@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import BundleError
+from hamburger_edge.errors import BundleError, MissingExtraError, require
 from hamburger_edge.support.terminal import printable
 from hamburger_edge.support.values import whole_in
 
@@ -30,11 +29,7 @@ def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
         **facts,
         "bytes": sum(file.bytes for file in manifest.files),
         "fingerprint": manifest.fingerprint if manifest.graphs else manifest.gguf_fingerprint,
-        "operators": {
-            graph.name: dict(count_operators(folder / graph.file).most_common())
-            for graph in manifest.graphs
-            if graph.file.endswith(".onnx")
-        },
+        "operators": operators(folder, manifest),
         "memory": expected_memory(manifest, manifest.slots(context)),
     }
 
@@ -82,9 +77,10 @@ def show(facts: dict[str, Any]) -> str:
         *(f"{_mib(file['bytes']):>12}  {file['path']}" for file in facts["files"]),
         f"{_mib(facts['bytes']):>12}  in all",
     ]
-    for name, operators in facts["operators"].items():
-        counted = ", ".join(f"{count} {kind}" for kind, count in operators.items())
-        lines += ["", f"{name}: {counted}"]
+    if facts["operators"] is None:
+        lines += ["", "operators: listed where the extra [export] is installed"]
+    for name, counts in (facts["operators"] or {}).items():
+        lines += ["", f"{name}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}"]
     return "\n".join(map(printable, lines))
 
 
@@ -97,65 +93,32 @@ def _mib(count: int) -> str:
     return f"{count / 2**20:.1f} MiB"
 
 
-# -- operators, read from the protocol buffer itself --------------------------------------------------------
-
-_GRAPH, _NODE, _OP_TYPE, _ATTRIBUTE, _SUBGRAPH = 7, 1, 4, 5, 6  # field numbers of onnx.proto
-
-
-def count_operators(path: Path) -> Counter[str]:
-    """Operators of an ONNX file, those inside branches included."""
-    counts: Counter[str] = Counter()
+def operators(folder: Path, manifest: Manifest) -> dict[str, dict[str, int]] | None:
+    """Of every graph: how many nodes of each kind, those inside branches included; None without `onnx`."""
+    graphs = [graph for graph in manifest.graphs if graph.file.endswith(".onnx")]
+    if not graphs:
+        return {}
     try:
-        for field, graph in _fields(path.read_bytes()):
-            if field == _GRAPH:
-                _count(graph, counts, depth=0)
-    except (IndexError, UnicodeDecodeError, TypeError) as error:
+        onnx = require("onnx", "export")
+    except MissingExtraError:
+        return None
+    return {graph.name: dict(_count(onnx, folder / graph.file).most_common()) for graph in graphs}
+
+
+def _count(onnx: Any, path: Path) -> Counter[str]:
+    from google.protobuf.message import DecodeError  # comes with onnx
+
+    counts: Counter[str] = Counter()
+
+    def visit(graph: Any) -> None:
+        for node in graph.node:
+            counts[node.op_type] += 1
+            for attribute in node.attribute:
+                if attribute.HasField("g"):  # a branch
+                    visit(attribute.g)
+
+    try:
+        visit(onnx.load(path, load_external_data=False).graph)
+    except (DecodeError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise BundleError(f"{path}: not an ONNX graph: copy the bundle again") from error
     return counts
-
-
-def _count(graph: Any, counts: Counter[str], depth: int) -> None:
-    if depth > 8:
-        raise IndexError("branches inside branches without end")
-    for field, node in _fields(graph):
-        if field != _NODE:
-            continue
-        for part, value in _fields(node):
-            if part == _OP_TYPE:
-                counts[bytes(value).decode()] += 1
-            elif part == _ATTRIBUTE:
-                for inner, subgraph in _fields(value):
-                    if inner == _SUBGRAPH:
-                        _count(subgraph, counts, depth + 1)
-
-
-def _fields(message: Any) -> Iterator[tuple[int, Any]]:
-    """(field number, content) of the length-delimited fields of a message; others are stepped over."""
-    view, at = memoryview(message), 0
-    while at < len(view):
-        key, at = _varint(view, at)
-        kind = key & 7
-        if kind == 0:
-            _, at = _varint(view, at)
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        elif kind == 2:
-            length, at = _varint(view, at)
-            if at + length > len(view):
-                raise IndexError("cut short")
-            yield key >> 3, view[at : at + length]
-            at += length
-        else:
-            raise IndexError(f"wire type {kind}")
-
-
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = view[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-        if shift > 63:
-            raise IndexError("a number without end")
