@@ -1,0 +1,230 @@
+"""Every peer reads our weights and says what we say at confidence 1, token for token, in float32.
+
+Small bases, random and trained; each peer that is not installed is skipped with its pip command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import environment
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+
+from hamburger_edge.benchmarks.peers import files as peers_files
+from hamburger_edge.benchmarks.peers.contender import PEERS, Source
+from hamburger_edge.benchmarks.speed import ours as bench_ours
+from hamburger_edge.benchmarks.speed.process import Process
+from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailable
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.loading import load
+from hamburger_edge.models.checkpoints.checkpoint import resolve
+
+TOKENS = 24
+QUESTIONS = ("Count from 3 to 12.", "List four animals.")
+PROCESS = "bench_contender:Contender"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    folder = tmp_path_factory.mktemp("peers")
+    bundle = export("tiny", folder / "bundle", precision="fp32", verify=False)
+    return Source(bundle, resolve("tiny"), "fp32", threads=1, slots=256, forms=folder / "forms")
+
+
+@pytest.fixture(scope="module")
+def ours(source: Source) -> list[tuple[list[int], tuple[int, ...]]]:
+    """Prompts, and our answers one token a step, up to their end."""
+    answers = []
+    with load(source.bundle, threads=1) as model:
+        contender = bench_ours.Ours(source, backend="onnx", model=model)
+        for question in QUESTIONS:
+            prompt = model.tokenizer.encode_parts(model.template.first_turn(question))
+            turn = contender.turn(prompt, TOKENS, "1.0")
+            ended = [at for at, token in enumerate(turn.tokens) if token in model.info.eos_ids]
+            answers.append((prompt, turn.tokens[: (ended[0] + 1) if ended else TOKENS]))
+    return answers
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any) -> None:
+    program = PEERS[name]
+    if why := program.missing:
+        pytest.skip(why)
+    module, _, adapter = program.adapter.partition(":")
+    peer = getattr(importlib.import_module(module), adapter)(source, **program.options)
+    facts = peer.load()
+    assert facts.precision in ("fp32", "f32")
+    try:
+        for prompt, answer in ours:
+            turn = peer.turn(prompt, TOKENS, "")
+            assert len(turn.tokens) == TOKENS
+            # genai may not say an end token before its time: up to there all are alike
+            until = len(answer) - (name == "onnxruntime-genai")
+            assert turn.tokens[:until] == answer[:until]
+            assert turn.ttft_s > 0
+            assert turn.decode_s > 0
+            if program.continues:
+                peer.begin(prompt, TOKENS, "")
+                stretches = [peer.advance(until) for until in (1, 5, TOKENS)]
+                assert [tokens for tokens, _, _ in stretches] == [1, 5, TOKENS]
+                assert 0 <= stretches[0][1] < stretches[1][1] < stretches[2][1]
+                kv = [(len(prompt) + until - 1) * facts.kv_bytes_per_slot for until in (1, 5, TOKENS)]
+                assert [bytes_used for _, _, bytes_used in stretches] == kv
+                assert peer.turn(prompt, TOKENS, "").tokens == turn.tokens  # nothing is left of it
+        assert peer.weight_bytes().macro > 1_000_000  # of tiny's 1.1M parameters in four bytes each
+    finally:
+        peer.close()
+
+
+def test_lookup_needs_fewer_forwards_where_text_repeats(source: Source) -> None:
+    pytest.importorskip("llama_cpp")
+    from hamburger_edge.benchmarks.peers.llama_cpp import Llama
+
+    plain, lookup = Llama(source), Llama(source, lookup=True)
+    try:
+        for peer in (plain, lookup):
+            peer.load()
+        prompt = [5, 9, 40, 41, 42] * 4
+        one, many = plain.turn(prompt, 40), lookup.turn(prompt, 40)
+        assert one.tokens == many.tokens
+        assert one.steps == 40 > many.steps
+        lookup.draft = lambda text: [1, 2]  # never right: still the same text, one token a forward
+        wrong = lookup.turn(prompt, 40)
+        assert (wrong.tokens, wrong.steps) == (one.tokens, 40)
+    finally:
+        plain.close()
+        lookup.close()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "llama3-scaling", "untied"])
+def test_the_hugging_face_folder_reads_back_as_the_same_base(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from toy_bundles import toy_checkpoint
+
+    from hamburger_edge.models.architecture.config import RopeScaling
+    from hamburger_edge.models.checkpoints import checkpoint as checkpoints
+
+    changes: dict[str, dict[str, Any]] = {
+        "llama": {},
+        "qwen2": {"family": "qwen2", "qkv_bias": True},
+        "llama3-scaling": {"rope_scaling": RopeScaling(8.0, 1.0, 4.0, 64)},
+        "untied": {"tied_head": False},
+    }
+    made = toy_checkpoint(tmp_path / "toy", **changes[family])
+    monkeypatch.setattr(checkpoints, "load_checkpoint", lambda *_: made)
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    peers_files.write_hugging_face(tmp_path, folder)
+    base = checkpoints.load_base(folder)
+    config = dataclasses.replace(made.model.config.base)
+    assert base.config == config
+    assert base.eos_ids == made.model.config.eos_ids
+    state = made.model.base.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in base.state.items())
+
+
+def test_forms_are_kept_and_without_time_not_built(source: Source, tmp_path: Path) -> None:
+    hurried = dataclasses.replace(source, forms=tmp_path, build=False)
+    with pytest.raises(InputError, match=r"not built yet: run once without  --quick"):
+        peers_files.hugging_face(hurried)
+    made = peers_files.hugging_face(dataclasses.replace(hurried, build=True))
+    before = (made / "model.safetensors").stat().st_mtime_ns
+    assert peers_files.hugging_face(hurried) == made
+    assert (made / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_another_graft_on_the_same_base_shares_its_forms(tmp_path: Path) -> None:
+    import shutil
+
+    tiny = resolve("tiny")
+    for name in ("a", "b"):
+        shutil.copytree(tiny, tmp_path / name / "checkpoint")
+    manifest = tmp_path / "b" / "checkpoint" / "hamburger.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"provenance": {"other": "graft"}}))
+    a, b = (peers_files.folder_of(tmp_path / name / "checkpoint") for name in ("a", "b"))
+    assert a == b
+    weights = tmp_path / "b" / "checkpoint" / "base.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert peers_files.folder_of(weights.parent) != a
+
+
+def test_weights_of_a_bundle_are_counted_as_they_are_read(source: Source) -> None:
+    """tiny in float32: embeddings are gathered once in the embedder, and read whole as the head."""
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+    read = bench_ours.weight_bytes(source.bundle, "onnx")
+    model = load_checkpoint("tiny").model
+    base = 4 * sum(p.numel() for p in model.base.parameters())
+    assert base <= read.macro < 1.1 * base  # the stop head, and tables of angles
+    micro = 4 * (sum(p.numel() for p in model.micro.parameters()) + 768 * 128)  # layers and shortlist head
+    assert micro <= read.micro < 1.3 * micro
+    merger = 4 * sum(p.numel() for n, p in model.embedder.named_parameters() if "embed_tokens" not in n)
+    assert 0.95 * merger <= read.embed <= 1.05 * merger
+
+
+def test_tables_that_rows_are_gathered_from_are_not_read_whole(tmp_path: Path) -> None:
+    """A table that is reshaped first is still only gathered from; one that is also multiplied is read."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    sizes = {"table": (10, 4), "head": (10, 4), "linear": (4, 4)}
+    weights = [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in sizes.items()]
+    shape = numpy_helper.from_array(np.array([10, 4], np.int64), "shape")
+    nodes = [
+        helper.make_node("Reshape", ["table", "shape"], ["rows"]),
+        helper.make_node("Gather", ["rows", "token"], ["a"]),
+        helper.make_node("MatMul", ["a", "linear"], ["b"]),
+        helper.make_node("Gather", ["head", "token"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["e"]),
+        helper.make_node("Transpose", ["head"], ["turned"]),
+        helper.make_node("MatMul", ["e", "turned"], ["logits"]),
+    ]
+    token = helper.make_tensor_value_info("token", TensorProto.INT64, [1])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 10])
+    graph = helper.make_graph(nodes, "toy", [token], [logits], [*weights, shape])
+    save(helper.make_model(graph), tmp_path / "toy.onnx")
+    assert peers_files.onnx_weight_bytes(tmp_path / "toy.onnx") == 4 * (10 * 4 + 4 * 4)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch, source: Source) -> Iterator[Process]:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    running = Process(PROCESS, source, {})
+    yield running
+    running.close()
+
+
+def test_a_contender_in_a_process_of_its_own(process: Process) -> None:
+    assert process.load().precision == "fp32"
+    before, peak = process.usage()
+    assert before > 0
+    turn = process.turn([1, 2], 5, "")
+    assert turn.tokens == (0, 1, 2, 3, 4)
+    process.ask("hold", 64 << 20)
+    _, later = process.usage()
+    assert peak is not None
+    assert later is not None
+    assert later - peak > 60  # MB
+
+
+def test_an_error_comes_back_as_one_line(process: Process) -> None:
+    with pytest.raises(HamburgerError, match=r"^ValueError: first line$"):
+        process.ask("fail")
+    assert process.turn([1], 2, "").tokens == (0, 1)
+
+
+def test_a_crash_is_told_by_its_signal(process: Process) -> None:
+    with pytest.raises(RuntimeUnavailable, match=r"its process ended \(SIGKILL\) in die"):
+        process.ask("die", int(signal.SIGKILL))
+    process.close()

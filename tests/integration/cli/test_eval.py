@@ -1,0 +1,114 @@
+"""`hamburger-edge eval` from outside: the tiny model end to end, and wrong command lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import hamburger_edge.cli.main as cli
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.models.checkpoints.checkpoint import ZOO, load_checkpoint
+
+TINY = str(ZOO / "tiny")
+PROMPTS = [
+    {"prompt": "What is 7 plus 5?", "kind": "sum", "check": {"type": "number", "value": 12}},
+    {"prompt": "What is the capital of Norway?", "check": {"type": "contains", "value": "Oslo"}},
+    {"prompt": "Count from 3 to 9.", "check": {"type": "exact", "value": "3, 4, 5, 6, 7, 8, 9."}},
+    {"prompt": "Tell me a story about a fox and a bell."},
+    {"prompt": "one two three " * 300, "kind": "too long"},
+]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*words: str) -> tuple[int, str, str]:
+        torch.set_num_threads(1)
+        code = cli.main(["eval", *words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("eval") / "prompts.jsonl"
+    path.write_text("".join(json.dumps(prompt) + "\n" for prompt in PROMPTS))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def tiny_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Made without the gate, which has its own tests."""
+    folder, checkpoint = tmp_path_factory.mktemp("tiny"), load_checkpoint("tiny")
+    return {
+        precision: str(export(checkpoint, folder / precision, precision=precision, verify=False))
+        for precision in ("fp32", "int4")
+    }
+
+
+def test_tiny_end_to_end(run: Run, prompts: str, tiny_bundles: dict[str, str], tmp_path: Path) -> None:
+    """Float32 graphs say what PyTorch says; int4 strays a little; all of them lose little by merging."""
+    pytest.importorskip("matplotlib")
+    words = [TINY, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", TINY, "--threads", "1"]
+    words += ["--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
+    code, out, err = run(*words, "--json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots"))
+    assert code == 0, err
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert found["base"]["name"] == "tiny (plain base, torch fp32)"
+    assert "in float32 PyTorch" in found["base"]["description"]
+    torch_rows, fp32_rows, int4_rows = (model["rows"] for model in found["models"])
+    assert torch_rows[0]["all"] == {**found["base"]["all"]}
+    for ours, theirs in zip(fp32_rows, torch_rows, strict=True):
+        for name in ("tokens_per_step", "agreement", "prefix", "right", "group_shares"):
+            assert ours["all"][name] == theirs["all"][name], name
+        assert ours["all"]["nll"] == pytest.approx(theirs["all"]["nll"], abs=1e-3)
+    plain, merged = (row["all"] for row in fp32_rows)
+    assert plain["checked"] == 3
+    assert plain["right"] > 0.6
+    assert plain["agreement"] == 1
+    assert merged["tokens_per_step"] > 2
+    assert merged["kv_compression"] > 2
+    assert 0 < merged["kv_saved"] < 0.6
+    assert merged["micro_agreement"] > 0.8
+    assert merged["nll_difference"] < 0.3
+    # int4's text is another text: not always a less likely one, but less often the base's own choice
+    assert 0.8 < int4_rows[0]["all"]["agreement"] < 1
+    assert {loss["model"] for loss in found["losses"]} == {model["name"] for model in found["models"]}
+    [skipped] = found["skipped"]
+    assert (skipped["prompt"], len(skipped["models"])) == (4, 4)
+    assert "skipped, longer than the context: 1 (too long)\n" in out
+    for name in ("quality.png", "reliability.png"):
+        assert (tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG")
+        assert name in err
+
+
+def test_one_bundle_judges_itself(run: Run, prompts: str, tiny_bundles: dict[str, str]) -> None:
+    words = ["--threads", "1", "--prompts", prompts, "--confidence", "0.9", "--max-tokens", "24"]
+    code, out, err = run(tiny_bundles["fp32"], *words, "--json", "-")
+    assert code == 0, err
+    found = json.loads(out)
+    [model] = found["models"]
+    assert found["base"]["name"] == model["name"] == "fp32 (onnx fp32)"
+    assert [row["confidence"] for row in model["rows"]] == [1.0, 0.9]
+    assert model["rows"][0]["all"] == found["base"]["all"]
+    assert found["losses"][0]["weights_nll"] == 0
+    assert "at 1 ..." in err
+
+
+def test_llama_cpp_is_evaluated_like_the_others(run: Run, prompts: str) -> None:
+    pytest.importorskip("llama_cpp")
+    from gguf_bundles import gguf_bundle
+
+    words = ["--prompts", prompts, "--max-tokens", "12", "--confidence", "0", "--backend", "all"]
+    code, out, err = run(str(gguf_bundle("f32")[0]), *words, "--threads", "1", "--json", "-")
+    assert code == 0, err
+    [model] = json.loads(out)["models"]
+    assert (model["backend"], model["precision"]) == ("llamacpp", "f32")
+    plain, merged = (row["all"] for row in model["rows"])
+    assert plain["agreement"] > 0.95  # reading in one go rounds otherwise than step by step
+    assert merged["tokens_per_step"] > 1

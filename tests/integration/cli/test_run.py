@@ -1,0 +1,115 @@
+"""`hamburger-edge run` from outside: what it prints where, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import hamburger_edge.cli.main as cli
+
+JSON_KEYS = {"text", "tokens", "groups", "stats"}
+STATS_KEYS = {
+    *("tokens", "macro_steps", "tokens_per_step", "slots", "kv_bytes", "kv_bytes_uncompressed"),
+    *("ttft_s", "decode_tps", "provider", "precision"),
+}
+
+
+@pytest.fixture
+def run(bundle: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """`run` with the toy bundle, in this process: exit code, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = cli.main(["run", str(bundle), *arguments, "--threads", "1"])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["hi", "--confidence", "2"], "confidence"),
+        (["hi", "--confidence", "nan"], "confidence"),
+        (["hi", "--max-tokens", "-1"], "max_tokens"),
+        (["hi", "--max-tokens", "0"], "max_tokens"),
+        (["hi", "--temperature", "-1"], "temperature"),
+        (["hi", "--top-k", "-3"], "top_k"),
+        (["hi", "--top-p", "0"], "top_p"),
+        (["hi", "--min-p", "7"], "min_p"),
+        (["hi", "--repetition-penalty", "0"], "repetition_penalty"),
+        (["hi", "--seed", "-1"], "seed"),
+        (["hi", "--stop", ""], "stop"),
+        (["hi", "--context", "0"], "context"),
+        (["hi", "--context", "3"], "slots"),
+        (["hi", "--provider", "abacus"], "abacus"),
+        (["hi", "--backend", "torch"], "torch"),
+        (["hi", "--system", "\udcff"], "UTF-8"),
+        (["\udcff"], "UTF-8"),
+        ([""], "empty"),
+        (["word " * 600], "positions"),
+    ],
+)
+def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], named: str) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"error: .+\n", err)
+    assert named in err
+
+
+def test_debug_shows_the_traceback(run) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = run("hi", "--confidence", "2", "--debug")
+    assert code == 1
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("error: confidence")
+
+
+def test_json_has_exactly_these_keys(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run("hello", "--json", "--max-tokens", "30", "--confidence", "0.4", "--show-steps")
+    assert (code, err) == (0, "")
+    [line] = out.splitlines()
+    answer = json.loads(line)
+    assert set(answer) == JSON_KEYS
+    assert set(answer["stats"]) == STATS_KEYS
+    assert answer["tokens"] == [token for group in answer["groups"] for token in group]
+    assert len(answer["tokens"]) == answer["stats"]["tokens"] == 30
+    assert len(answer["groups"]) == answer["stats"]["macro_steps"] < 30
+    assert answer["stats"]["tokens_per_step"] == pytest.approx(30 / len(answer["groups"]))
+    assert answer["stats"]["kv_bytes"] < answer["stats"]["kv_bytes_uncompressed"]
+    assert (answer["stats"]["provider"], answer["stats"]["precision"]) == ("cpu", "fp32")
+    plain = run("hello", "--max-tokens", "30", "--confidence", "0.4")
+    assert plain == (0, answer["text"] + "\n", "")
+
+
+def said(run, *arguments: str) -> dict:  # type: ignore[no-untyped-def, type-arg]
+    code, out, _ = run(*arguments, "--json", "--max-tokens", "24")
+    assert code == 0
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def test_seed_raw_stop_system_and_mode(run) -> None:  # type: ignore[no-untyped-def]
+    def sampled(seed: str) -> list[int]:
+        return said(run, "hello", "--temperature", "1.5", "--seed", seed)["tokens"]  # type: ignore[no-any-return]
+
+    assert sampled("1") == sampled("1") != sampled("2")
+    plain = said(run, "hello", "--confidence", "1")
+    assert plain["stats"]["tokens_per_step"] == 1
+    assert said(run, "hello", "--mode", "verify")["tokens"] == plain["tokens"]
+    written = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert said(run, written, "--raw", "--confidence", "1")["tokens"] == plain["tokens"]
+    assert said(run, "hello", "--raw", "--confidence", "1")["tokens"] != plain["tokens"]
+    assert said(run, "hello", "--system", "be kind", "--confidence", "1")["tokens"] != plain["tokens"]
+    letter = next(letter for letter in plain["text"][1:] if letter.isprintable())
+    stopped = said(run, "hello", "--confidence", "1", "--stop", letter, "--stop", "never said")
+    assert stopped["text"] == plain["text"].split(letter)[0]
+
+
+def test_brackets_and_statistics_without_a_terminal(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run("hello", "--show-steps", "--max-tokens", "12", "--confidence", "0.2")
+    assert code == 0
+    assert "[" in out
+    assert "\x1b" not in out
+    assert re.fullmatch(r"12 tokens in \d+ steps .* saved\n", err)

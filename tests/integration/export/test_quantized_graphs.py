@@ -1,0 +1,84 @@
+"""Quantized weights in graphs, by ONNX Runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import gguf
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Type
+from toy_bundles import toy_checkpoint
+
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.export.graphs.tracing import quiet
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.export.quantization.plan import Former, apply_plan, make_plan
+from hamburger_edge.export.quantization.weight_forms import (
+    BlockForm,
+    FormedLinear,
+    GridForm,
+)
+
+
+def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(N, K, generator=torch.Generator().manual_seed(seed))
+
+
+def q4_1(N: int, K: int, seed: int = 0) -> torch.Tensor:
+    """Weights as a Q4_1 file has them."""
+    packed = gguf.quants.quantize(weights(N, K, seed).numpy(), Type.Q4_1)
+    return torch.from_numpy(gguf.quants.dequantize(packed, Type.Q4_1))
+
+
+@pytest.mark.parametrize("K", [96, 576])
+def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
+    """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
+    plan = dataclasses.replace(make_plan("int4"), grid=32)
+    form = Former(plan, {}, portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
+    assert isinstance(form, GridForm)
+    inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
+    with quiet():
+        torch.onnx.export(
+            FormedLinear(form, None), (inputs,), tmp_path / "layer.onnx", opset_version=23, verbose=False
+        )
+    session = ort.InferenceSession(tmp_path / "layer.onnx")
+    [out] = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    wanted = (inputs @ q4_1(64, K).T).numpy()
+    assert np.square(out - wanted).mean() < 0.02**2 * np.square(wanted).mean()  # inputs are rounded to 8 bits
+
+
+def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", shortlist_size=20, hidden_size=64, head_dim=16)
+    assert load_manifest(export(checkpoint, tmp_path / "a", precision="int4")).precision.frequent_rows == 40
+    one = export(checkpoint, tmp_path / "b", precision="int4", keep_head="int8")
+    assert load_manifest(one).precision.frequent_rows == 0
+
+
+def test_a_base_for_speed_averages_nothing(tmp_path: Path) -> None:
+    """Whole zero points, in blocks of 64 where that loses least: what is fed the same is one product."""
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", hidden_size=64, head_dim=16, intermediate_size=96)
+    for module in checkpoint.model.base.layers.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = q4_1(*module.weight.shape)  # a grid of its own that is given up
+    own, _ = apply_plan(checkpoint.model, make_plan("int4", prefer="speed"), {})
+    layers = own.base.layers
+    for layer in layers:
+        products = layer.self_attn.packed.linear, layer.self_attn.o_proj, layer.mlp.packed.linear
+        forms = [product.form for product in (*products, layer.mlp.down_proj)]
+        assert [(type(form), form.bits, form.size) for form in forms] == [
+            (BlockForm, 4, size) for size in (32, 64, 64, 32)
+        ]
+    accurate = export(checkpoint, tmp_path / "accurate", precision="int4")
+    fast = export(checkpoint, tmp_path / "fast", precision="int4", prefer="speed")
+    counts = [
+        Counter(node.op_type for node in onnx.load(folder / "base.onnx", load_external_data=False).graph.node)
+        for folder in (accurate, fast)
+    ]
+    means = Counter(MatMulNBits=3 * len(layers), Concat=3 * len(layers))
+    assert counts[1] == counts[0] - means - Counter(Cast=counts[0]["Cast"])  # of scales in 16 bits

@@ -1,0 +1,59 @@
+"""How light the core is, and that an installation without extras says which one a command needs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+WITHOUT_EXTRAS = """
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Nothing())
+from hamburger_edge.cli.main import main
+bundle, data, new = sys.argv[1:]
+for words in (["run", "tiny", "Hi"], ["demo"], ["verify", bundle],
+              ["export", "tiny", "-o", new], ["eval", "tiny", "--quick"], ["segment", data],
+              ["distill", "smollm2-135m", "-o", new, "--tokens", "9"], ["train", "recipe.toml", "-o", new],
+              ["bench", bundle, "--quick"], ["run", bundle, "Hi", "--max-tokens", "3"]):
+    print("code", main(words), words, flush=True, file=sys.stderr)
+"""
+
+
+def test_a_command_names_the_extra_that_it_lacks(bundle: Path, tmp_path: Path) -> None:
+    code = [sys.executable, "-c", WITHOUT_EXTRAS, bundle, tmp_path, tmp_path / "new"]
+    done = subprocess.run(code, capture_output=True, text=True)
+    *lacking, bench, last = re.split(r"code (?=\d)", done.stderr)[:-1]
+    for said in lacking:
+        assert re.search(r"error: \w+ is not installed: run  pip install 'hamburger-edge\[\w+\]'\n$", said), (
+            said
+        )
+    assert "Traceback" not in done.stderr
+    assert "context of 512 is too short" in bench  # which wants no extra to get that far
+    assert "error" not in last
+
+
+def test_importing_the_core_stays_light() -> None:
+    code = (
+        "import sys, time, numpy, onnxruntime; t = time.perf_counter(); import hamburger_edge;"
+        "print(time.perf_counter() - t); print('\\n'.join(sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {name.split(".")[0] for name in printed.splitlines()[1:]}
+    heavy = {"torch", "onnx", "transformers", "llama_cpp", "gguf", "safetensors", "onnxscript", "optimum"}
+    assert not loaded & heavy
+    without = "import sys, hamburger_edge; assert 'onnxruntime' not in sys.modules"
+    subprocess.run([sys.executable, "-c", without], check=True)
+
+
+def test_the_core_is_light() -> None:
+    code = "import sys, hamburger_edge; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "hamburger_edge" in loaded
+    assert not {"torch", "onnx", "onnxruntime", "transformers", "llama_cpp", "gguf", "jinja2"} & set(loaded)

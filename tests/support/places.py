@@ -1,0 +1,16 @@
+"""Where things lie in the checkout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests" / "support"  # importable for tests, through pyproject.toml
+PROGRAMS = SUPPORT / "programs"  # run by tests as processes of their own
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """For processes that import what tests import."""
+    path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path, **changes}

@@ -1,0 +1,139 @@
+"""Command lines: their help and documentation, and wrong ones, which say so in one line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+import hamburger_edge.cli.main as cli
+from hamburger_edge.cli.parser import COMMANDS, build_parser
+from hamburger_edge.cli.reference import markdown
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_has_examples_and_each_of_them_parses(command, capsys) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(SystemExit) as exit:
+        cli.main([command.name, "--help"])
+    assert exit.value.code == 0
+    shown = capsys.readouterr().out
+    assert command.examples
+    for example in command.examples:
+        assert example in shown
+        words = shlex.split(example.rpartition("| ")[2])
+        assert words[0] == "hamburger-edge"
+        assert build_parser().parse_args(words[1:]).command is command
+
+
+def test_every_command_is_registered_and_the_documentation_is_current() -> None:
+    modules = {path.stem for path in (ROOT / "hamburger_edge/cli/commands").glob("[!_]*.py")}
+    assert [command.name for command in COMMANDS if command.name not in modules] == []
+    assert len(COMMANDS) == len(modules)
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == markdown()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "{nowhere}", "hi"],
+        ["run", "{empty}", "hi"],
+        ["run", "{file}", "hi"],
+        ["run", "{broken}", "hi"],
+        ["chat", "{nowhere}"],
+        ["verify", "{nowhere}"],
+        ["inspect", "{nowhere}"],
+        ["inspect", "{broken}"],
+        ["export", "{nowhere}", "-o", "{new}"],
+        ["export", "{broken}", "-o", "{new}"],
+        ["export", "tiny", "-o", "{new}", "--precision", "int3"],
+        ["export", "tiny", "-o", "{new}", "--format", "gguf", "--precision", "q3_k"],
+        ["fetch", "no-such-model"],
+        ["demo", "no-such-model"],
+        ["demo", "{empty}"],
+        ["run", "{long}", "hi"],
+        ["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"],
+        ["segment", "{nowhere}"],
+        ["train", "{nowhere}", "-o", "{new}"],
+        ["train", "{file}", "-o", "{new}"],
+    ],
+    ids=" ".join,
+)
+def test_bad_places_give_one_line_and_exit_code_1(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {name: tmp_path / name for name in ("nowhere", "empty", "file", "broken", "new")}
+    places["long"] = Path(300 * "a")
+    places["empty"].mkdir()
+    places["file"].write_text("= nothing of ours")
+    places["broken"].mkdir()
+    (places["broken"] / "manifest.json").write_text('{"format": 1, "kind": "hamburger-edge bundle"}')
+    assert cli.main([word.format(**places) for word in words]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error: .+", err.splitlines()[-1])
+    assert "Traceback" not in err
+    assert not places["new"].exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["run", "{nowhere}", "hi", "--raw", "--system", "brief"], "--raw takes the prompt as it is"),
+        (["export", "tiny", "-o", "{new}", "--gguf-precision", "q8_0"], "gguf_precision"),
+        (["export", "tiny", "-o", "{new}", "--context", "100"], "context is"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "-1"], "--tokens"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"], "--rows"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--given", "1.5"], "--given"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--threads", "-1"], "--threads"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", "-1"], "--seed"),
+        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", 23 * "9"], "--seed"),
+        (["segment", "{nowhere}", "--max-steps", "0"], "--max-steps"),
+        (["segment", "{nowhere}", "--low", "nan"], "--low"),
+        (["segment", "{nowhere}", "--ratio", "inf"], "--ratio"),
+        (["train", "{file}", "-o", "{new}", "--threads", "-1"], "--threads"),
+        (["bench", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
+        (["bench", "{nowhere}", "--plot", "{file}"], "is no folder"),
+        (["eval", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
+        (["eval", "{nowhere}", "--plot", "{file}/x"], "is no folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_numbers_and_outputs_are_named_before_anything_is_read(
+    words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("= nothing of ours")
+    places = {name: tmp_path / name for name in ("nowhere", "file", "new")}
+    assert cli.main([word.format(**places) for word in words]) == 1
+    out, err = capsys.readouterr()
+    assert (out, named in err.splitlines()[-1]) == ("", True)
+    assert not places["new"].exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["fly"],
+        ["run"],
+        ["run", "bundle"],
+        ["run", "bundle", "hi", "--backend", "abacus"],
+        ["run", "bundle", "hi", "--max-tokens", "many"],
+        ["run", "bundle", "hi", "--confidence"],
+        ["chat", "bundle", "--json"],
+        ["export", "tiny"],
+        ["export", "tiny", "-o", "x", "--flavor", "sour"],
+    ],
+    ids=lambda words: " ".join(words) or "nothing",
+)
+def test_a_wrong_command_line_gives_one_line_and_exit_code_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        cli.main(words)
+    assert exit.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error: .+ \(see hamburger-edge.* --help\)\n", err)

@@ -1,0 +1,136 @@
+"""Who may import whom: no circle, and one direction between the rooms of the project."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from module_imports import PROJECT, SISTERS, circles, imports, modules
+from places import ROOT
+
+GROUND = {"errors", "support"}
+CORE = {*GROUND, "loop", "chat", "bundle"}
+APP = {"hamburger_edge", "loading", "model"}
+NETWORKS = {"models.architecture", "models.bases", "models.checkpoints"}
+
+# Room -> rooms that it may import, besides itself. A room is a folder; modules that lie beside the rooms of
+# hamburger_edge/, where an app looks first, are each a room.
+DIRECTION = {
+    "errors": set(),
+    "support": {"errors", "loop"},
+    "loop": GROUND,
+    "chat": {*GROUND, "loop"},
+    "bundle": {*GROUND, "loop", "chat"},
+    "model": {*GROUND, "loop", "chat"},
+    "runtimes": set(),
+    "runtimes.onnx": CORE,
+    "runtimes.llamacpp": CORE,
+    "runtimes.torch": {*CORE, *NETWORKS},
+    "loading": {*CORE, "model", "models", "runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"},
+    "hamburger_edge": {*CORE, "model", "loading"},
+    "models": set(),
+    "models.architecture": GROUND,
+    "models.bases": {*GROUND, "chat", "models.architecture"},
+    "models.checkpoints": {*GROUND, "chat", "models.architecture", "models.bases"},
+    "models.distillation": {*GROUND, "chat", *NETWORKS},
+    "models.training": {*GROUND, "chat", *NETWORKS, "models.distillation"},
+    "models.tiny": {*GROUND, "chat", *NETWORKS, "models.distillation", "models.training"},
+    "export.quantization": {*CORE, *NETWORKS, "export.graphs"},
+    "export.graphs": {*CORE, *NETWORKS, "export.quantization"},
+    "export.gguf": {*CORE, *NETWORKS, "export.quantization"},
+    "export.parity": {*CORE, *NETWORKS, "runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"},
+    "export": {
+        *{*CORE, *NETWORKS, "hamburger_edge"},
+        *{"export.graphs", "export.quantization", "export.gguf", "export.parity"},
+    },
+    "benchmarks": set(),
+    "benchmarks.peers": {*CORE, *APP, *NETWORKS, "export.gguf", "runtimes.llamacpp"},
+    "benchmarks.quality": {*CORE, *APP, *NETWORKS, "models.distillation", "runtimes.torch"},
+    "benchmarks.speed": {*CORE, *APP, *NETWORKS, "export", "benchmarks.peers"},
+    "cli": {
+        *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training", "models.tiny"},
+        *{"export", "export.parity", "runtimes.torch", "benchmarks.quality", "benchmarks.speed"},
+    },
+    "__main__": {"cli"},
+}
+# Of the core, what models may use.
+LEAVES = ("hamburger_edge.errors", "hamburger_edge.support.", "hamburger_edge.chat.markup")
+
+
+def room_of(module: str) -> str:
+    if module == PROJECT:
+        return PROJECT
+    folder = modules()[module].parent.relative_to(ROOT)
+    if folder.parts[0] == PROJECT:
+        folder = folder.relative_to(PROJECT)
+    return ".".join(folder.parts) or module.removeprefix(f"{PROJECT}.")
+
+
+def part_of(module: str) -> str:
+    room = room_of(module).split(".")[0]
+    return room if room in SISTERS else "core"
+
+
+def of_part(part: str) -> list[str]:
+    return [module for module in modules() if part_of(module) == part]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert not circles()
+
+
+def test_every_room_has_its_direction() -> None:
+    assert {room_of(module) for module in modules()} == DIRECTION.keys()
+
+
+@pytest.mark.parametrize("room", DIRECTION)
+def test_a_room_imports_nothing_but_what_it_may(room: str) -> None:
+    for module in (module for module in modules() if room_of(module) == room):
+        beyond = {other for other in imports(module) if room_of(other) not in {room, *DIRECTION[room]}}
+        assert not beyond, f"{module} imports {beyond}"
+
+
+def test_core_reaches_outward_only_inside_functions() -> None:
+    for module in of_part("core"):
+        outward = {m for m in imports(module, top_level=True) if part_of(m) != "core"}
+        assert not outward, f"{module} imports {outward} at its top"
+        if room_of(module) not in ("cli", "loading"):
+            outward = {m for m in imports(module) if part_of(m) != "core"}
+            assert not outward, f"{module} imports {outward}"
+
+
+def test_models_use_nothing_but_leaves_of_the_core() -> None:
+    for module in of_part("models"):
+        for other in imports(module):
+            assert part_of(other) == "models" or other.startswith(LEAVES), f"{module} imports {other}"
+
+
+def test_runtimes_use_core_and_only_the_reference_uses_models() -> None:
+    for module in of_part("runtimes"):
+        allowed = {"core", "runtimes"} | ({"models"} if room_of(module) == "runtimes.torch" else set())
+        for other in imports(module):
+            assert part_of(other) in allowed, f"{module} imports {other}"
+
+
+def test_export_uses_runtimes_for_parity_only() -> None:
+    for module in of_part("export"):
+        for other in imports(module):
+            if part_of(other) == "runtimes":
+                assert room_of(module) == "export.parity", f"{module} imports {other}"
+
+
+def test_only_the_command_line_uses_benchmarks() -> None:
+    for module in modules():
+        if part_of(module) != "benchmarks" and room_of(module) != "cli":
+            used = {m for m in imports(module) if part_of(m) == "benchmarks"}
+            assert not used, f"{module} imports {used}"
+
+
+def test_every_part_has_modules_to_check() -> None:
+    assert all(len(of_part(part)) >= 3 for part in ("core", *SISTERS))
+
+
+def test_the_core_needs_three_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = sorted(requirement.split(">")[0] for requirement in project["dependencies"])
+    assert names == ["numpy", "onnxruntime", "tokenizers"]

@@ -1,0 +1,95 @@
+"""From a folder to a model, and what importing the package brings along."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_backend import ScriptedBackend, info
+
+import hamburger_edge
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.errors import BundleError, InputError
+
+
+@pytest.fixture
+def runtimes(monkeypatch: pytest.MonkeyPatch, tokenizer_path: Path) -> dict[str, Any]:
+    """Stand-ins for the three runtimes that note how they were called."""
+    called: dict[str, Any] = {}
+
+    def fake(name: str, function: str) -> None:
+        def opener(path: Path, *, threads: int = 1) -> Any:
+            called.update(
+                name=name, path=path, threads=threads, backend=ScriptedBackend(info(vocab_size=321))
+            )
+            return called["backend"], called.get("tokenizer", tokenizer_path), ChatTemplate()
+
+        module = types.ModuleType(name)
+        setattr(module, function, opener)
+        monkeypatch.setitem(sys.modules, f"hamburger_edge.runtimes.{name}.backend", module)
+
+    fake("torch", "open_checkpoint")
+    fake("onnx", "open_bundle")
+    fake("llamacpp", "open_bundle")
+    return called
+
+
+@pytest.mark.parametrize(
+    ("files", "backend", "opened"),
+    [
+        (["hamburger.json"], "auto", "torch"),
+        (["hamburger.json"], "torch", "torch"),
+        (["manifest.json", "base.onnx"], "auto", "onnx"),
+        (["manifest.json", "base.onnx"], "onnx", "onnx"),
+        (["manifest.json", "base.gguf"], "auto", "llamacpp"),
+        (["manifest.json", "base.gguf", "base.onnx"], "llamacpp", "llamacpp"),
+    ],
+)
+def test_load_reads_the_runtime_off_the_folder(
+    tmp_path: Path, runtimes: dict[str, Any], files: list[str], backend: str, opened: str
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    with hamburger_edge.load(str(tmp_path), backend=backend, threads=2) as model:
+        assert model.generate("hi", max_tokens=2).tokens
+    assert (runtimes["name"], runtimes["path"], runtimes["threads"]) == (opened, tmp_path, 2)
+
+
+def test_load_knows_the_built_in_checkpoints(
+    tmp_path: Path, runtimes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hamburger_edge.load("tiny").close()
+    assert (runtimes["name"], runtimes["path"].name) == ("torch", "tiny")
+    (tmp_path / "tiny").mkdir()  # a folder of that name comes first
+    with pytest.raises(BundleError, match=r"neither .* nor"):
+        hamburger_edge.load("tiny")
+
+
+def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:
+    with pytest.raises(BundleError, match="hamburger-edge export"):
+        hamburger_edge.load(tmp_path / "missing")
+    with pytest.raises(BundleError, match=r"neither .* nor"):
+        hamburger_edge.load(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(BundleError, match="no such folder"):
+        hamburger_edge.load(tmp_path / "manifest.json")
+    with pytest.raises(InputError, match="unknown backend 'tpu'"):
+        hamburger_edge.load(tmp_path, backend="tpu")
+    with pytest.raises(InputError, match=r"backend 'torch'.*onnx or llamacpp"):
+        hamburger_edge.load(tmp_path, backend="torch")
+    with pytest.raises(InputError, match=r"unknown option 'thread' .*known: threads"):
+        hamburger_edge.load(tmp_path, thread=2)
+    runtimes["tokenizer"] = tmp_path / "missing.json"
+    with pytest.raises(BundleError, match="tokenizer"):
+        hamburger_edge.load(tmp_path)
+    assert runtimes["backend"].closed  # nothing stays open behind an error
+
+
+def test_public_names() -> None:
+    assert hamburger_edge.__version__[0].isdigit()
+    for name in hamburger_edge.__all__:
+        assert getattr(hamburger_edge, name)
