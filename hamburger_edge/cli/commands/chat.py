@@ -9,12 +9,13 @@ from typing import Unpack
 
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Stream
+from hamburger_edge.cli.answers import GroupPainter, stats_line
 from hamburger_edge.cli.command import Command
 from hamburger_edge.cli.options import ANSWER, BUNDLE, RUNTIME, answer_options, runtime_options
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.model import Model
-from hamburger_edge.support.terminal import GroupPainter, interruptible, is_terminal, note, stats_line
+from hamburger_edge.support.terminal import interruptible, is_terminal, note
 
 HELP = "/continue  /save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops an answer"
 

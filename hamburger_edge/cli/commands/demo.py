@@ -11,10 +11,11 @@ from pathlib import Path
 
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.cli.answers import GroupPainter, stats_line
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loading import load
-from hamburger_edge.support.terminal import GroupPainter, Progress, is_terminal, stats_line
+from hamburger_edge.support.terminal import Progress, is_terminal
 
 PROMPTS = {
     "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hamburger_edge.cli.answers import GroupPainter, stats_line
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import ANSWER, BUNDLE, JSON, RUNTIME, answer_options, runtime_options
 from hamburger_edge.cli.outputs import print_json
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.terminal import GroupPainter, interruptible, is_terminal, note, stats_line
+from hamburger_edge.support.terminal import interruptible, is_terminal, note
 
 # What `run --json` says about an answer.
 STATS = (
