@@ -6,3 +6,5 @@ from collections.abc import Callable
 
 # (what is happening, how much of it is done, how much there is in all or 0 where unknown)
 ProgressCallback = Callable[[str, int, int], None]
+
+LogCallback = Callable[[str], None]  # one line for people to read

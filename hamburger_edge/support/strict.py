@@ -52,6 +52,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         if value not in args:
             raise ConfigError(f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r}")
         return value
+    if origin is dict:  # what is in it is the caller's business
+        hint = dict
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):

@@ -30,9 +30,9 @@ class Manifest:
     config: HamburgerConfig
     base: BaseReference
     tokenizer: str | None = None  # a file in the folder; None: the base's own
-    chat_template: dict | None = None  # type: ignore[type-arg]  # opaque here: `ChatTemplate.to_json()`
-    provenance: dict = field(default_factory=dict)  # type: ignore[type-arg]  # free text and numbers
-    license: dict = field(default_factory=dict)  # type: ignore[type-arg]  # "graft" and "base"
+    chat_template: dict[str, Any] | None = None  # opaque here: `ChatTemplate.to_json()`
+    provenance: dict[str, Any] = field(default_factory=dict)  # free text and numbers
+    license: dict[str, Any] = field(default_factory=dict)  # "graft" and "base"
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.support.files import sha256
+from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.strict import from_mapping, read_json
 
 FORMAT = 1
@@ -27,17 +27,21 @@ class Shard:
     questions: tuple[str, ...] = ()  # hashes, by which none is asked twice
 
     def whole(self, folder: Path) -> bool:
-        path = folder / self.file
-        return path.is_file() and sha256(path) == self.sha256
+        """Whether the file is as it was made; read once, however often a run asks."""
+        path = (folder / self.file).absolute()
+        if not path.is_file():
+            return False
+        facts = path.stat()
+        return _digest(path, facts.st_ino, facts.st_size, facts.st_mtime_ns) == self.sha256
 
 
 @dataclass
 class DataManifest:
     format: int
-    source: dict  # type: ignore[type-arg]  # the base that said all this: name and sha256
+    source: dict[str, Any]  # the base that said all this: name and sha256
     shards: tuple[Shard, ...]
-    settings: dict = field(default_factory=dict)  # type: ignore[type-arg]
-    turns: dict = field(default_factory=dict)  # type: ignore[type-arg]
+    settings: dict[str, Any] = field(default_factory=dict)
+    turns: dict[str, Any] = field(default_factory=dict)
     dtype: str = ""
     prompts_sha256: str = ""
 
@@ -55,9 +59,14 @@ class DataManifest:
         return {name: value for name, value in vars(self).items() if name != "shards"}
 
     def save(self, folder: Path) -> None:
-        temporary = folder / f".{NAME}.{os.getpid()}"
-        temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1), encoding="utf-8")
-        os.replace(temporary, folder / NAME)
+        with write_atomically(folder / NAME) as temporary:
+            temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1), encoding="utf-8")
+
+
+@functools.cache
+def _digest(path: Path, inode: int, size: int, modified: int) -> str:
+    """A file's sha256, taken again only where the file is not the same any more."""
+    return sha256(path)
 
 
 def read_data_manifest(folder: Path) -> DataManifest:

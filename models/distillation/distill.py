@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import time
 import warnings
 from collections import Counter
@@ -42,7 +41,7 @@ from hamburger_edge.models.distillation.data_manifest import (
     read_data_manifest,
 )
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.support.files import sha256
+from hamburger_edge.support.files import sha256, write_atomically
 
 MOST_USELESS = 64  # conversations
 USUAL_ANSWERS = 100  # tokens that a conversation adds, rather too few than too many
@@ -136,9 +135,8 @@ def distill(
                 "give --prompts, or a base that was made to chat"
             )
         name = f"shard-{number:05d}.safetensors"
-        temporary = out / f".{name}.{os.getpid()}"
-        save_file(to_arrays(kept, settings.top_k), temporary)
-        os.replace(temporary, out / name)
+        with write_atomically(out / name) as temporary:
+            save_file(to_arrays(kept, settings.top_k), temporary)
         shard = Shard(
             file=name,
             sha256=sha256(out / name),

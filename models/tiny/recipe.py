@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,11 +38,11 @@ from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import merged, new_model, provenance
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.support.files import sha256
+from hamburger_edge.support.progress import LogCallback
 from hamburger_edge.support.strict import from_mapping
 
 LICENSE = "Apache-2.0"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def read_tiny_recipe(path: Path) -> TinyRecipe:
 
 
 def build(
-    recipe: TinyRecipe, checkpoint: Path, *, minutes: float | None = None, report: Report = print
+    recipe: TinyRecipe, checkpoint: Path, *, minutes: float | None = None, report: LogCallback = print
 ) -> Path | None:
     """Run (or go on with) everything; at its end write the checkpoint folder. None: stopped by `minutes`."""
     threads = torch.get_num_threads()
@@ -96,7 +96,7 @@ def build(
         torch.set_num_threads(threads)
 
 
-def _build(recipe: TinyRecipe, checkpoint: Path, minutes: float | None, report: Report) -> Path | None:
+def _build(recipe: TinyRecipe, checkpoint: Path, minutes: float | None, report: LogCallback) -> Path | None:
     check_target(checkpoint)
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     work, corpus = Path(recipe.work), recipe.corpus
@@ -135,7 +135,9 @@ def _build(recipe: TinyRecipe, checkpoint: Path, minutes: float | None, report: 
     return written
 
 
-def _train(recipe: Recipe, work: Path, base: LoadedBase, deadline: float, report: Report) -> Trainer | None:
+def _train(
+    recipe: Recipe, work: Path, base: LoadedBase, deadline: float, report: LogCallback
+) -> Trainer | None:
     """One training run below `work`, with its curves. None: not finished by the deadline."""
     more = tuple(str(work / folder) for folder in recipe.more_data)
     recipe = replace(recipe, data=str(work / recipe.data), more_data=more, out=str(work / recipe.out))
@@ -244,7 +246,7 @@ def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:
 
 
 def answer_questions(
-    recipe: TinyRecipe, base: LoadedBase, turns: TurnTokens, prompts: list[list[int]], report: Report
+    recipe: TinyRecipe, base: LoadedBase, turns: TurnTokens, prompts: list[list[int]], report: LogCallback
 ) -> None:
     """The base's own answers to the corpus's first questions, each as often as there."""
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in base.state.values())).hexdigest()

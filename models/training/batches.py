@@ -71,7 +71,7 @@ class DistilledData:
     shards: list[Shard]
 
     @classmethod
-    def load(cls, *folders: Path, verify: bool = False) -> DistilledData:
+    def load(cls, *folders: Path) -> DistilledData:
         manifests = [read_data_manifest(folder) for folder in folders]
         for folder, manifest in zip(folders, manifests, strict=True):
             if not manifest.shards:
@@ -85,7 +85,7 @@ class DistilledData:
             for folder, manifest in zip(folders, manifests, strict=True)
             for shard in manifest.shards
         ]
-        arrays = [_read_shard(folder, shard, verify) for folder, shard in shards]
+        arrays = [_read_shard(folder, shard) for folder, shard in shards]
         if len({a["top_ids"].shape[1:] for a in arrays}) > 1:
             raise ConfigError(
                 f"{folders[0]}: keeps another number of likeliest tokens than the folders beside it"
@@ -137,9 +137,9 @@ class DistilledData:
         return np.sort(np.asarray(chosen, dtype=np.int64))
 
 
-def _read_shard(folder: Path, shard: Shard, verify: bool) -> dict[str, npt.NDArray[Any]]:
+def _read_shard(folder: Path, shard: Shard) -> dict[str, npt.NDArray[Any]]:
     path = folder / shard.file
-    if verify and not shard.whole(folder):
+    if not shard.whole(folder):
         raise ConfigError(f"{path}: missing, or changed since it was made: run distill again")
     try:
         arrays = load_file(path)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.errors import ConfigError, require
+from hamburger_edge.errors import require
+from hamburger_edge.models.training.metrics import Series, read_metrics
 
 # panel title -> metrics that belong in it, by the beginning of their names
 PANELS = {
     "loss": ("first_loss", "micro_loss", "stop_loss"),
     "agreement with the plain base": ("first_agree", "micro_agree"),
-    "tokens a group, were every place a start": ("group_length",),
+    "tokens a group, were every position a start": ("group_length",),
     "agreement of accepted micro tokens": ("agree@",),
 }
 STYLES = {
@@ -21,29 +21,6 @@ STYLES = {
     "held_out_plain": {"marker": "o", "markersize": 3, "linewidth": 1.2},
     "held_out_merged": {"marker": "s", "markersize": 3, "linewidth": 1.2, "linestyle": "--"},
 }
-
-Series = dict[tuple[str, str], dict[int, float]]  # (kind, metric) -> step of the run -> value
-
-
-def read_metrics(path: Path) -> tuple[Series, dict[str, int]]:
-    """All series, and the step at which each stage began.
-
-    What was logged twice, before a kill and after resuming, counts once.
-    """
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: no metrics of a training run there ({error})") from error
-    last = {(line["stage"], line["kind"], line["step"]): line for line in lines}
-    lengths: dict[str, int] = {}
-    for stage, _, step in last:
-        lengths[stage] = max(step, lengths.get(stage, 0))
-    begins = {stage: sum(list(lengths.values())[:i]) for i, stage in enumerate(lengths)}
-    series: Series = {}
-    for (stage, kind, step), line in sorted(last.items(), key=lambda item: begins[item[0][0]] + item[0][2]):
-        for name in line.keys() - {"kind", "stage", "step"}:
-            series.setdefault((kind, name), {})[begins[stage] + step] = line[name]
-    return series, begins
 
 
 def plot(run_folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,20 +10,32 @@ from torch.optim import AdamW, Muon, Optimizer
 
 from hamburger_edge.models.training.recipe import Recipe
 
-TABLES = ("embed_tokens.weight", "lm_head.weight", "places")  # a row for each token or place
+TABLES = ("embed_tokens.weight", "lm_head.weight", "places")  # a row for each token, or position in a group
 
 
-def optimizers(model: nn.Module, groups: list[dict[str, Any]], recipe: Recipe) -> list[Optimizer]:
+def make_optimizers(model: nn.Module, groups: list[dict[str, Any]], recipe: Recipe) -> list[Optimizer]:
     """For these groups of parameters, each with the `peak` of its learning rate. Muon moves every entry by a
     fifth of the rate on average, which AdamW comes down to once its gradients are mostly noise."""
-    adamw = {"betas": (0.9, 0.95), "weight_decay": recipe.weight_decay}
+    betas, decay = (0.9, 0.95), recipe.weight_decay
     if recipe.optimizer == "adamw":
-        return [AdamW(groups, **adamw)]
+        return [AdamW(groups, betas=betas, weight_decay=decay)]
     inner = {id(p) for name, p in model.named_parameters() if _is_map(name, p)}
     matrices, others = (_those(groups, inner, wanted) for wanted in (True, False))
-    muon = {"weight_decay": recipe.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-    chosen = (Muon(matrices, **muon) if matrices else None, AdamW(others, **adamw) if others else None)
-    return [optimizer for optimizer in chosen if optimizer is not None]
+    chosen: list[Optimizer] = []
+    if matrices:
+        chosen.append(Muon(matrices, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+    if others:
+        chosen.append(AdamW(others, betas=betas, weight_decay=decay))
+    return chosen
+
+
+def schedule(step: int, steps: int, warmup: float, final: float) -> float:
+    """Linear warm-up, then cosine down to the share `final` of the peak."""
+    rise = max(1, round(warmup * steps))
+    if step < rise:
+        return (step + 1) / rise
+    wave = math.cos(math.pi * (step - rise) / max(1, steps - rise))  # from 1 to -1
+    return (1 + final) / 2 + (1 - final) / 2 * wave
 
 
 def set_rate(chosen: list[Optimizer], share: float) -> None:

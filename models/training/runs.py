@@ -31,7 +31,8 @@ from hamburger_edge.models.training.grafting import graft, prepare
 from hamburger_edge.models.training.lora import merge_lora, restore_lora
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.stop_calibration import Calibration
-from hamburger_edge.models.training.trainer import Report, Trainer
+from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.support.progress import LogCallback
 
 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
@@ -95,7 +96,7 @@ def train(
     minutes: float | None = None,
     finish: bool = False,
     rows: Rows = "int8",
-    report: Report = print,
+    report: LogCallback = print,
 ) -> Path | None:
     """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
 
@@ -107,7 +108,7 @@ def train(
     _same_source(data, reference, recipe)
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
     done = trainer.run(minutes=minutes)
-    if not (done or finish) or not trainer.processes.first:
+    if not (done or finish) or not trainer.accelerator.is_main_process:
         return None
     so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()
     with so_far:

@@ -28,13 +28,14 @@ from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.data_manifest import Shard
 from hamburger_edge.models.training.batches import Cuts
-from hamburger_edge.models.training.curves import plot, read_metrics
+from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.grafting import prepare
+from hamburger_edge.models.training.metrics import read_metrics
 from hamburger_edge.models.training.objective import LossWeights, Objective
-from hamburger_edge.models.training.optimizers import optimizers
+from hamburger_edge.models.training.optimizers import make_optimizers, schedule
 from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.runs import merged, train
-from hamburger_edge.models.training.trainer import Trainer, schedule
+from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 
@@ -122,7 +123,7 @@ def test_killed_and_run_again_it_ends_with_the_same_weights(tmp_path: Path, lora
         "save = trainer._save\n"
         "def save_and_wait(*words):\n"
         "    save(*words)\n"
-        "    if (trainer.progress.stage, trainer.progress.step) == (1, 4):\n"
+        "    if (trainer.reached.stage, trainer.reached.step) == (1, 4):\n"
         "        import time; time.sleep(600)\n"
         "trainer._save = save_and_wait\n"
         "trainer.run()\n"
@@ -276,7 +277,7 @@ def test_muon_moves_the_matrices_and_adamw_the_rest() -> None:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     muon, adamw = (
         [{names[id(p)] for p in group["params"]} for group in optimizer.param_groups]
-        for optimizer in optimizers(model, groups, recipe)
+        for optimizer in make_optimizers(model, groups, recipe)
     )
     assert "base.layers.0.mlp.up_proj.weight" in muon[0]
     assert {"micro.layers.0.self_attn.q_proj.weight", "embedder.query.weight"} < muon[1]
@@ -284,7 +285,7 @@ def test_muon_moves_the_matrices_and_adamw_the_rest() -> None:
     assert {"embedder.places", "embedder.output.bias", "stop_evidence"} < adamw[1]
     assert len(set.union(*muon, *adamw)) == sum(map(len, [*muon, *adamw])) == len(names)
     only_low_rank = prepare(model, replace(stage, learns=("base",), lora_rank=2), bf16=False)
-    [alone] = optimizers(model, only_low_rank, recipe)
+    [alone] = make_optimizers(model, only_low_rank, recipe)
     assert isinstance(alone, torch.optim.Muon)
 
 

@@ -42,4 +42,4 @@ def test_processes_train_as_one_and_stop_together(tmp_path: Path) -> None:
     done, _, last = together(tmp_path, "100")
     assert done == "True"
     assert last != first
-    assert {path.name for path in tmp_path.iterdir()} == {"last.pt", "best.pt", "metrics.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {"last.pt", "metrics.jsonl"}

@@ -159,7 +159,7 @@ def test_template_and_roles_are_the_runtimes_own(tmp_path: Path) -> None:
     talks = [talk for talk in conversations(80, 7) if len(talk) == 2][:3]
     vocabulary = tiny.Tokenizer.from_file(str(ZOO / "tiny" / "tokenizer.json"))
     tiny.write_corpus(tmp_path, talks, vocabulary, tiny.turn_tokens(vocabulary))
-    data = DistilledData.load(tmp_path, verify=True)
+    data = DistilledData.load(tmp_path)
     runtime, template = Tokenizer(ZOO / "tiny" / "tokenizer.json"), PRESETS["chatml"]
     assert load_checkpoint("tiny").chat_template == template.to_json() | {"default_system": None} or (
         ChatTemplate.from_json(load_checkpoint("tiny").chat_template) == template

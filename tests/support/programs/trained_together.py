@@ -18,10 +18,10 @@ def main(out: Path, minutes: float) -> None:
     learns = ("micro", "stop_head", "embedder")  # which nothing reaches: there are no cuts
     plain = Stage("plain", learns, epochs=0.5, learning_rate=1e-3)
     trainer = toy_trainer(out, replace(SHORT, stages=(plain,), precision="fp32"), conversations=120)
-    time.sleep(trainer.processes.rank)  # clocks that do not agree
+    time.sleep(trainer.accelerator.process_index)  # clocks that do not agree
     done = trainer.run(minutes=minutes)
     weights = b"".join(p.detach().numpy().tobytes() for p in trainer.model.parameters())
-    print(done, trainer.progress.step, hashlib.sha256(weights).hexdigest())
+    print(done, trainer.reached.step, hashlib.sha256(weights).hexdigest())
     torch.distributed.destroy_process_group()
 
 

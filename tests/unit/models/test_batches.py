@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from safetensors.numpy import save_file
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.distillation import data_manifest
 from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData
+from hamburger_edge.support.files import sha256
 
 RANDOM = Cuts(entropy=0.0, random=1.0)
 
@@ -71,10 +74,30 @@ def test_damaged_manifests_are_named(text: str, told: str, tmp_path: Path) -> No
 def test_shards_that_lack_something_are_named(tmp_path: Path) -> None:
     folder = DataFiles.write(tmp_path, ladders(3))
     save_file({"ids": np.zeros(3, np.int32)}, folder / "shard.safetensors")
+    with pytest.raises(ConfigError, match="changed since it was made"):
+        DistilledData.load(folder)
+    made_like_this(folder)
     with pytest.raises(ConfigError, match=r"shard\.safetensors: has no entropies"):
         DistilledData.load(folder)
-    with pytest.raises(ConfigError, match="changed since it was made"):
-        DistilledData.load(folder, verify=True)
+
+
+def made_like_this(folder: Path) -> None:
+    """As if `distill` had made the shard as it now is."""
+    manifest = json.loads((folder / "data.json").read_text())
+    manifest["shards"][0]["sha256"] = sha256(folder / "shard.safetensors")
+    (folder / "data.json").write_text(json.dumps(manifest))
+
+
+def test_a_run_reads_a_shard_for_its_hash_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, read = DataFiles.write(tmp_path, ladders(3)), list[Path]()
+    monkeypatch.setattr(data_manifest, "sha256", lambda path: (read.append(path), sha256(path))[1])
+    DistilledData.load(folder, folder)
+    DistilledData.load(folder)
+    assert read == [folder / "shard.safetensors"]
+    content = (folder / "shard.safetensors").read_bytes()
+    (folder / "shard.safetensors").write_bytes(content)  # who knows what was written
+    DistilledData.load(folder)
+    assert len(read) == 2
 
 
 def test_every_slot_before_an_answer_token_is_asked_for_what_follows() -> None:
@@ -190,7 +213,7 @@ def test_frequent_tokens_count_answers_and_first_choices() -> None:
 def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
     data = ladders(5)
     folder = DataFiles.write(tmp_path / "data", data)
-    again = DistilledData.load(folder, verify=True)
+    again = DistilledData.load(folder)
     assert again.ids.tolist() == data.ids.tolist()
     assert again.starts.tolist() == data.starts.tolist()
     shard = folder / "shard.safetensors"
@@ -198,8 +221,9 @@ def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
     content[-1] ^= 1
     shard.write_bytes(content)
     with pytest.raises(ConfigError, match=r"shard\.safetensors: missing, or changed since"):
-        DistilledData.load(folder, verify=True)
+        DistilledData.load(folder)
     shard.write_bytes(content[:-40])
+    made_like_this(folder)
     with pytest.raises(ConfigError, match=r"shard\.safetensors: missing or damaged"):
         DistilledData.load(folder)
     with pytest.raises(ConfigError, match="no training data there: make it with  hamburger-edge distill"):

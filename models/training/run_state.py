@@ -1,0 +1,81 @@
+"""`last.pt`: what a run saves to go on from, bit for bit, after it was stopped or killed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.support.files import write_atomically
+from hamburger_edge.support.strict import from_mapping
+
+FILE = "last.pt"
+
+
+@dataclass
+class Reached:
+    """How far a run is."""
+
+    stage: int = 0
+    step: int = 0  # steps done within the stage
+
+
+def save_state(
+    folder: Path,
+    recipe: Recipe,
+    surroundings: Mapping[str, Any],
+    reached: Reached,
+    learned: Mapping[str, Any],
+) -> None:
+    """`surroundings`: what changes what a step is, beside the recipe. `learned`: weights and optimizers."""
+    state = {
+        "recipe": dataclasses.asdict(recipe),
+        **surroundings,
+        "progress": vars(reached),
+        **learned,
+    }
+    with write_atomically(folder / FILE) as temporary:
+        torch.save(state, temporary)
+
+
+def load_state(
+    folder: Path, recipe: Recipe, surroundings: Mapping[str, Any]
+) -> tuple[Reached, dict[str, Any]] | None:
+    """What was saved there by this very recipe, in the same surroundings; None: nothing yet."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+        made_by, progress = saved["recipe"], saved["progress"]
+        reached = Reached(progress["stage"], progress["step"])
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # torch's, pickle's and zip's errors share no base class
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise ConfigError(
+            f"{path}: damaged, or of another version ({reason[0][:200]}): choose another `out` or delete "
+            "it to begin this run again"
+        ) from error
+    if not _same_recipe(made_by, recipe):
+        raise ConfigError(f"{path}: was made by another recipe; choose another `out` or delete the folder")
+    for what, now in surroundings.items():
+        if saved.get(what, now) != now:
+            raise ConfigError(
+                f"{path}: was made with other {what}; choose another `out` or delete the folder"
+            )
+    return reached, saved
+
+
+def _same_recipe(made_by: Any, recipe: Recipe) -> bool:
+    """Keys that recipes have only got since then count as left out."""
+    try:
+        return bool(from_mapping(Recipe, made_by, "recipe") == recipe)
+    except ConfigError:
+        return False
