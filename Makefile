@@ -32,12 +32,10 @@ bench: $(VENV)/.bench
 
 TOKENS ?= 20000000
 ROWS   ?= 512
-ZOO    := models/zoo/smollm2-135m
-RECIPE ?= $(ZOO)/recipe.toml
+RECIPE ?= models/zoo/smollm2-135m/recipe.toml
 graft:
 	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) --rows $(ROWS) \
-		--prompts $(ZOO)/prompts.jsonl --prompts $(ZOO)/prompts-2.jsonl --prompts $(ZOO)/prompts-3.jsonl \
-		--prompts $(ZOO)/prompts-4.jsonl --prompts $(ZOO)/prompts-5.jsonl
+		--prompts models/distillation/prompts.jsonl
 	$(BIN)/hamburger-edge train $(RECIPE) -o my-checkpoint
 
 $(VENV)/.torch:

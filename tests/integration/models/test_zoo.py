@@ -52,6 +52,15 @@ def test_files_are_those_that_were_recorded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_folder_holds_what_the_model_needs_and_nothing_else(name: str) -> None:
+    folder = ZOO / name
+    papers = {"README.md", "SHA256SUMS", "recipe.toml"}
+    recorded = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
+    assert {path.name for path in folder.iterdir()} == recorded | papers
+    assert len((folder / "README.md").read_text().splitlines()) <= 50  # a screen
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_card_and_provenance(name: str) -> None:
     folder = ZOO / name
     card = (folder / "README.md").read_text()
