@@ -91,9 +91,12 @@ def needing(extra: str) -> Iterator[None]:
         module = (error.name or "").split(".")[0]
         if module in ("", "hamburger_edge"):
             raise
-        raise MissingExtraError(
-            f"{module} is not installed: run  pip install 'hamburger-edge[{extra}]'"
-        ) from error
+        raise missing(module, f"'.[{extra}]'") from error
+
+
+def missing(what: str, wanted: str) -> MissingExtraError:
+    """`wanted` is what pip is given in the checkout: on an index nothing of this name is known to be ours."""
+    return MissingExtraError(f"{what} is not installed: run  pip install {wanted}  in the checkout")
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 from os import PathLike
 from pathlib import Path
@@ -50,14 +49,13 @@ def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Mo
 
 
 def _find(path: str | PathLike[str]) -> Path:
-    """A folder, or the one of a checkpoint that comes with the package."""
+    """A folder, or the one of a checkpoint that comes with the project."""
+    from hamburger_edge.models.checkpoints.built_in import find_built_in
+
     folder = Path(path)
-    if not folder.exists() and len(folder.parts) == 1:
-        models = importlib.util.find_spec("hamburger_edge.models")
-        for place in (models.submodule_search_locations or ()) if models else ():
-            if (Path(place) / "zoo" / folder / "hamburger.json").is_file():
-                return Path(place) / "zoo" / folder
-    return folder
+    if folder.exists() or len(folder.parts) != 1:
+        return folder
+    return find_built_in(folder.name) or folder
 
 
 def _choose(path: Path, backend: str) -> str:

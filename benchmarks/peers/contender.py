@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from hamburger_edge.errors import missing
+
 
 @dataclass(frozen=True)
 class Source:
@@ -151,7 +153,7 @@ class Program:
             return self.unusable
         for module in self.packages:
             if not installed(module):
-                return f"{self.distribution} is not installed: run  pip install 'hamburger-edge[bench]'"
+                return str(missing(self.distribution, "'.[bench]'"))
         return None
 
 

@@ -58,7 +58,8 @@ def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
 
 def folder_of(checkpoint: Path) -> Path:
     """By what the base consists of: another graft on it changes nothing here."""
-    from hamburger_edge.models.checkpoints.checkpoint import BASE, DELTA, MANIFEST
+    from hamburger_edge.models.checkpoints.checkpoint import BASE, DELTA
+    from hamburger_edge.models.checkpoints.manifest import MANIFEST
 
     manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
     digest = hashlib.sha256(json.dumps([manifest["config"]["base"], manifest["base"]]).encode())

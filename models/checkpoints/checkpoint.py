@@ -31,17 +31,22 @@ from hamburger_edge.models.bases.fetch import fetch, weights_sha256
 from hamburger_edge.models.bases.huggingface import read_config, read_eos, read_template
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
+from hamburger_edge.models.checkpoints.built_in import built_in, find_built_in
 from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
 from hamburger_edge.models.checkpoints.lightning import load_lightning
-from hamburger_edge.models.checkpoints.manifest import FORMAT, BaseReference, Manifest, read_manifest
+from hamburger_edge.models.checkpoints.manifest import (
+    FORMAT,
+    MANIFEST,
+    BaseReference,
+    Manifest,
+    read_manifest,
+)
 from hamburger_edge.models.checkpoints.rows import Rows, load_rows, save_rows
 from hamburger_edge.support.folders import publish, strangers
 from hamburger_edge.support.progress import ProgressCallback
 from hamburger_edge.support.strict import from_mapping
 
-MANIFEST, GRAFT = "hamburger.json", "graft.safetensors"
-DELTA, BASE = "base_delta.safetensors", "base.safetensors"
-ZOO = Path(__file__).parents[1] / "zoo"
+GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
 
 
 @dataclass
@@ -53,23 +58,17 @@ class Checkpoint:
     path: Path
 
 
-def built_in() -> list[str]:
-    """Names of the checkpoints that come with the package."""
-    return sorted(path.parent.name for path in ZOO.glob(f"*/{MANIFEST}"))
-
-
 def resolve(source: str | Path) -> Path:
-    """The folder of a checkpoint: a path, or the name of one that comes with the package."""
+    """The folder of a checkpoint: a path, or the name of one that comes with the project."""
     folder = Path(source)
     if (folder / MANIFEST).exists():
         return folder
-    known = built_in()
-    if str(source) in known:
-        return ZOO / str(source)
+    if found := find_built_in(str(source)):
+        return found
     if folder.exists():
         raise CheckpointError(f"{folder}: holds no {MANIFEST}: not a HAMburger checkpoint")
     raise CheckpointError(
-        f"{source}: no such folder, and no checkpoint of that name (known: {', '.join(known) or 'none'})"
+        f"{source}: no such folder, and no checkpoint of that name (known: {', '.join(built_in()) or 'none'})"
     )
 
 

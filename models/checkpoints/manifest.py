@@ -11,7 +11,7 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.support.strict import from_mapping, read_json
 
-FORMAT = 1
+MANIFEST, FORMAT = "hamburger.json", 1
 
 
 @dataclass(frozen=True)

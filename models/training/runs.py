@@ -17,12 +17,12 @@ from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.checkpoint import (
     DELTA,
-    MANIFEST,
     check_target,
     load_checkpoint,
     resolve,
     save_checkpoint,
 )
+from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.models.checkpoints.rows import Rows, load_rows
 from hamburger_edge.models.training.averaging import mean_state
 from hamburger_edge.models.training.batches import DistilledData

@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> None:
     """Export (once), open, and answer a few prompts with the groups in view."""
     from hamburger_edge import __version__
     from hamburger_edge.export.pipeline import export
-    from hamburger_edge.models.checkpoints.checkpoint import built_in, load_checkpoint, resolve
+    from hamburger_edge.models.checkpoints.built_in import NAMES
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, resolve
     from hamburger_edge.support.cache import cache_folder
 
     def weights_digest(folder: Path) -> str:
@@ -57,9 +58,9 @@ def run(options: argparse.Namespace) -> None:
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
     name, precision = options.model or "smollm2-135m", options.precision
-    if name not in built_in():
+    if name not in NAMES:
         raise InputError(
-            f"{name!r} is not built in ({', '.join(sorted(built_in()))} are): for a checkpoint of your own  "
+            f"{name!r} is not built in ({', '.join(NAMES)} are): for a checkpoint of your own  "
             f"hamburger-edge export {name} -o bundle"
         )
     precision = precision or ("int8" if name == "tiny" else "int4")  # narrow layers suffer most from int4

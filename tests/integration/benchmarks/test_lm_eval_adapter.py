@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install 'hamburger-edge[lm-eval]'")
+pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install '.[lm-eval]'")
 
 from hamburger_edge.benchmarks.quality.judging import Judge
 from hamburger_edge.benchmarks.quality.lm_eval_adapter import HamburgerLM
 from hamburger_edge.errors import InputError
-from hamburger_edge.models.checkpoints.checkpoint import ZOO
+from hamburger_edge.models.checkpoints.built_in import ZOO
 
 TINY = str(ZOO / "tiny")
 QUESTIONS = [

@@ -11,7 +11,8 @@ import torch
 
 import hamburger_edge.cli.main as cli
 from hamburger_edge.export.pipeline import export
-from hamburger_edge.models.checkpoints.checkpoint import ZOO, load_checkpoint
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 TINY = str(ZOO / "tiny")
 PROMPTS = [

@@ -15,7 +15,8 @@ from hamburger_edge.benchmarks.quality.judging import ask
 from hamburger_edge.benchmarks.quality.models import reference_base
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.models.checkpoints.checkpoint import ZOO, load_checkpoint
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.tiny import recipe as tiny
 from hamburger_edge.models.tiny.corpus import TOPICS, conversations

@@ -1,46 +1,120 @@
-"""The wheel, built and installed outside the checkout, is whole."""
+"""The two wheels, built from a source distribution and installed outside the checkout, are whole."""
 
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import subprocess
 import sys
+import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
-from module_imports import PROJECT, SISTERS, modules
+from module_imports import PROJECT, modules
 from places import ROOT
+from without_extras import WITHOUT_EXTRAS
+
+from hamburger_edge.models.checkpoints.built_in import NAMES
 
 UNBUILT = ("peers", "llama_cpp.py")  # imports llama.cpp at its top
 
 
 @pytest.fixture(scope="module")
-def installed_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment that has the built wheel, and sees this one's other packages."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools packs what an older build left there
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder), str(ROOT)]
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The core and the built-in checkpoints, both built from the one source distribution."""
+    folder = tmp_path_factory.mktemp("wheels")
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", str(folder), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, cwd=folder)
-    [wheel] = folder.glob("*.whl")
-    venv.create(folder / "env", with_pip=False)
-    python = folder / "env" / "bin" / "python"
-    site = subprocess.run(
-        [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, str(wheel)]
-    subprocess.run(pip, check=True, capture_output=True)
+    [source] = folder.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(folder, filter="data")
+    [unpacked] = (path for path in folder.iterdir() if path.is_dir())
+    wheel = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+    ]
+    subprocess.run([*wheel, unpacked, unpacked / "models" / "zoo"], check=True, capture_output=True)
+    [core], [zoo] = folder.glob("hamburger_edge-*.whl"), folder.glob("hamburger_edge_zoo-*.whl")
+    return core, zoo
+
+
+def environment(folder: Path, *wheels: Path) -> Path:
+    """Python of a new environment that has these wheels, and sees this one's other packages."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    site = site_packages(python)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site)]
+    subprocess.run([*pip, *wheels], check=True, capture_output=True)
     others = [p for p in sys.path if p.endswith("site-packages")]
-    (Path(site) / "zz_others.pth").write_text("\n".join(others))
+    (site / "zz_others.pth").write_text("\n".join(others))
     return python
 
 
-def test_wheel_is_whole_outside_the_checkout(installed_wheel: Path, tmp_path: Path) -> None:
+def site_packages(python: Path) -> Path:
+    found = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(subprocess.check_output([str(python), "-c", found], text=True).strip())
+
+
+@pytest.fixture(scope="module")
+def core_alone(wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("core"), wheels[0])
+
+
+@pytest.fixture(scope="module")
+def core_and_zoo(wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("both"), *wheels)
+
+
+def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path, Path]) -> None:
+    core, zoo = wheels
+    assert core.stat().st_size < 1_000_000
+    assert core.name.removeprefix("hamburger_edge") == zoo.name.removeprefix(
+        "hamburger_edge_zoo"
+    )  # a version
+    in_core, in_zoo = (set(zipfile.ZipFile(wheel).namelist()) for wheel in wheels)
+    assert not [
+        name for name in in_core if name.endswith((".safetensors", "hamburger.json")) or "zoo" in name
+    ]
+    assert all(any(name.endswith("licenses/LICENSE") for name in names) for names in (in_core, in_zoo))
+    tracked = subprocess.check_output(
+        ["git", "ls-files", "*/*"], cwd=ROOT / "models" / "zoo", text=True
+    ).split()
+    packed = {name for name in in_zoo if ".dist-info/" not in name}
+    assert packed == {f"hamburger_edge_zoo/{name}" for name in tracked}
+
+
+def test_the_core_alone_runs_a_bundle(core_alone: Path, bundle: Path, tmp_path: Path) -> None:
+    command = ["run", str(bundle), "Hi", "--max-tokens", "3"]
+    code = WITHOUT_EXTRAS + f"from hamburger_edge.cli.main import main; sys.exit(main({command!r}))"
+    done = subprocess.run([core_alone, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_the_core_alone_says_where_the_built_in_models_are(core_alone: Path, tmp_path: Path) -> None:
+    code = (
+        "import hamburger_edge, hamburger_edge.errors as e\n"
+        "from hamburger_edge.cli.main import main\n"
+        "try: hamburger_edge.load('tiny')\n"
+        "except e.MissingExtraError as error: print(error)\n"
+        "assert main(['demo']) == main(['run', 'tiny', 'Hi']) == 1"
+    )
+    done = subprocess.run([core_alone, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    error = "the built-in model {} is not installed: run  pip install ./models/zoo  in the checkout\n".format
+    assert done.stdout == error("tiny")
+    assert done.stderr == f"error: {error('smollm2-135m')}error: {error('tiny')}"
+
+
+def test_wheels_are_whole_outside_the_checkout(core_and_zoo: Path, tmp_path: Path) -> None:
     names = [
         name
         for name, path in modules().items()
@@ -49,35 +123,28 @@ def test_wheel_is_whole_outside_the_checkout(installed_wheel: Path, tmp_path: Pa
     code = (
         "import importlib, json, sys\n"
         f"for name in {names!r}: importlib.import_module(name)\n"
-        "import hamburger_edge, hamburger_edge.models.checkpoints.checkpoint as c\n"
-        "print(json.dumps([hamburger_edge.__file__, c.__file__, c.built_in()]))"
+        "import hamburger_edge, hamburger_edge.models.checkpoints.built_in as b\n"
+        "print(json.dumps([hamburger_edge.__file__, b.__file__, str(b.ZOO), b.built_in()]))\n"
+        "with hamburger_edge.load('tiny') as model:\n"
+        "    print(model.generate('What is the capital of Norway?').text)"
     )
-    printed = subprocess.run([str(installed_wheel), "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    printed = subprocess.run([str(core_and_zoo), "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert printed.returncode == 0, printed.stderr
-    core, checkpoint, names_of_zoo = json.loads(printed.stdout.splitlines()[-1])
+    *_, told, answer = printed.stdout.splitlines()
+    core, checkpoint, checkpoints, names_of_zoo = json.loads(told)
     assert str(ROOT) not in core
     assert str(ROOT) not in checkpoint
+    assert str(ROOT) not in checkpoints
     zoo = {p.parent.name for p in (ROOT / "models" / "zoo").glob("*/hamburger.json")}
-    assert set(names_of_zoo) == zoo
+    assert set(names_of_zoo) == zoo == set(NAMES)
+    assert answer == "The capital of Norway is Oslo."
 
 
-def test_wheel_holds_each_module_once(installed_wheel: Path) -> None:
-    found = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.check_output([str(installed_wheel), "-c", found], text=True)
-    installed = Path(site.strip()) / "hamburger_edge"
+def test_wheel_holds_each_module_once(core_and_zoo: Path) -> None:
+    installed = site_packages(core_and_zoo) / "hamburger_edge"
     expected = {
         path.relative_to(ROOT / PROJECT if path.is_relative_to(ROOT / PROJECT) else ROOT)
         for path in modules().values()
     }
     assert {path.relative_to(installed) for path in installed.glob("**/*.py")} == expected
     assert not [path for path in installed.glob("**/*") if path.is_symlink()]
-
-
-def test_links_let_editors_and_mypy_find_every_package() -> None:
-    staged = ["git", "ls-files", "--stage", PROJECT]
-    entries = re.findall(r"120000 (\w+) \d\t(.*)", subprocess.check_output(staged, cwd=ROOT, text=True))
-    links = {
-        name: subprocess.check_output(["git", "cat-file", "blob", blob], cwd=ROOT, text=True)
-        for blob, name in entries
-    }
-    assert links == {f"{PROJECT}/{part}": f"../{part}" for part in SISTERS}

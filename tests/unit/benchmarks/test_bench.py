@@ -270,7 +270,7 @@ def test_a_peer_that_is_not_installed_names_its_pip_command(
     report = known_bench(contenders, rounds=1).run(programs)
     [skipped] = report.skipped
     assert skipped["name"] == name
-    assert skipped["why"].endswith("is not installed: run  pip install 'hamburger-edge[bench]'")
+    assert skipped["why"].endswith("is not installed: run  pip install '.[bench]'  in the checkout")
 
 
 def test_without_the_checkpoint_peers_are_skipped_with_the_way_out() -> None:

@@ -17,7 +17,8 @@ import hamburger_edge.cli.main as cli
 from hamburger_edge.benchmarks.quality.judging import prompt_ids
 from hamburger_edge.benchmarks.quality.models import reference_base, sources
 from hamburger_edge.errors import InputError
-from hamburger_edge.models.checkpoints.checkpoint import ZOO, load_checkpoint, save_checkpoint
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 
 TINY = str(ZOO / "tiny")
 

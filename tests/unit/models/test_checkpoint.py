@@ -24,9 +24,10 @@ from toy_checkpoints import (
 )
 from toy_models import toy_model
 
-from hamburger_edge.errors import CheckpointError, ConfigError
+import hamburger_edge
+from hamburger_edge.errors import CheckpointError, ConfigError, MissingExtraError
 from hamburger_edge.models.bases.loading import load_base
-from hamburger_edge.models.checkpoints import checkpoint
+from hamburger_edge.models.checkpoints import built_in, checkpoint
 from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint, resolve
 
 # -- our own format ------------------------------------------------------------------------------------
@@ -212,11 +213,30 @@ def test_damaged_checkpoints_are_named(case: str, tmp_path: Path) -> None:
 def test_unknown_name_lists_the_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zoo").mkdir()
     zoo = save(tmp_path / "zoo" / "tiny", toy_model())
-    monkeypatch.setattr(checkpoint, "ZOO", zoo.parent)
+    monkeypatch.setattr(built_in, "ZOO", zoo.parent)
     assert resolve("tiny") == zoo
     assert load_checkpoint("tiny").path == zoo
     with pytest.raises(CheckpointError, match=r"tinny: no such folder, .* \(known: tiny\)"):
         resolve("tinny")
+
+
+def test_built_in_names_without_the_zoo_say_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(built_in, "ZOO", tmp_path / "not installed")
+    monkeypatch.chdir(tmp_path)
+    for name in built_in.NAMES:
+        with pytest.raises(
+            MissingExtraError, match=rf"{name} is not installed: .*pip install \./models/zoo  in"
+        ):
+            resolve(name)
+        with pytest.raises(MissingExtraError, match=rf"built-in model {name} is not installed"):
+            hamburger_edge.load(name)
+    with pytest.raises(CheckpointError, match=r"tinny: no such folder, .* \(known: none\)"):
+        resolve("tinny")
+    mine = save(tmp_path / "tiny", toy_model())  # a checkpoint of that name is opened
+    assert resolve("tiny") == Path("tiny")
+    assert load_checkpoint("tiny").path.absolute() == mine
 
 
 # -- saving --------------------------------------------------------------------------------------------
