@@ -26,7 +26,7 @@ DIRECTION = {
     "runtimes.onnx": CORE,
     "runtimes.llamacpp": CORE,
     "runtimes.torch": {*CORE, *NETWORKS},
-    "loading": {*CORE, "model", "models", "runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"},
+    "loading": {*CORE, "model", "models.checkpoints", "runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"},
     "hamburger_edge": {*CORE, "model", "loading"},
     "models": set(),
     "models.architecture": GROUND,
