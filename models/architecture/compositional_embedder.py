@@ -41,7 +41,8 @@ class CompositionalEmbedder(nn.Module):
         key = self.key(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [N, h, m, d/h]
         value = self.value(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return mean + self.output(mixed.flatten(1))
+        merged: Tensor = mean + self.output(mixed.flatten(1))
+        return merged
 
     def forward(self, embeddings: Tensor, sizes: Tensor) -> Tensor:
         """embeddings [N, m, d], sizes [N] in 1..m -> [N, d]; only groups of two and more are merged."""

@@ -126,7 +126,8 @@ class HamburgerConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> HamburgerConfig:
         """Strict: an unknown, missing or wrongly typed key is an error that names it."""
-        return from_mapping(cls, data, "hamburger config")
+        config: HamburgerConfig = from_mapping(cls, data, "hamburger config")
+        return config
 
 
 def _require(condition: bool, message: str) -> None:

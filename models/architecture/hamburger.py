@@ -43,8 +43,13 @@ class GroupBatch:
         return self._each(lambda tensor: tensor[picked])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> GroupBatch:
-        fields = {name: None if t is None else change(t) for name, t in vars(self).items()}
-        return GroupBatch(**fields)
+        return GroupBatch(
+            groups=change(self.groups),
+            sizes=change(self.sizes),
+            targets=change(self.targets),
+            target_sizes=change(self.target_sizes),
+            documents=None if self.documents is None else change(self.documents),
+        )
 
 
 @dataclass
@@ -117,7 +122,8 @@ class Hamburger(nn.Module):
 
     def embed(self, groups: Tensor, sizes: Tensor) -> Tensor:
         """Token ids [N, m] with sizes [N] -> slot embeddings [N, d]"""
-        return self.embedder(self.base.embed_tokens(groups), sizes)
+        slots: Tensor = self.embedder(self.base.embed_tokens(groups), sizes)
+        return slots
 
     def base_rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Positions [B, S] -> cos, sin [B, 1, S, D/2]"""
@@ -139,15 +145,10 @@ class Hamburger(nn.Module):
         By rule "after", a micro state comes with its logits [..., C]: what they favour, and how clearly, is
         evidence that the head need not learn to compute.
         """
-        stops = self.stop_head(hidden).squeeze(-1)
+        stops: Tensor = self.stop_head(hidden).squeeze(-1)
         if self.stop_evidence is None or logits is None:
             return stops
         return stops - self.stop_evidence * log_odds(logits)
-
-    def group_stops(self, out: GroupOutput) -> Tensor:
-        """[G, m] the stop logits that stepping through these groups would give"""
-        micro = self.stop_logits(out.micro_hidden, self.micro_logits(out.micro_hidden))
-        return torch.cat([self.stop_logits(out.final)[:, None], micro], dim=1)
 
     # -- training --------------------------------------------------------------------------------------
 
@@ -169,7 +170,8 @@ class Hamburger(nn.Module):
         """features [G, F, d] and each group's tokens [G, n] -> [G, n, d] states scoring tokens 1..n"""
         rows = torch.cat([features, self.base.embed_tokens(tokens).to(features.dtype)], dim=1)
         attend = WholeSequence(self.micro_config, *self.micro_rotary(0, rows.shape[1]))
-        return self.micro(rows, attend)[:, features.shape[1] :]
+        states: Tensor = self.micro(rows, attend)
+        return states[:, features.shape[1] :]
 
     def features(self, batch: GroupBatch) -> Tensor:
         """[B, S, F, d] features of every slot"""
@@ -179,12 +181,13 @@ class Hamburger(nn.Module):
         cos, sin = self.base_rotary(self.positions(batch))  # [B, 1, S, D/2]
         if batch.documents is None or slots.device.type != "cpu":
             attend = WholeSequence(self.config.base, cos, sin, block_diagonal(batch.documents))
-            return self.base(slots, attend, self.config.taps)
+            read: Tensor = self.base(slots, attend, self.config.taps)
+            return read
         # a CPU computes what a mask hides at full price: one long row, and every document taken out of it
         cos, sin = (table.reshape(1, 1, B * S, -1) for table in (cos, sin))
         attend = WholeDocuments(self.config.base, cos, sin, lengths(batch.documents))
         read = self.base(slots.flatten(0, 1)[None], attend, self.config.taps)
-        return read.unflatten(1, (B, S))[0]
+        return read[0].view(B, S, *read.shape[2:])
 
     def score_groups(self, read: Tensor, targets: Tensor, sizes: Tensor) -> GroupOutput:
         """Features [G, F, d] and the tokens that follow [G, m] -> the scores of those tokens"""

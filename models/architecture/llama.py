@@ -50,7 +50,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def split_heads(x: Tensor, head_dim: int) -> Tensor:
     """[B, S, n*D] -> [B, n, S, D]"""
-    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+    heads: Tensor = x.unflatten(-1, (-1, head_dim))
+    return heads.transpose(1, 2)
 
 
 def without_cudnn_attention() -> None:
@@ -177,7 +178,8 @@ class SelfAttention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             query = self.q_norm(query.unflatten(-1, (-1, self.head_dim))).flatten(-2)
             key = self.k_norm(key.unflatten(-1, (-1, self.head_dim))).flatten(-2)
-        return self.o_proj(attend(self.layer, query, key, value))
+        out: Tensor = self.o_proj(attend(self.layer, query, key, value))
+        return out
 
 
 class FeedForward(nn.Module):
@@ -191,7 +193,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = (self.gate_proj(x), self.up_proj(x)) if self.packed is None else self.packed(x)
-        return self.down_proj(F.silu(gate) * up)
+        out: Tensor = self.down_proj(F.silu(gate) * up)
+        return out
 
 
 class DecoderLayer(nn.Module):
@@ -206,7 +209,8 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), attend)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
 
 
 class Base(nn.Module):

@@ -104,12 +104,14 @@ def load_gguf(path: Path) -> LoadedBase:
 
 def unpermute(tensor: Tensor, heads: int) -> Tensor:
     """Rows of each head from interleaved pairs (0, D/2, 1, D/2+1, ...) to halves (0, 1, ..., D-1)."""
-    return tensor.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2).contiguous()
+    pairs: Tensor = tensor.unflatten(0, (heads, -1, 2))
+    return pairs.transpose(1, 2).flatten(0, 2).contiguous()
 
 
 def permute(tensor: Tensor, heads: int) -> Tensor:
     """The inverse of `unpermute`, for writing."""
-    return tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
+    halves: Tensor = tensor.unflatten(0, (heads, 2, -1))
+    return halves.transpose(1, 2).flatten(0, 2).contiguous()
 
 
 def architecture_of(file: GGUFFile) -> str:

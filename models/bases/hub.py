@@ -41,7 +41,7 @@ def parse(name: str) -> Repository:
         raise FetchError(f"{name!r} does not name a repository: write {PATTERN}")
     if at and not (re.fullmatch(r"[\w./-]+", revision) and ".." not in revision):
         raise FetchError(f"{name!r} names no revision after the @: write a commit, a tag or a branch")
-    return Repository(*parts, revision if at else None)
+    return Repository(parts[0], parts[1], revision if at else None)
 
 
 def download(wanted: Repository, commit: str | None, folder: Path) -> dict[str, Any]:

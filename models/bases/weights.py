@@ -21,7 +21,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclass
 class LoadedBase:
     config: BaseConfig
-    state: dict[str, Tensor]  # float32, by the parameter names of `models.llama.Base`
+    state: dict[str, Tensor]  # float32, by the parameter names of `architecture.llama.Base`
     tokenizer: Path | None  # its tokenizer.json, where one lies beside the weights
     chat_template: dict[str, Any] | None  # the declarative JSON form, where known
     eos_ids: tuple[int, ...]
@@ -34,7 +34,7 @@ class LoadedBase:
         digest = hashlib.sha256()
         for name, tensor in sorted(self.state.items()):
             digest.update(f"{name} {list(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy())
+            digest.update(tensor.contiguous().numpy().data)
         return digest.hexdigest()
 
 

@@ -21,7 +21,7 @@ TAPS, LAYERS = (3, 7, 11), 16  # the reference's, for a base of 16 layers
 
 
 def load_lightning(
-    path: Path, base: BaseConfig, eos_ids: tuple[int, ...], taps: tuple[int, ...] | None = None
+    path: Path, base: BaseConfig, eos_ids: tuple[int, ...]
 ) -> tuple[HamburgerConfig, dict[str, Tensor]]:
     """The configuration, and the float32 state by our names."""
     try:
@@ -49,7 +49,7 @@ def load_lightning(
             ours[name] = tensor.to(torch.float32, copy=True)  # out of the file's memory map
     if base.tied_head:
         ours.pop("base.lm_head.weight", None)
-    return _config(path, ours, base, eos_ids, taps), ours
+    return _config(path, ours, base, eos_ids), ours
 
 
 def _config(
@@ -57,23 +57,20 @@ def _config(
     state: dict[str, Tensor],
     base: BaseConfig,
     eos_ids: tuple[int, ...],
-    taps: tuple[int, ...] | None,
 ) -> HamburgerConfig:
     """What the tensors tell (steps, layers) and what the reference fixes (the rest)."""
-    if taps is None:
-        if base.num_layers != LAYERS:
-            raise CheckpointError(
-                f"{path}: the reference taps layers {TAPS} of {LAYERS}, but this base has {base.num_layers}: "
-                "say which taps"
-            )
-        taps = TAPS
+    if base.num_layers != LAYERS:
+        raise CheckpointError(
+            f"{path}: the reference taps layers {TAPS} of {LAYERS}, but this base has {base.num_layers}: "
+            "put the config.json of the base that it was trained on beside it"
+        )
     if "embedder.places" not in state:
         raise CheckpointError(f"{path}: missing tensor comp_embedder.merger.pos: not the reference's layout")
     micro_layers = {int(name.split(".")[2]) for name in state if name.startswith("micro.layers.")}
     try:
         return HamburgerConfig(
             base=base,
-            taps=taps,
+            taps=TAPS,
             eos_ids=eos_ids,
             max_steps=state["embedder.places"].shape[0],
             micro_layers=len(micro_layers),

@@ -206,7 +206,7 @@ def write_corpus(folder: Path, talks: list[list[Turn]], tokenizer: Tokenizer, tu
             add(turns.user_to_answer, TEMPLATE)
             add([*tokenizer.encode(answer).ids, turns.end], ANSWER)
         starts.append(len(ids))
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "starts": np.asarray(starts, dtype=np.int64),
         "ids": np.asarray(ids, dtype=np.int32),
         "roles": np.asarray(roles, dtype=np.uint8),

@@ -16,7 +16,7 @@ PANELS = {
     "tokens a group, were every position a start": ("group_length",),
     "agreement of accepted micro tokens": ("agree@",),
 }
-STYLES = {
+STYLES: dict[str, dict[str, Any]] = {
     "train": {"alpha": 0.35, "linewidth": 1},
     "held_out_plain": {"marker": "o", "markersize": 3, "linewidth": 1.2},
     "held_out_merged": {"marker": "s", "markersize": 3, "linewidth": 1.2, "linestyle": "--"},

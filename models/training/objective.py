@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +52,11 @@ class SoftCrossEntropy(torch.autograd.Function):
         normaliser = sums.log() + highest.squeeze(-1).float()
         ctx.save_for_backward(logits, ids, weights, normaliser)
         return normaliser - (weights * logits.gather(1, ids).float()).sum(-1)
+
+    if TYPE_CHECKING:  # torch leaves it unannotated
+
+        @classmethod
+        def apply(cls, logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor: ...
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -94,13 +99,15 @@ def chooses(logits: Tensor, ids: Tensor) -> Tensor:
 class Objective(nn.Module):
     """Wraps the model so that one `forward` is one training step: data-parallel wrappers need just that."""
 
+    place: Tensor  # [vocab] token id -> micro logit, or -1
+
     def __init__(self, model: Hamburger, weights: LossWeights, confidences: Sequence[float] = (0.8, 0.9)):
         super().__init__()
         self.model, self.weights, self.confidences = model, weights, tuple(confidences)
         vocab = model.config.base.vocab_size
         place = torch.full((vocab,), -1, dtype=torch.long)
         place[model.shortlist.cpu()] = torch.arange(len(model.shortlist))
-        self.register_buffer("place", place, persistent=False)  # token id -> micro logit, or -1
+        self.register_buffer("place", place, persistent=False)
 
     def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
         """Sums and counts: {"loss", and name: [sum, count] for each metric}"""
@@ -123,7 +130,7 @@ class Objective(nn.Module):
             out = self.model.score_groups(read, targets, groups.target_sizes[at])
             micro, found = self.micro(out, batch)
             loss, metrics = loss + micro, metrics | found
-        return {"loss": loss, **metrics}
+        return {"loss": torch.as_tensor(loss), **metrics}
 
     def distances(self, features: Tensor, groups: GroupBatch) -> Tensor:
         """[N, F] mean squared distance of every slot's features to the plain base's, in units of the

@@ -30,7 +30,7 @@ from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.grafting import graft, prepare
 from hamburger_edge.models.training.lora import merge_lora, restore_lora
 from hamburger_edge.models.training.recipe import Recipe
-from hamburger_edge.models.training.stop_calibration import Calibration
+from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.support.progress import LogCallback
 
@@ -159,7 +159,7 @@ def _frozen(name: str, recipe: Recipe) -> bool:
     return name.startswith("base.") and 0 not in recipe.base_ranks and not name.endswith((".up", ".down"))
 
 
-def provenance(recipe: Recipe, data: DistilledData, calibration: Calibration | None) -> dict[str, Any]:
+def provenance(recipe: Recipe, data: DistilledData, calibration: StopCalibration | None) -> dict[str, Any]:
     began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
     return {
         "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),

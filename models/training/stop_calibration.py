@@ -34,7 +34,7 @@ class Reliability:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class StopCalibration:
     """What was folded into the stop head, and held-out reliability without and with it."""
 
     scale: float
@@ -60,7 +60,7 @@ def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Ten
     return torch.cat(stops).float(), torch.cat(rights).float()
 
 
-def fit(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
+def fit_stop_logits(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
     """Scale and offset of the logits under which 1 - sigmoid best predicts being right (Newton's method).
 
     A faint pull towards (1, 0) keeps a handful of observations from turning the head around.
@@ -82,7 +82,7 @@ def fit(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def apply(model: Hamburger, scale: float, offset: float) -> None:
+def apply_to_stop_head(model: Hamburger, scale: float, offset: float) -> None:
     """Fold scale and offset into the stop head's last layer, and into the weight of the evidence."""
     last = model.stop_head[-1]
     assert isinstance(last, nn.Linear)

@@ -27,7 +27,13 @@ from hamburger_edge.models.training.optimizers import make_optimizers, schedule,
 from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.run_state import Reached, load_state, save_state
-from hamburger_edge.models.training.stop_calibration import Calibration, apply, fit, measure, reliability
+from hamburger_edge.models.training.stop_calibration import (
+    StopCalibration,
+    apply_to_stop_head,
+    fit_stop_logits,
+    measure,
+    reliability,
+)
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.progress import LogCallback
 
@@ -226,7 +232,7 @@ class Trainer:
             self._log(f"held_out_{kind}", stage, means)
 
     @torch.no_grad()
-    def calibrate(self) -> Calibration:
+    def calibrate(self) -> StopCalibration:
         """Fit the stop head's scale and offset on the conversations kept for it; judge on held-out ones."""
         objective = Objective(self.model, LossWeights()).to(self.device).eval()
 
@@ -235,10 +241,10 @@ class Trainer:
             with self.autocast():
                 return measure(objective, (batches.build(rows).to(self.device) for rows in batches.plan(0)))
 
-        scale, offset = fit(*measured(self.split.calibration))
+        scale, offset = fit_stop_logits(*measured(self.split.calibration))
         before = reliability(*measured(self.split.held_out))
-        apply(self.model, scale, offset)
-        return Calibration(scale, offset, before, reliability(*measured(self.split.held_out)))
+        apply_to_stop_head(self.model, scale, offset)
+        return StopCalibration(scale, offset, before, reliability(*measured(self.split.held_out)))
 
     def _any(self, mine: bool) -> bool:
         """Whether it is so in any process: what one decides, all must, or they wait for its gradients."""

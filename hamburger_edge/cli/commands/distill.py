@@ -113,7 +113,9 @@ COMMAND = Command(
     summary="let a base model write the training set",
     options=(
         option(
-            "base", metavar="BASE", help="smollm2-135m, hf:ORG/NAME, a GGUF file or a Hugging Face folder"
+            "base",
+            metavar="BASE",
+            help="smollm2-135m, hf:ORG/NAME[@REVISION], a GGUF file or a Hugging Face folder",
         ),
         option("-o", "--output", required=True, metavar="DATA", help="folder for the shards; resumes there"),
         option("--tokens", type=int, required=True, metavar="N", help="answer tokens to collect"),

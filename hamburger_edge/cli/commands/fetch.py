@@ -20,7 +20,7 @@ COMMAND = Command(
     name="fetch",
     summary="bring a base model into the cache folder",
     options=(
-        option("name", metavar="NAME", help="smollm2-135m, or hf:ORG/NAME (needs the extra hub)"),
+        option("name", metavar="NAME", help="smollm2-135m, or hf:ORG/NAME[@REVISION] (needs the extra hub)"),
         option("--verify", action="store_true", help="read every file again and compare its sha256"),
     ),
     examples=(

@@ -55,7 +55,6 @@ COMMAND = Command(
         option("--ratio", type=float, metavar="R", help="... or below R times its group's highest"),
         option("--max-steps", type=int, default=4, metavar="N", help="most tokens of a group"),
         option("--sample", type=int, default=0, metavar="N", help="answer to show, cut (default 0)"),
-        option("--report", action="store_true", help="no effect: the report is always printed"),
         JSON,
     ),
     examples=("hamburger-edge segment data", "hamburger-edge segment data --low 0.5 --ratio 0.7"),

@@ -37,7 +37,8 @@ def test_stepping_equals_training_forward(variant: dict) -> None:
     model = toy_model(**variant)
     out = model(toy_batch(model, [(PROMPT, GROUPS)]))
     first, micro = model.base.logits(out.final), model.micro_logits(out.micro_hidden)
-    stops = model.group_stops(out).sigmoid()
+    judged = model.stop_logits(out.final)[:, None], model.stop_logits(out.micro_hidden, micro)
+    stops = torch.cat(judged, dim=1).sigmoid()
     backend = TorchBackend(model)
     # prefill in two chunks, only the last row read out
     backend.macro([[t] for t in PROMPT[:2]], [0, 1], [])

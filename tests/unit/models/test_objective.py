@@ -21,7 +21,7 @@ from hamburger_edge.models.training.objective import (
     wrongness,
 )
 from hamburger_edge.models.training.own_groups import own_lengths
-from hamburger_edge.models.training.stop_calibration import apply, fit, reliability
+from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, fit_stop_logits, reliability
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 
@@ -294,7 +294,7 @@ def test_calibration_repairs_a_miscalibrated_head() -> None:
     truth = 3 * torch.randn(20_000)  # logits of "the next micro token is wrong"
     rights = (torch.rand(20_000) > truth.sigmoid()).float()
     shifted = 0.4 * truth - 1.5  # what a badly scaled head says
-    scale, offset = fit(shifted[:10_000], rights[:10_000])
+    scale, offset = fit_stop_logits(shifted[:10_000], rights[:10_000])
     assert scale == pytest.approx(1 / 0.4, rel=0.1)
     assert offset == pytest.approx(1.5 / 0.4, rel=0.1)
     before = reliability(shifted[10_000:], rights[10_000:])
@@ -306,15 +306,15 @@ def test_calibration_repairs_a_miscalibrated_head() -> None:
     model = toy_model()
     states = torch.randn(5, 32)
     expected = scale * model.stop_logits(states) + offset
-    apply(model, scale, offset)
+    apply_to_stop_head(model, scale, offset)
     torch.testing.assert_close(model.stop_logits(states), expected)
 
 
 def test_calibration_on_next_to_no_data_changes_little() -> None:
-    scale, offset = fit(torch.tensor([1.0, -1.0]), torch.tensor([0.0, 1.0]))  # both right
+    scale, offset = fit_stop_logits(torch.tensor([1.0, -1.0]), torch.tensor([0.0, 1.0]))  # both right
     assert 1 < scale < 2
     assert offset == pytest.approx(0, abs=1e-6)
-    scale, _ = fit(torch.tensor([1.0, -1.0] * 99), torch.tensor([1.0, 0.0] * 99))  # always wrong
+    scale, _ = fit_stop_logits(torch.tensor([1.0, -1.0] * 99), torch.tensor([1.0, 0.0] * 99))  # always wrong
     assert scale == 0
 
 
