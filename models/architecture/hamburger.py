@@ -30,7 +30,7 @@ class GroupBatch:
     """Sequences cut into groups: B rows of S slots, m = max_steps. What is merged and what is predicted
     are separate: a slot may be asked for more tokens than the next slot holds."""
 
-    groups: Tensor  # [B, S, m] token ids each slot holds; places beyond its size hold any valid id
+    groups: Tensor  # [B, S, m] token ids each slot holds; positions beyond its size hold any valid id
     sizes: Tensor  # [B, S] tokens in each slot; 0 marks padding
     targets: Tensor  # [B, S, m] tokens that follow the slot
     target_sizes: Tensor  # [B, S] how many of them to predict; 0: none

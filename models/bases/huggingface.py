@@ -63,10 +63,10 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
         yield from read_safetensors(single)
         return
     table = read_json(index)
-    places = table.get("weight_map") if isinstance(table, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
+    shards = table.get("weight_map") if isinstance(table, dict) else None
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
         raise CheckpointError(f"{index}: has no weight_map: get it again")
-    for shard in sorted(set(places.values())):
+    for shard in sorted(set(shards.values())):
         if Path(shard).name != shard:
             raise CheckpointError(f"{index}: shard {shard!r} is not a plain file name: get it again")
         yield from read_safetensors(folder / shard)

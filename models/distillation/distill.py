@@ -4,7 +4,7 @@ Work is cut into shards. A shard is a fixed list of conversations run from scrat
 their own, so a killed run redoes at most one shard and ends with the same bytes. Each shard is one
 safetensors file; `data.json` lists them with hashes and is rewritten, atomically, after each.
 
-Stored for every token: its id, its role, and what the base predicted in its place (entropy and the top-k
+Stored for every token: its id, its role, and what the base predicted at its position (entropy and the top-k
 log-probabilities), which is all that segmentation and training need.
 """
 

@@ -37,7 +37,7 @@ from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import merged, new_model, provenance
 from hamburger_edge.models.training.trainer import Trainer
-from hamburger_edge.support.files import sha256
+from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import LogCallback
 from hamburger_edge.support.strict import from_mapping
 
@@ -215,7 +215,8 @@ def write_corpus(folder: Path, talks: list[list[Turn]], tokenizer: Tokenizer, tu
         "top_log_probabilities": np.zeros((len(ids), 1), dtype=np.float16),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(arrays, folder / "corpus.safetensors")
+    with write_atomically(folder / "corpus.safetensors") as temporary:
+        save_file(arrays, temporary)
     shard = Shard(
         file="corpus.safetensors",
         sha256=sha256(folder / "corpus.safetensors"),

@@ -1,7 +1,7 @@
-"""Means of weights: over the last steps of a stage, and of the checkpoints that a run goes on from.
+"""Checkpoint averaging: over the last steps of a stage, and of the checkpoints that a run goes on from.
 
 High learning rates find more and settle less. The mean of where they have been lies closer to the middle of
-what they circle than any one of those places, so it reads and predicts better than each.
+what they circle than any one of those points, so it reads and predicts better than each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WeightMean:
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Parameters and their means trade places, if there are means yet."""
+        """Parameters and their means are exchanged, if there are means yet."""
         for mean, parameter in zip(self.means, self.parameters, strict=False):
             here = parameter.detach().clone()
             parameter.copy_(mean)

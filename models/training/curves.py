@@ -8,6 +8,7 @@ from typing import Any
 
 from hamburger_edge.errors import require
 from hamburger_edge.models.training.metrics import Series, read_metrics
+from hamburger_edge.support.files import write_atomically
 
 # panel title -> metrics that belong in it, by the beginning of their names
 PANELS = {
@@ -55,7 +56,8 @@ def plot(run_folder: Path) -> Path:
     for axes in grid[-1]:
         axes.set_xlabel("step")
     path = run_folder / "curves.png"
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    with write_atomically(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=110, metadata={"Software": None})
     pyplot.close(figure)
     return path
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from toy_checkpoints import write_hf
 from toy_models import toy_model as random_model
 from toy_training import JOINT, LORA, SHORT, toy_trainer
@@ -14,6 +15,7 @@ from training_data_files import DataFiles, ladders
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.recipe import read_recipe
+from hamburger_edge.models.training.run_state import Reached, load_state, save_state
 from hamburger_edge.models.training.runs import train
 
 GOOD = """
@@ -110,6 +112,19 @@ def test_a_damaged_state_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(content)
     with pytest.raises(ConfigError, match=r"last\.pt: damaged, or of another version"):
         toy_trainer(tmp_path, SHORT).run()
+
+
+def test_a_state_of_before_is_read(tmp_path: Path) -> None:
+    """Runs used to save the lowest held-out loss of each stage, too."""
+    save_state(tmp_path, SHORT, {"processes": 1}, Reached(1, 7), {"model": {}})
+    saved = torch.load(tmp_path / "last.pt", weights_only=True)
+    saved["progress"]["best"] = {"plain": 1.5}
+    torch.save(saved, tmp_path / "last.pt")
+    found = load_state(tmp_path, SHORT, {"processes": 1})
+    assert found is not None
+    assert found[0] == Reached(1, 7)
+    with pytest.raises(ConfigError, match="made with other processes"):
+        load_state(tmp_path, SHORT, {"processes": 2})
 
 
 def test_the_base_learns_in_one_way(tmp_path: Path) -> None:
