@@ -1,14 +1,17 @@
 """Measuring a bundle: how fast it is beside other programs (`bench`), and what that costs (`eval`).
 
-    cli_bench --> bench --> bench_ours   our runtimes through the engine      --+
-                    |                                                          +--> Contender
-                    +----> peers, peers_*   one adapter a peer program        --+
-                    |
-                    +----> interleave   A B C A B C ..., medians, quartiles, ratios of pairs
-                    +----> machine      processor, versions, memory bandwidth
-                    +----> bench_report, bench_plots   what a reader sees
+    cli bench --> speed/plan --> speed/bench --> speed/process   each program in a process of its own
+                                      |               |
+                                      |               +--> speed/ours   our runtimes, as an app drives them
+                                      |               +--> peers/*      other programs on the same weights
+                                      +--> speed/interleave   A B C A B C ..., medians, ratios of pairs
+                                      +--> speed/curve        cost against length
+                                      +--> speed/report, speed/plots   what a reader sees
 
-    cli_eval  --> eval*   quality of what is said, against plain decoding
+    cli eval  --> quality/evaluation --> quality/judging   answers, read by a plain base
+                          +--> quality/figures, report, tables, plots   what a reader sees
 
-Imports core, runtimes, models and export; nothing imports it but the command line.
+Shared: `machine` (processor, versions, speed of memory), `weight_bytes` (what a step reads), `made_once`
+(files kept in the cache folder), `tables`, `pictures`. Imports core, runtimes, models and export; nothing
+imports it but the command line.
 """

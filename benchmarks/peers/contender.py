@@ -1,6 +1,6 @@
 """What is measured: one small adapter a program, all behind `Contender`, and how a bundle's weights reach it.
 
-Adapters are named here and imported where they run, each in a process of its own (`bench_process`).
+Adapters are named here and imported where they run, each in a process of its own (`speed/process.py`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.benchmarks.peers import files as peers_files
+from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 
 ACCURACY = 4  # activations become int8, as in our own bundles
 PRECISIONS = {"int4": "int4", "q4_0": "int4", "q4_1": "int4", "int8": "int8", "q8_0": "int8"}  # others: fp32
@@ -25,10 +26,10 @@ class Genai:
         self.generator: Any = None
 
     def prepare(self) -> Path:
-        return peers_files.built(self.source, f"genai-{self.precision}", self._build)
+        return weights.built(self.source, f"genai-{self.precision}", self._build)
 
     def _build(self, folder: Path) -> None:
-        hf = peers_files.hugging_face(self.source)
+        hf = weights.hugging_face(self.source)
         import transformers
 
         # 0.18's builder imports these of transformers 5, for families that are not ours; the newest
@@ -38,14 +39,14 @@ class Genai:
                 setattr(transformers, name, None)
         from onnxruntime_genai.models.builder import create_model, parse_extra_options
 
-        place = ("", str(hf), str(folder), self.precision, "cpu", str(folder / "cache"))
+        model = ("", str(hf), str(folder), self.precision, "cpu", str(folder / "cache"))
         asked = [f"accuracy_level={ACCURACY}"] if self.precision != "fp32" else []
-        options = parse_extra_options(*place, asked)
+        options = parse_extra_options(*model, asked)
         config = options["hf_details"]["hf_config"]
         scaling = config.rope_scaling or {"rope_type": "default"}
         config.rope_parameters = {"rope_theta": config.rope_theta, **scaling}  # as transformers 5 has it
         del config.rope_scaling
-        create_model(*place, **options)
+        create_model(*model, **options)
 
     def load(self) -> Facts:
         import onnxruntime_genai as genai
@@ -63,7 +64,7 @@ class Genai:
 
     def weight_bytes(self) -> WeightBytes:
         assert self.made is not None
-        return WeightBytes(peers_files.onnx_weight_bytes(self.made / self._decoder()["filename"]))
+        return WeightBytes(onnx_weight_bytes(self.made / self._decoder()["filename"]))
 
     def _decoder(self) -> dict[str, Any]:
         assert self.made is not None

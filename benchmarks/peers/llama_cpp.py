@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.benchmarks.peers import files as peers_files
+from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes
 from hamburger_edge.errors import HamburgerError, require
 from hamburger_edge.runtimes.llamacpp.library import library
 
@@ -35,7 +36,7 @@ class Llama:
         self.context: Any = None
 
     def prepare(self) -> Path:
-        return peers_files.gguf(self.source)
+        return weights.gguf(self.source)
 
     def load(self) -> Facts:
         self.made = self.made or self.prepare()
@@ -68,7 +69,7 @@ class Llama:
 
     def weight_bytes(self) -> WeightBytes:
         assert self.made is not None
-        return WeightBytes(peers_files.gguf_weight_bytes(self.made))
+        return WeightBytes(gguf_weight_bytes(self.made))
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> Turn:
         began = perf_counter()

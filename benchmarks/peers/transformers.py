@@ -7,8 +7,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from hamburger_edge.benchmarks.peers import files as peers_files
+from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 
 
 class _Times:
@@ -32,7 +33,7 @@ class Transformers:
         self.model: Any = None
 
     def prepare(self) -> Path:
-        return peers_files.hugging_face(self.source)
+        return weights.hugging_face(self.source)
 
     def load(self) -> Facts:
         import torch
@@ -46,8 +47,8 @@ class Transformers:
 
     def weight_bytes(self) -> WeightBytes:
         table, head = self.model.get_input_embeddings().weight, self.model.get_output_embeddings().weight
-        weights = {p.data_ptr(): p.nbytes for p in self.model.parameters()}  # shared ones once
-        return WeightBytes(sum(weights.values()) - (table.nbytes if table is not head else 0))
+        sizes = {p.data_ptr(): p.nbytes for p in self.model.parameters()}  # shared ones once
+        return WeightBytes(sum(sizes.values()) - (table.nbytes if table is not head else 0))
 
     def _say_all(self) -> None:
         """No end token, so that the answer is as long as everybody's."""
@@ -82,10 +83,10 @@ class Optimum(Transformers):
     """The same `generate` on ONNX Runtime; optimum exports in float32."""
 
     def prepare(self) -> Path:
-        return peers_files.built(self.source, "optimum", self._export)
+        return weights.built(self.source, "optimum", self._export)
 
     def _export(self, folder: Path) -> None:
-        hf = peers_files.hugging_face(self.source)
+        hf = weights.hugging_face(self.source)
         from optimum.exporters.onnx import main_export
 
         main_export(str(hf), output=folder, task="text-generation-with-past", do_validation=False)
@@ -104,4 +105,4 @@ class Optimum(Transformers):
 
     def weight_bytes(self) -> WeightBytes:
         assert self.made is not None
-        return WeightBytes(peers_files.onnx_weight_bytes(self.made / "model.onnx"))
+        return WeightBytes(onnx_weight_bytes(self.made / "model.onnx"))

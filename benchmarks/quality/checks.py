@@ -59,7 +59,7 @@ def last_number(text: str) -> float | None:
 
 
 def read_prompts(path: str | PathLike[str] = BUILT_IN) -> list[Prompt]:
-    """Every line's fault is named with its place."""
+    """Every line's fault is named with its number."""
     prompts = [parse_prompt(line, where) for where, line in read_lines(path)]
     if not prompts:
         raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')

@@ -86,7 +86,7 @@ def _judged(logits: Floats, targets: Ints) -> tuple[Floats, Ints]:
 class Proposal(NamedTuple):
     """A token that the micro decoder wanted in a group; said, unless the stop head was against it."""
 
-    place: int  # in the answer
+    at: int  # which token of the answer
     token: int
     sure: float  # the stop head's chance that the base would choose the same
 
@@ -166,7 +166,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
         slots = model.engine.ledger.slots + bool(model.engine.pending) - len(ids)
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)
-    proposals = [each for each in proposals if each.place < len(tokens)]  # none was refused at the very end
+    proposals = [each for each in proposals if each.at < len(tokens)]  # none was refused at the very end
     return Answer(
         number=number,
         kind=prompt.kind,
@@ -178,7 +178,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
         nll=float(reading.nll.sum(dtype=np.float64)),
         agrees=(reading.choices == np.array(tokens)).tolist(),
         sure=[each.sure for each in proposals],
-        held=[bool(reading.choices[each.place] == each.token) for each in proposals],
+        held=[bool(reading.choices[each.at] == each.token) for each in proposals],
         right=None if prompt.check is None else prompt.check.passes(stream.text),
     )
 

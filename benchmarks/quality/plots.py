@@ -5,30 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.pictures import draw
 from hamburger_edge.benchmarks.quality.report import ModelReport, Report
-from hamburger_edge.errors import require
-
-
-def pyplot() -> Any:
-    """Matplotlib without a window, or an error that says how to get it."""
-    require("matplotlib", "bench").use("Agg")
-    from matplotlib import pyplot as plots
-
-    return plots
 
 
 def plot(report: Report, folder: Path) -> list[Path]:
     """Write `quality.png` and `reliability.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    plots = pyplot()
-    written = []
-    for name, draw in (("quality.png", _quality), ("reliability.png", _reliability)):
-        figure = draw(plots, report)
-        path = folder / name
-        figure.savefig(path, dpi=110, metadata={"Software": None})
-        plots.close(figure)
-        written.append(path)
-    return written
+    return draw({"quality": _quality, "reliability": _reliability}, report, folder)
 
 
 def _quality(plots: Any, report: Report) -> Any:
@@ -36,7 +19,7 @@ def _quality(plots: Any, report: Report) -> Any:
     panels = [("nats a token under the plain base", "nll"), ("right answers", "right")]
     panels = panels[: 2 if report.base.all.checked else 1]
     figure, grid = plots.subplots(
-        1, len(panels), figsize=(6.5 * len(panels), 4.8), layout="constrained", squeeze=False
+        1, len(panels), figsize=(6.5 * len(panels), 4.8), dpi=110, layout="constrained", squeeze=False
     )
     for axes, (title, field) in zip(grid.flat, panels, strict=True):
         base = getattr(report.base.all, field)
@@ -75,7 +58,7 @@ def _line(axes: Any, model: ModelReport, field: str) -> None:
 def _reliability(plots: Any, report: Report) -> Any:
     """The diagonal is a stop head that means what it says; below, how many proposals each bin holds."""
     figure, (axes, bars) = plots.subplots(
-        2, 1, figsize=(6, 6.5), layout="constrained", sharex=True, height_ratios=(3, 1)
+        2, 1, figsize=(6, 6.5), dpi=110, layout="constrained", sharex=True, height_ratios=(3, 1)
     )
     axes.plot([0, 1], [0, 1], color="grey", linestyle="--", linewidth=1)
     for number, model in enumerate(report.models):

@@ -6,9 +6,9 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 
+from hamburger_edge.benchmarks.machine import versions
 from hamburger_edge.benchmarks.quality.figures import Figures, Reliability, figures, reliability
 from hamburger_edge.benchmarks.quality.judging import Answer
 from hamburger_edge.model import Model
@@ -128,7 +128,7 @@ class Report:
             "format": 1,
             "date": datetime.now(UTC).date().isoformat(),
             "machine": f"{platform.system()} {platform.machine()}",
-            "versions": {"python": platform.python_version(), **_versions()},
+            "versions": versions(PACKAGES),
             "settings": self.settings,
             "prompts": self.prompts,
             "base": {"name": self.base_name, "description": self.base_description, **self.base.to_json()},
@@ -139,16 +139,6 @@ class Report:
             ],
             "skipped": self.skipped,
         }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _minus(a: float | None, b: float | None) -> float | None:

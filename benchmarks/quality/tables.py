@@ -8,6 +8,7 @@ from typing import Any
 from hamburger_edge.benchmarks.quality.figures import Figures
 from hamburger_edge.benchmarks.quality.judging import LOOP
 from hamburger_edge.benchmarks.quality.report import Loss, ModelReport, Report
+from hamburger_edge.benchmarks.tables import number, table
 
 _COLUMNS = (
     "model", "conf.", "tok/step", "KV saved", "nats/tok", "+plain", "agree", "micro", "prefix",
@@ -38,11 +39,11 @@ def tables(report: Report) -> str:
         f"{report.base.all.checked} with a checkable answer; at most {report.settings['max_tokens']} tokens, "
         f"temperature {report.settings['temperature']:g}",
         *([_skips(report.skipped, _names(report))] if report.skipped else []),
-        _table(_COLUMNS, _main_rows(report)),
+        table([_COLUMNS, *_main_rows(report)]),
         _LEGEND,
         *(_by_kind(model) for model in report.models),
         *(_calibration(model) for model in report.models),
-        _table(_LOSS_COLUMNS, [_loss_cells(loss) for loss in report.losses]),
+        table([_LOSS_COLUMNS, *map(_loss_cells, report.losses)]) if report.losses else "",
         "" if not report.settings["temperature"] else "weights: with what sampling costs, at confidence 1",
     ]
     return "\n\n".join(part for part in parts if part)
@@ -67,22 +68,22 @@ def _main_rows(report: Report) -> list[list[str]]:
 
 def _cells(found: Figures) -> list[str]:
     return [
-        _number(found.tokens_per_step, 2),
-        _percent(found.kv_saved),
-        _number(found.nll, 3),
-        _signed(found.nll_difference, 3),
-        _percent(found.agreement),
-        _percent(found.micro_agreement),
-        _number(found.prefix, 1),
-        _percent(found.identical),
-        _percent(found.repetition),
-        _percent(found.looping),
-        _percent(found.right),
+        number(found.tokens_per_step, ".2f"),
+        number(found.kv_saved, ".1%"),
+        number(found.nll, ".3f"),
+        number(found.nll_difference, "+.3f"),
+        number(found.agreement, ".1%"),
+        number(found.micro_agreement, ".1%"),
+        number(found.prefix, ".1f"),
+        number(found.identical, ".1%"),
+        number(found.repetition, ".1%"),
+        number(found.looping, ".1%"),
+        number(found.right, ".1%"),
     ]
 
 
 def _loss_cells(loss: Loss) -> list[str]:
-    nats = [_signed(loss.weights_nll, 3), _signed(loss.merging_nll, 3)]
+    nats = [number(loss.weights_nll, "+.3f"), number(loss.merging_nll, "+.3f")]
     points = [_points(loss.weights_right), _points(loss.merging_right)]
     return [loss.model, f"{loss.confidence:g}", *nats, *points]
 
@@ -97,10 +98,11 @@ def _by_kind(model: ModelReport) -> str:
     for kind in rows[0].kinds:
         found = [row.kinds[kind] for row in rows]
         values = [
-            [_number(f.tokens_per_step, 2), _signed(f.nll_difference, 3), _percent(f.right)] for f in found
+            [number(f.tokens_per_step, ".2f"), number(f.nll_difference, "+.3f"), number(f.right, ".1%")]
+            for f in found
         ]
         cells.append([kind, str(found[0].answers), *(value for three in values for value in three)])
-    return _table((model.name, "answers", *names), cells)
+    return table([(model.name, "answers", *names), *cells])
 
 
 def _calibration(model: ModelReport) -> str:
@@ -123,30 +125,6 @@ def _skips(skipped: Sequence[Mapping[str, Any]], models: int) -> str:
     some = sorted({name for entry in skipped if len(entry["models"]) < models for name in entry["models"]})
     only = f"; some of them only by {', '.join(some)}" if some else ""
     return f"skipped, longer than the context: {len(skipped)} ({kinds}){only}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column to the left, the others to the right."""
-    if not rows:
-        return ""
-    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-    lines = []
-    for row in (heads, *rows):
-        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
-    return "\n".join(lines)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _signed(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:+.{digits}f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def _points(value: float | None) -> str:

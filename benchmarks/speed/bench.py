@@ -13,8 +13,8 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
+from hamburger_edge.benchmarks import machine
 from hamburger_edge.benchmarks.peers.contender import Contender, Facts, Program, Source, Turn
-from hamburger_edge.benchmarks.speed import machine
 from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios, interleave
 from hamburger_edge.benchmarks.speed.ours import PLAIN

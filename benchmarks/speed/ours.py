@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from hamburger_edge.benchmarks.peers import files as peers_files
 from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes, onnx_weight_bytes
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.errors import require
@@ -134,13 +134,13 @@ def weight_bytes(bundle: Path, backend: str) -> WeightBytes:
     manifest = load_manifest(bundle)
     if backend == "onnx":
         graphs = [bundle / manifest.graph(name).file for name in ("base", "micro_decoder", "embedder")]
-        return WeightBytes(*map(peers_files.onnx_weight_bytes, graphs))
+        return WeightBytes(*map(onnx_weight_bytes, graphs))
     assert manifest.gguf is not None
     parts = manifest.gguf
     graft: Any = require("gguf", "bench").GGUFReader(bundle / parts.graft.file).tensors
     stop = sum(int(tensor.n_bytes) for tensor in graft if tensor.name.startswith("stop_"))
     return WeightBytes(
-        macro=peers_files.gguf_weight_bytes(bundle / parts.base.file) + stop,
-        micro=peers_files.gguf_weight_bytes(bundle / parts.micro_decoder.file) + stop,
+        macro=gguf_weight_bytes(bundle / parts.base.file) + stop,
+        micro=gguf_weight_bytes(bundle / parts.micro_decoder.file) + stop,
         embed=sum(int(tensor.n_bytes) for tensor in graft if tensor.name.startswith("embedder.")),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hamburger_edge.benchmarks.peers.contender import PEERS, Program, Source
-from hamburger_edge.benchmarks.peers.files import folder_of
+from hamburger_edge.benchmarks.peers.weights import folder_of
 from hamburger_edge.benchmarks.speed.ours import FORCED, PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from hamburger_edge.bundle.manifest import Manifest

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.pictures import draw
 from hamburger_edge.benchmarks.speed.curve import by_name
 from hamburger_edge.benchmarks.speed.ours import PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.report import Report
-from hamburger_edge.errors import InputError, require
 
 OURS, THEIRS = "#c8553d", "#8a9a9b"
 
 
+SHAPE: dict[str, Any] = {"figsize": (7.2, 4), "dpi": 100, "layout": "constrained"}
+
+
 def plot(report: Report, folder: Path) -> list[Path]:
-    """Write what there are figures for; returns the files."""
-    matplotlib = require("matplotlib", "bench")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    drawings: dict[str, Callable[[Any, Report], bool]] = {
-        "speed": _speed,
-        "length": _length,
-        "compression": _compression,
-    }
-    written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, draw in drawings.items():
-            figure = plt.figure(figsize=(7.2, 4), dpi=100, layout="constrained")
-            if draw(figure, report):
-                path = folder / f"{name}.png"
-                figure.savefig(path)
-                written.append(path)
-            plt.close(figure)
-    except OSError as error:
-        raise InputError(f"{error.filename or folder}: {error.strerror}: choose another folder") from error
-    return written
+    """Write what there are figures for."""
+    return draw({"speed": _speed, "length": _length, "compression": _compression}, report, folder)
 
 
-def _speed(figure: Any, report: Report) -> bool:
+def _speed(plots: Any, report: Report) -> Any:
     """Bars of the medians with their quartiles."""
+    figure = plots.figure(**SHAPE)
     axes = figure.add_subplot()
     rows = report.results[::-1]
     medians = [row["decode_tps"]["median"] for row in rows]
@@ -50,19 +32,20 @@ def _speed(figure: Any, report: Report) -> bool:
     colours = [OURS if "@" in row["name"] else THEIRS for row in rows]
     labels = [f"{row['name']} ({row['precision']})" for row in rows]
     axes.barh(labels, medians, xerr=[lower, upper], color=colours, ecolor="#333333", capsize=2)
-    for place, row in enumerate(rows):
+    for bar, row in enumerate(rows):
         end = row["decode_tps"]["q3"]
-        axes.annotate(f" {medians[place]:.0f}", (end, place), va="center", fontsize=8)
+        axes.annotate(f" {medians[bar]:.0f}", (end, bar), va="center", fontsize=8)
     axes.set_xlabel(f"tokens/s, {report.base}, {report.threads} threads: median and quartiles")
     axes.margins(x=0.1)
     axes.spines[["top", "right"]].set_visible(False)
-    return True
+    return figure
 
 
-def _length(figure: Any, report: Report) -> bool:
+def _length(plots: Any, report: Report) -> Any:
     """Left: milliseconds a token; right: bytes in the cache; both against tokens generated."""
     if not report.curve:
-        return False
+        return None
+    figure = plots.figure(**SHAPE)
     time, memory = figure.subplots(1, 2)
     peers = iter((THEIRS, "#35618f", "#333333"))
     for name, points in by_name(report.curve).items():
@@ -78,14 +61,15 @@ def _length(figure: Any, report: Report) -> bool:
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
-    return True
+    return figure
 
 
-def _compression(figure: Any, report: Report) -> bool:
+def _compression(plots: Any, report: Report) -> Any:
     """Nats a token under the plain base against tokens a step; the dashed line is plain decoding."""
     scored = [row for row in report.results if row["nll"] is not None]
     if not scored:
-        return False
+        return None
+    figure = plots.figure(**SHAPE)
     axes = figure.add_subplot()
     for runtime, colour in (("onnx", OURS), ("llamacpp", "#35618f")):
         rows = [row for row in scored if row["name"].split("@")[0] == runtime]
@@ -102,11 +86,11 @@ def _compression(figure: Any, report: Report) -> bool:
         if rows:
             for style, verified in (("o-", False), ("s", True)):
                 some = [row for row in rows if row["name"].endswith(VERIFY) == verified]
-                places = [row["tokens_per_step"] for row in some], [row["nll"] for row in some]
-                axes.plot(*places, style, color=colour, label=None if verified else runtime)
+                points = [row["tokens_per_step"] for row in some], [row["nll"] for row in some]
+                axes.plot(*points, style, color=colour, label=None if verified else runtime)
     axes.set_xlabel("tokens a step")
     axes.set_ylabel("nats a token under the plain base")
     axes.margins(0.12)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, title="by confidence; dashed: plain; square: verified")
-    return True
+    return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,7 @@ from hamburger_edge.benchmarks.peers.contender import Facts, Turn, WeightBytes
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.plan import pairs
+from hamburger_edge.benchmarks.tables import number, table
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,8 @@ def tables(report: Report) -> str:
                 f"{decode['q1']:.1f}-{decode['q3']:.1f}",
                 f"{each['tokens_per_step']:.2f}",
                 f"{each['macro_ms']:.2f}",
-                _number(each["micro_ms"], ".2f"),
-                _number(each["host_share"], ".1%"),
+                number(each["micro_ms"], ".2f"),
+                number(each["host_share"], ".1%"),
                 f"{each['prefill_tps']:.0f}",
                 f"{each['ttft_s']:.3f}",
             )
@@ -129,23 +130,22 @@ def tables(report: Report) -> str:
             (
                 each["name"],
                 each["precision"],
-                _number(each["peak_rss_mb"], ".0f"),
+                number(each["peak_rss_mb"], ".0f"),
                 f"{each['load_s']:.2f}",
                 f"{each['kv_bytes_per_token']:.0f}",
                 f"{each['weight_bytes_per_token'] / 1e6:.1f}",
                 f"{each['bandwidth_share']:.0%}",
-                _number(each["nll"], ".3f"),
-                _number(each["agreement"], ".1%"),
+                number(each["nll"], ".3f"),
+                number(each["agreement"], ".1%"),
             )
         )
-    parts += [_table(speed), _table(cost)]
+    parts += [table(speed), table(cost)]
     if report.ratios:
         parts.append(
-            "decode speed, ours over theirs, round by round (quartiles)\n"
-            + _table(_ratio_rows(report.ratios))
+            "decode speed, ours over theirs, round by round (quartiles)\n" + table(_ratio_rows(report.ratios))
         )
     if len(costs := _length_rows(report.curve)) > 1:
-        parts.append("cost against length\n" + _table(costs))
+        parts.append("cost against length\n" + table(costs))
     if report.skipped:
         parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
     return "\n\n".join(parts)
@@ -196,11 +196,11 @@ def markdown(report: Mapping[str, Any]) -> str:
             _spread(row["decode_tps"], ".1f"),
             f"{row['tokens_per_step']:.2f}",
             f"{row['macro_ms']:.2f}",
-            _number(row["micro_ms"], ".2f", ""),
-            _number(row["host_share"], ".1%", ""),
+            number(row["micro_ms"], ".2f", ""),
+            number(row["host_share"], ".1%", ""),
             f"{row['prefill_tps']:.0f}",
             f"{row['ttft_s']:.3f}",
-            _number(row["peak_rss_mb"], ".0f", ""),
+            number(row["peak_rss_mb"], ".0f", ""),
             f"{row['load_s']:.2f}",
             f"{row['kv_bytes_per_token']:.0f}",
             f"{row['weight_bytes_per_token'] / 1e6:.1f}",
@@ -218,21 +218,6 @@ def _pipes(rows: Sequence[Sequence[str]]) -> str:
 
 def _spread(spread: Mapping[str, float], form: str) -> str:
     return f"{spread['median']:{form}} ({spread['q1']:{form}}-{spread['q3']:{form}})"
-
-
-def _number(value: float | None, form: str, none: str = "-") -> str:
-    return none if value is None else format(value, form)
-
-
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    """Names to the left, figures to the right."""
-    rows = [list(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.speed.report bench.json

@@ -56,7 +56,7 @@ def shape_bundle(
 ) -> Path:
     """The bundle of this shape, exported once and kept in the cache folder."""
     from hamburger_edge import __version__
-    from hamburger_edge.benchmarks.peers.files import made
+    from hamburger_edge.benchmarks.made_once import made_once
     from hamburger_edge.export.description import TOKENIZER
     from hamburger_edge.export.pipeline import export
     from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, build
@@ -71,13 +71,14 @@ def shape_bundle(
         facts = {"base": {"name": f"{name}, random weights", "kind": "random"}}
         template = ChatTemplate.preset("chatml").to_json()
         # no tokenizer yet: with one, exporting would calibrate, which random weights have no use for
-        checkpoint = Checkpoint(model, None, template, facts, Path(name))  # type: ignore[arg-type]
+        checkpoint = Checkpoint(model, None, template, facts, Path(name))  # type: ignore[arg-type]  # see above
         bundle = export(checkpoint, out / "bundle", precision=precision, verify=False, progress=progress)
         _write_tokenizer(bundle / TOKENIZER, config.base.vocab_size)
         manifest = load_manifest(bundle)
         replace(manifest, tokenizer=TOKENIZER, files=tuple(file_entries(bundle))).save(bundle)
 
-    return made((folder or cache_folder() / "shapes") / f"{name}-{precision}-{__version__}", make) / "bundle"
+    home = folder or cache_folder() / "shapes"
+    return made_once(home / f"{name}-{precision}-{__version__}", make) / "bundle"
 
 
 def shape_config(name: str) -> HamburgerConfig:
@@ -90,7 +91,7 @@ def shape_config(name: str) -> HamburgerConfig:
 
 
 def random_state(config: HamburgerConfig) -> dict[str, Any]:
-    """Every large weight is a window into one pool, at a place of its own: memory for the largest alone.
+    """Every large weight is a window into one pool, at an offset of its own: memory for the largest alone.
 
     Small ones own theirs, because a traced graph may keep them as they are, and there nothing may overlap.
     """
@@ -105,13 +106,13 @@ def random_state(config: HamburgerConfig) -> dict[str, Any]:
     largest = max(torch.Size(shape).numel() for shape in sizes.values())
     pool = torch.randn(largest + len(sizes), generator=generator).mul_(0.02)
     state: dict[str, Any] = {}
-    for place, (name, shape) in enumerate(sizes.items()):
+    for offset, (name, shape) in enumerate(sizes.items()):
         if name == "shortlist":
             state[name] = torch.arange(config.shortlist_size or config.base.vocab_size)
         elif name.endswith("norm.weight"):
             state[name] = torch.ones(shape)
         else:
-            window = pool[place : place + torch.Size(shape).numel()].view(shape)
+            window = pool[offset : offset + torch.Size(shape).numel()].view(shape)
             state[name] = window if window.numel() > SMALL else window.clone()
     return state
 

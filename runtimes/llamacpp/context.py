@@ -144,7 +144,7 @@ class Context:
         self.capture.begin(count, rows)
         self._compute(count)
         if self.capture.outdated:  # the nodes come in another order: look again
-            self.capture.places.clear()
+            self.capture.nodes.clear()
             self.capture.begin(count, rows)
             self.remove_from(int(self.positions[0]))
             self._compute(count)
@@ -238,13 +238,13 @@ class Capture:
         self.names = [name.encode() for name in names]
         self.callback = library.low.ggml_backend_sched_eval_callback(self._node)
         # rows of the graph -> node number -> index into names
-        self.places: dict[int, dict[int, int]] = {}
+        self.nodes: dict[int, dict[int, int]] = {}
         self.begin(0, 0)
 
     def begin(self, graph: int, rows: int) -> None:
         """Capture from the next graph: of so many rows, and so many outputs; 0 outputs: nothing."""
         self.graph, self.rows, self.count, self.wanted = graph, rows, 0, -1
-        self.known = self.places.get(graph) if rows else {}
+        self.known = self.nodes.get(graph) if rows else {}
         self.found: list[Floats | None] = [None] * len(self.names)
 
     @property
@@ -261,7 +261,7 @@ class Capture:
             name = self.library.tensor_name(tensor)
             self.wanted = self.names.index(name) if name in self.names else -1
             if self.wanted >= 0:
-                self.places.setdefault(self.graph, {})[self.count] = self.wanted
+                self.nodes.setdefault(self.graph, {})[self.count] = self.wanted
             return self.wanted >= 0
         if self.count not in self.known:
             return False

@@ -114,8 +114,8 @@ class Base:
             ]
         else:
             taps = context.capture.read() if context.capture else []
-        for place, tapped in enumerate([*taps, context.states(count)]):
-            features[:, place] = tapped[chosen]
+        for feature, tapped in enumerate([*taps, context.states(count)]):
+            features[:, feature] = tapped[chosen]
         return features
 
     def truncate(self, slots: int) -> None:

@@ -80,7 +80,7 @@ class GGUF:
         alignment = self.keys.get("general.alignment", ALIGNMENT)
         if not isinstance(alignment, int) or not 1 <= alignment <= 4096:
             raise ValueError(f"alignment {alignment!r}")
-        data = -(-reader.place // alignment) * alignment
+        data = -(-reader.at // alignment) * alignment
         for name, shape, kind, offset in entries:
             entry = TensorEntry(shape, kind, data + offset)
             if (
@@ -151,17 +151,17 @@ class Table:
 
 class _Reader:
     def __init__(self, data: bytes):
-        self.data, self.place = data, 0
+        self.data, self.at = data, 0
 
     def take(self, count: int) -> bytes:
-        start, self.place = self.place, self.place + count
-        if self.place > len(self.data):
+        start, self.at = self.at, self.at + count
+        if self.at > len(self.data):
             raise ValueError("it ends in the middle of the header")
-        return self.data[start : self.place]
+        return self.data[start : self.at]
 
     def scalar(self, form: str) -> Any:
-        (value,) = struct.unpack_from("<" + form, self.data, self.place)
-        self.place += struct.calcsize("<" + form)
+        (value,) = struct.unpack_from("<" + form, self.data, self.at)
+        self.at += struct.calcsize("<" + form)
         return value
 
     def string(self) -> str:

@@ -45,7 +45,7 @@ class Embedder:
         self.heads = int(graft.need("hamburger.merger_heads"))
         if self.heads < 1 or d % self.heads:
             raise BundleError(f"{graft.path}: {self.heads} merger heads do not divide {d}: export it again")
-        self.places = graft.array("embedder.places", model.max_steps, d // 2)
+        self.member_positions = graft.array("embedder.places", model.max_steps, d // 2)
         self.query, self.output = (Linear(graft, f"embedder.{name}", d, d) for name in ("query", "output"))
         self.key, self.value = (Linear(graft, f"embedder.{name}", d, d + d // 2) for name in ("key", "value"))
 
@@ -58,11 +58,11 @@ class Embedder:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def merge(self, members: Floats) -> Floats:
-        """[N, m, d] -> [N, d]: attention of the mean over the group and its places."""
+        """[N, m, d] -> [N, d]: attention of the mean over the group's members and their positions in it."""
         N, m, d = members.shape
         h, size = self.heads, d // self.heads
         mean: Floats = members.mean(1)  # [N, d]
-        pairs = np.concatenate([members, np.broadcast_to(self.places[:m], (N, m, d // 2))], axis=2)
+        pairs = np.concatenate([members, np.broadcast_to(self.member_positions[:m], (N, m, d // 2))], axis=2)
         query = self.query(mean).reshape(N, 1, h, size)
         pairs = pairs.reshape(N * m, -1)
         key, value = (linear(pairs).reshape(N, m, h, size) for linear in (self.key, self.value))
@@ -83,8 +83,8 @@ class StopHead:
         if len(widths) < 2 or widths[0] != model.hidden_size or widths[-1] != 1:
             raise BundleError(f"{graft.path}: a stop head of widths {widths}: export the bundle again")
         self.layers = [
-            Linear(graft, f"stop_head.{2 * place}", outputs, inputs)
-            for place, (inputs, outputs) in enumerate(itertools.pairwise(widths))
+            Linear(graft, f"stop_head.{2 * layer}", outputs, inputs)
+            for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths))
         ]
         self.evidence = graft.array("stop_evidence", 1) if model.stop_rule == "after" else None
 

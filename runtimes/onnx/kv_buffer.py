@@ -33,11 +33,6 @@ class KVBuffer:
             for layer in range(layout.layers)
         }
 
-    @property
-    def nbytes(self) -> int:
-        """Of the slots in use."""
-        return self.used * self.layout.bytes_per_slot
-
     def reserve(self, slots: int) -> None:
         """Make sure that so many more slots fit."""
         if self.used + slots > self.capacity:

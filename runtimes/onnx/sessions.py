@@ -127,10 +127,10 @@ def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
         session.run_with_iobinding(binding)
     except Exception as error:
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            way_out = "not enough memory: close other programs, or load it with a smaller context"
+            remedy = "not enough memory: close other programs, or load it with a smaller context"
         else:
-            way_out = f"{_first_line(error)}: check the bundle with  hamburger-edge verify"
-        raise RuntimeFailure(f"ONNX Runtime could not run {name}: {way_out}") from error
+            remedy = f"{_first_line(error)}: check the bundle with  hamburger-edge verify"
+        raise RuntimeFailure(f"ONNX Runtime could not run {name}: {remedy}") from error
 
 
 def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], found: list[Any]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import RUNTIME, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import InputError, require
 from hamburger_edge.support.terminal import Progress, note
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def run(options: argparse.Namespace) -> None:
     check_file(options.json)
     check_folder(options.plot)
     if options.plot:
-        from hamburger_edge.benchmarks.quality.plots import plot, pyplot
+        from hamburger_edge.benchmarks.quality.plots import plot
 
-        pyplot()  # or say what to install
+        require("matplotlib", "bench")
     report = _measure(options, prompts, plan)
     text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
     print(text if options.json == "-" else tables(report), flush=True)  # whatever becomes of the files

@@ -19,10 +19,11 @@ from places import environment
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from hamburger_edge.benchmarks.peers import files as peers_files
+from hamburger_edge.benchmarks.peers import weights as peers_weights
 from hamburger_edge.benchmarks.peers.contender import PEERS, Source
 from hamburger_edge.benchmarks.speed import ours as bench_ours
 from hamburger_edge.benchmarks.speed.process import Process
+from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailable
 from hamburger_edge.export.pipeline import export
 from hamburger_edge.loading import load
@@ -125,7 +126,7 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
     monkeypatch.setattr(checkpoints, "load_checkpoint", lambda *_: made)
     folder = tmp_path / "hf"
     folder.mkdir()
-    peers_files.write_hugging_face(tmp_path, folder)
+    peers_weights.write_hugging_face(tmp_path, folder)
     base = checkpoints.load_base(folder)
     config = dataclasses.replace(made.model.config.base)
     assert base.config == config
@@ -137,10 +138,10 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
 def test_forms_are_kept_and_without_time_not_built(source: Source, tmp_path: Path) -> None:
     hurried = dataclasses.replace(source, forms=tmp_path, build=False)
     with pytest.raises(InputError, match=r"not built yet: run once without  --quick"):
-        peers_files.hugging_face(hurried)
-    made = peers_files.hugging_face(dataclasses.replace(hurried, build=True))
+        peers_weights.hugging_face(hurried)
+    made = peers_weights.hugging_face(dataclasses.replace(hurried, build=True))
     before = (made / "model.safetensors").stat().st_mtime_ns
-    assert peers_files.hugging_face(hurried) == made
+    assert peers_weights.hugging_face(hurried) == made
     assert (made / "model.safetensors").stat().st_mtime_ns == before
 
 
@@ -152,11 +153,11 @@ def test_another_graft_on_the_same_base_shares_its_forms(tmp_path: Path) -> None
         shutil.copytree(tiny, tmp_path / name / "checkpoint")
     manifest = tmp_path / "b" / "checkpoint" / "hamburger.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"provenance": {"other": "graft"}}))
-    a, b = (peers_files.folder_of(tmp_path / name / "checkpoint") for name in ("a", "b"))
+    a, b = (peers_weights.folder_of(tmp_path / name / "checkpoint") for name in ("a", "b"))
     assert a == b
     weights = tmp_path / "b" / "checkpoint" / "base.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
-    assert peers_files.folder_of(weights.parent) != a
+    assert peers_weights.folder_of(weights.parent) != a
 
 
 def test_weights_of_a_bundle_are_counted_as_they_are_read(source: Source) -> None:
@@ -194,7 +195,7 @@ def test_tables_that_rows_are_gathered_from_are_not_read_whole(tmp_path: Path) -
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 10])
     graph = helper.make_graph(nodes, "toy", [token], [logits], [*weights, shape])
     save(helper.make_model(graph), tmp_path / "toy.onnx")
-    assert peers_files.onnx_weight_bytes(tmp_path / "toy.onnx") == 4 * (10 * 4 + 4 * 4)
+    assert onnx_weight_bytes(tmp_path / "toy.onnx") == 4 * (10 * 4 + 4 * 4)
 
 
 @pytest.fixture

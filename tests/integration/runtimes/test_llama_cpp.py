@@ -271,7 +271,7 @@ def test_without_layer_inputs_the_graph_is_watched(monkeypatch: pytest.MonkeyPat
         assert np.array_equal(left.features, right.features)
     capture = watched.base.context.capture
     assert capture is not None
-    capture.places = {len(ANSWER): {3: 0, 4: 1}}  # as if the nodes had come in another order before
+    capture.nodes = {len(ANSWER): {3: 0, 4: 1}}  # as if the nodes had come in another order before
     watched.truncate(len(PROMPT))
     again = watched.macro(ANSWER, range(len(PROMPT), len(PROMPT) + len(ANSWER)), range(len(ANSWER)))
     assert np.array_equal(again.features, right.features)

@@ -57,7 +57,7 @@ def test_ctrl_c_in_a_callback_is_raised_once_llama_cpp_has_returned(monkeypatch:
         library, hook = capture.library, sys.unraisablehook
         name, names = noting(library.tensor_name, interrupted=3)
         decode, decodes = noting(library.decode)
-        capture.places.clear()  # so that it looks at every node
+        capture.nodes.clear()  # so that it looks at every node
         monkeypatch.setattr(library, "tensor_name", name)
         monkeypatch.setattr(library, "decode", decode)
         with pytest.raises(KeyboardInterrupt):

@@ -119,7 +119,11 @@ def test_keys_and_values_are_written_in_place(bundles: Callable[..., Path], tmp_
     assert not kv.keys[:, :, :, 5:].any()
     close(kv.keys[:, 0, :, :5], reference.cache.keys[:, :, :5])
     close(kv.values[:, 0, :, :5], reference.cache.values[:, :, :5])
-    assert kv.nbytes == 5 * ours.info.kv_bytes_per_slot == kv.keys[:, :, :, :5].nbytes * 2
+    assert (
+        kv.used * kv.layout.bytes_per_slot
+        == 5 * ours.info.kv_bytes_per_slot
+        == kv.keys[:, :, :, :5].nbytes * 2
+    )
 
 
 def test_truncate_and_snapshot_restore_exactly(bundles: Callable[..., Path], tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from bench_contender import PROMPT, source
 
 import hamburger_edge.cli.main as cli
+from hamburger_edge.benchmarks import machine
 from hamburger_edge.benchmarks.peers.contender import PEERS, Facts, Program, Turn, WeightBytes
 from hamburger_edge.benchmarks.speed import curve as bench_curve
-from hamburger_edge.benchmarks.speed import machine
 from hamburger_edge.benchmarks.speed import plan as bench_plan
 from hamburger_edge.benchmarks.speed import report as bench_report
 from hamburger_edge.benchmarks.speed.bench import Bench

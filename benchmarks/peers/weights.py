@@ -11,15 +11,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.made_once import made_once
 from hamburger_edge.benchmarks.peers.contender import Source
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.cache import cache_folder
+from hamburger_edge.support.files import sha256
 
 CLASSES = {
     "llama": "LlamaForCausalLM",
@@ -29,31 +30,13 @@ CLASSES = {
 }
 
 
-def made(folder: Path, make: Callable[[Path], None]) -> Path:
-    """The folder, complete: made beside its place and moved there, by one process at a time."""
-    from hamburger_edge.support.files import locked
-
-    with locked(folder.with_name(f".{folder.name}.lock")):
-        if not folder.exists():
-            for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # of a killed run
-                shutil.rmtree(stale, ignore_errors=True)
-            partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-            try:
-                partial.mkdir(parents=True)
-                make(partial)
-                partial.rename(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-    return folder
-
-
 def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
     """The same for a form of this base's weights, if there is time to build it."""
     assert source.forms is not None  # `bench` starts no peer without a checkpoint
     folder = source.forms / name
     if not source.build and not folder.exists():
         raise InputError("what it reads is not built yet: run once without  --quick")
-    return made(folder, make)
+    return made_once(folder, make)
 
 
 def folder_of(checkpoint: Path) -> Path:
@@ -62,11 +45,10 @@ def folder_of(checkpoint: Path) -> Path:
     from hamburger_edge.models.checkpoints.manifest import MANIFEST
 
     manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
-    digest = hashlib.sha256(json.dumps([manifest["config"]["base"], manifest["base"]]).encode())
-    for name in (BASE, DELTA):
-        if (checkpoint / name).exists():
-            digest.update((checkpoint / name).read_bytes())
-    return cache_folder() / "peers" / f"{checkpoint.resolve().name}-{digest.hexdigest()[:12]}"
+    files = [sha256(checkpoint / name) for name in (BASE, DELTA) if (checkpoint / name).exists()]
+    facts = json.dumps([manifest["config"]["base"], manifest["base"], files])
+    digest = hashlib.sha256(facts.encode()).hexdigest()
+    return cache_folder() / "peers" / f"{checkpoint.resolve().name}-{digest[:12]}"
 
 
 def hugging_face(source: Source) -> Path:
@@ -159,52 +141,3 @@ def gguf(source: Source) -> Path:
 
 def _save_json(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-
-
-_SAME_BYTES = ("Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten")
-
-
-def onnx_weight_bytes(path: Path) -> int:
-    """Bytes of weights that one forward reads: all but tables that rows are merely gathered from."""
-    from hamburger_edge.errors import require
-
-    onnx = require("onnx", "bench")
-    tensors: dict[str, Any] = {}
-    views: dict[str, str] = {}  # reshaped weight -> weight
-    read: set[str] = set()
-
-    def visit(graph: Any) -> None:
-        tensors.update((tensor.name, tensor) for tensor in graph.initializer)
-        for node in graph.node:
-            if node.op_type in _SAME_BYTES:
-                views[node.output[0]] = views.get(node.input[0], node.input[0])
-            elif not node.op_type.startswith("Gather"):
-                read.update(views.get(name, name) for name in node.input)
-            for attribute in node.attribute:
-                if attribute.HasField("g"):  # a branch
-                    visit(attribute.g)
-
-    visit(onnx.load(path, load_external_data=False).graph)
-    return sum(_tensor_bytes(onnx, tensors[name]) for name in read & tensors.keys())
-
-
-def _tensor_bytes(onnx: Any, tensor: Any) -> int:
-    for entry in tensor.external_data:
-        if entry.key == "length":
-            return int(entry.value)
-    if tensor.raw_data:
-        return len(tensor.raw_data)
-    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return int(count * kind.itemsize)
-
-
-def gguf_weight_bytes(path: Path) -> int:
-    """Without the token embeddings, unless they are the head too."""
-    from hamburger_edge.errors import require
-
-    tensors = require("gguf", "bench").GGUFReader(path).tensors
-    has_head = any(tensor.name == "output.weight" for tensor in tensors)
-    return sum(int(t.n_bytes) for t in tensors if not (has_head and t.name == "token_embd.weight"))

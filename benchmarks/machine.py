@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
@@ -38,9 +38,10 @@ def describe() -> dict[str, Any]:
     return facts
 
 
-def versions() -> dict[str, str]:
+def versions(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
+    """Python's, and of those packages that are here."""
     found = {"python": platform.python_version()}
-    for name in DISTRIBUTIONS:
+    for name in distributions:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

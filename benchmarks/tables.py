@@ -1,0 +1,19 @@
+"""Figures as text: aligned for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Names, in the first column, to the left; figures to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)
+
+
+def number(value: float | None, form: str, none: str = "-") -> str:
+    return none if value is None else format(value, form)
