@@ -29,6 +29,7 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
     SessionError,
 )
+from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model, Result
@@ -61,5 +62,6 @@ __all__ = [
     "Stats",
     "Stream",
     "__version__",
+    "export_checkpoint",
     "load",
 ]

@@ -14,7 +14,7 @@ from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.terminal import Progress
+from hamburger_edge.support.progress import Progress, unheard
 
 if TYPE_CHECKING:
     from hamburger_edge.models.architecture.config import HamburgerConfig
@@ -52,13 +52,13 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def shape_bundle(
-    name: str, *, progress: Progress, precision: str = "int4", folder: Path | None = None
+    name: str, *, progress: Progress = unheard, precision: str = "int4", folder: Path | None = None
 ) -> Path:
     """The bundle of this shape, exported once and kept in the cache folder."""
     from hamburger_edge import __version__
     from hamburger_edge.benchmarks.made_once import made_once
     from hamburger_edge.export.description import TOKENIZER
-    from hamburger_edge.export.pipeline import export
+    from hamburger_edge.exporting import export_checkpoint
     from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, build
     from hamburger_edge.support.cache import cache_folder
 
@@ -72,7 +72,9 @@ def shape_bundle(
         template = ChatTemplate.preset("chatml").to_json()
         # no tokenizer yet: with one, exporting would calibrate, which random weights have no use for
         checkpoint = Checkpoint(model, None, template, facts, Path(name))  # type: ignore[arg-type]  # see above
-        bundle = export(checkpoint, out / "bundle", precision=precision, verify=False, progress=progress)
+        bundle = export_checkpoint(
+            checkpoint, out / "bundle", precision=precision, verify=False, progress=progress
+        )
         _write_tokenizer(bundle / TOKENIZER, config.base.vocab_size)
         manifest = load_manifest(bundle)
         replace(manifest, tokenizer=TOKENIZER, files=tuple(file_entries(bundle))).save(bundle)

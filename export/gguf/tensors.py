@@ -15,24 +15,18 @@ from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
 from hamburger_edge.bundle.manifest import GGUFFile, Precision, PrecisionPlan
-from hamburger_edge.errors import InputError
+from hamburger_edge.export.options import gguf_type
 from hamburger_edge.export.quantization.block_quantizer import SMALLEST, quantize_with_minimum, round_to_grid
 from hamburger_edge.export.quantization.moments import Moments
 
 TYPES = {"f32": Type.F32, "f16": Type.F16, "q8_0": Type.Q8_0, "q4_0": Type.Q4_0, "q4_1": Type.Q4_1}
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7}  # llama.cpp's numbers for a whole file
 BLOCK = 32  # weights that share a scale in all of the quantized types
-# What the same wish is called for ONNX graphs, so that one --precision serves both. Of the 4-bit types, the
-# one with an offset a block: as fast, and SmolLM2, which comes in it, loses next to nothing (q4_0 doubles its
-# perplexity).
-SAME_AS = {"fp32": "f32", "fp16": "f16", "int8": "q8_0", "int4": "q4_1"}
 
 
 def make_gguf_plan(precision: str) -> PrecisionPlan:
     """4-bit files keep the vocabulary at 8 bits, as the ONNX ones do; the graft's own tensors are floats."""
-    name = SAME_AS.get(precision, precision)
-    if name not in TYPES:
-        raise InputError(f"precision must be one of {', '.join(TYPES)} for GGUF, got {precision!r}")
+    name = gguf_type(precision)
     head = "q8_0" if name.startswith("q4") else name
     graft = "f32" if name == "f32" else "f16"
     return PrecisionPlan(_p(name), _p(head), _p(graft), BLOCK if name.startswith("q") else 0)

@@ -37,11 +37,10 @@ from hamburger_edge.models.architecture.llama import inverse_frequencies
 from hamburger_edge.models.bases.gguf import permute
 from hamburger_edge.models.bases.renaming import GGUF
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.progress import Progress, unheard
 
 BASE, MICRO_DECODER, GRAFT = "base.gguf", "micro_decoder.gguf", "graft.gguf"
 THEIRS = {ours: theirs for theirs, ours in GGUF.items() if ours is not None}
-
-Progress = Callable[[str, int, int], None]
 
 
 def write_gguf(
@@ -50,7 +49,7 @@ def write_gguf(
     *,
     plan: PrecisionPlan,
     moments: dict[str, Moments] | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = unheard,
 ) -> GGUFPart:
     """Write the three files into an existing folder; returns what the manifest says of them. `moments` of
     what layers are fed, by our names, make for better rounding, and are used up."""

@@ -1,9 +1,9 @@
 """The parity gate: an exported bundle says what its PyTorch model says, or the export fails.
 
-    parity_graphs   every graph against its PyTorch module, on random inputs
-    parity_text     whole generations through the engine on fixed prompts, with groups of every length;
-                    and reading them: how much more surprised is the exported model, and does its
-                    stop head agree?
+    graphs   every graph against its PyTorch module, on random inputs
+    text     whole generations through the engine on fixed prompts, with groups of every length;
+             and reading them: how much more surprised is the exported model, and does its
+             stop head agree?
 
 float32 must agree to rounding and word for word. For the others, `LIMITS` says how far off is still the
 same model; a wrong wire is off by more than any of them. The GGUF files of a bundle go through the same gate,
@@ -30,7 +30,7 @@ from hamburger_edge.export.parity.graphs import (
     check_embedder,
     check_micro_decoder,
 )
-from hamburger_edge.export.parity.text import Progress, fixed_prompts, generations, read
+from hamburger_edge.export.parity.text import fixed_prompts, generations, read
 from hamburger_edge.loop.backend import Backend, ModelInfo
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.runtimes.llamacpp.backend import LlamaCppBackend
@@ -38,6 +38,7 @@ from hamburger_edge.runtimes.llamacpp.library import library
 from hamburger_edge.runtimes.onnx.backend import OnnxBackend
 from hamburger_edge.runtimes.onnx.buffers import Buffer
 from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.support.progress import Progress, unheard
 
 CAPACITY = 512
 
@@ -109,7 +110,7 @@ def verify(
     against: str | Path | None = None,
     *,
     backend: str = "auto",
-    progress: Progress = lambda *_: None,
+    progress: Progress = unheard,
 ) -> ParityReport:
     """Check a bundle's hashes, then run the gate against its checkpoint (by default the one it names)."""
     folder = Path(bundle)
@@ -131,7 +132,7 @@ def check_parity(
     checkpoint: Checkpoint,
     *,
     backend: str = "onnx",
-    progress: Progress = lambda *_: None,
+    progress: Progress = unheard,
 ) -> ParityReport:
     """Raises ParityError naming graph, tensor, place and size, where a limit of this precision is passed."""
     if backend not in _OPENERS:

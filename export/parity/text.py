@@ -8,7 +8,7 @@ reading         the exported model reads the reference's generations: how much m
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,9 +23,9 @@ from hamburger_edge.loop.engine import Decoding, Engine
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.progress import Progress
 
 Array = npt.NDArray[Any]
-Progress = Callable[[str, int, int], None]
 
 PROMPTS = (
     "Why is the sky blue?",

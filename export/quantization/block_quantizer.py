@@ -1,10 +1,10 @@
 """Block quantization: weights as a few bits each, and a scale and an offset for every `size` of them.
 
-Two grids. MatMulNBits and GatherBlockQuantized have whole zero points,  scale * (q - zero);  llama.cpp's Q4_1
-has a minimum of any value,  scale * q + minimum.  What is free is how a block's two numbers are chosen: by
-least squares, weighed by how large the inputs are that meet each column.
+Two grids. MatMulNBits and GatherBlockQuantized have integer zero points,  scale * (q - zero);  llama.cpp's
+Q4_1 has a minimum of any value,  scale * q + minimum.  What is free is how a block's two numbers are chosen:
+by least squares, weighed by how large the inputs are that meet each column.
 
-    whole zero   the block's range, shrunk more and more, and zero points next to the natural one: for each
+    zero point   the block's range, shrunk more and more, and zero points next to the natural one: for each
                  the best scale for the q that follow from it; the trial with the smallest error is kept
     minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
 
@@ -46,7 +46,7 @@ class Blocks:
 def quantize(
     weight: Tensor, bits: int, size: int, *, moments: Moments | None = None, ranges: int | None = None
 ) -> Blocks:
-    """Whole zero points. Least squares over so many `ranges` (1: plain minimum to maximum); with `moments`,
+    """Integer zero points. Least squares over so many `ranges` (1: plain minimum to maximum); with `moments`,
     GPTQ."""
     N, K = weight.shape
     blocks = -(-K // size)
@@ -62,7 +62,7 @@ def quantize(
         q = _compensate(padded, scales, -scales * zeros, bits, moments)
         centred = q.reshape(N, blocks, size) - zeros[..., None].float()
         scales = _larger(_refit(padded, [centred], [scales], moments)[0], scales)
-    return Blocks(bits, size, (N, K), _pack(q.reshape(N, blocks, size), bits), scales, _pack(zeros, bits))
+    return Blocks(bits, size, (N, K), pack(q.reshape(N, blocks, size), bits), scales, pack(zeros, bits))
 
 
 def quantize_with_minimum(
@@ -99,47 +99,6 @@ def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Momen
     w = weight.unflatten(1, (scales.shape[1], -1))
     q = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 15)
     return q.flatten(1).to(torch.uint8)
-
-
-def quantize_with_means(weight: Tensor, size: int, *, moments: Moments | None = None) -> Blocks:
-    """A grid with minima in whole zero points: what is left of each minimum is one more column a block.
-
-    The columns [N, blocks] behind the K others meet the mean input of each block, and are themselves stored
-    in blocks of 4 bits, so that all of it [N, K + blocks] is one matrix for MatMulNBits.
-    """
-    q, scales, minima = quantize_with_minimum(weight, size, moments=moments)
-    zeros = (-minima / scales).round().clamp(0, 15)
-    rest = quantize(size * (minima + zeros * scales), 4, size)
-    if moments is not None:  # the weights make up for how the minima were rounded, too
-        q = round_to_grid(weight.detach().float(), scales, dequantize(rest) / size - zeros * scales, moments)
-    packed = _pack(q.unflatten(1, (-1, size)), 4)
-    _, rest_zeros = unpacked(rest)
-    return Blocks(
-        4,
-        size,
-        (q.shape[0], q.shape[1] + scales.shape[1]),
-        torch.cat([packed, rest.packed], dim=1),
-        torch.cat([scales, rest.scales], dim=1),
-        _pack(torch.cat([zeros.to(torch.uint8), rest_zeros], dim=1), 4),
-    )
-
-
-def without_means(blocks: Blocks) -> Tensor:
-    """The weights [N, K] that a matrix [N, K + blocks] of `quantize_with_means` stands for."""
-    each = dequantize(blocks)
-    count = each.shape[1] // (blocks.size + 1)
-    return each[:, :-count] + each[:, -count:].repeat_interleave(blocks.size, 1) / blocks.size
-
-
-def has_minima(weight: Tensor, size: int) -> bool:
-    """Whether these weights come from 4 bits with a minimum a block: then that grid is much nearer."""
-    if weight.shape[1] % size:
-        return False
-    sample = weight[:: max(1, len(weight) // 64)].detach().float()
-    whole = (dequantize(quantize(sample, 4, size)) - sample).square().sum()
-    q, scales, minima = quantize_with_minimum(sample, size)
-    grid = (q.unflatten(1, (-1, size)) * scales[..., None] + minima[..., None]).flatten(1)
-    return bool((grid - sample).square().sum() < whole / 2)
 
 
 def _importance(moments: Moments | None, width: int) -> Tensor:
@@ -236,7 +195,7 @@ def _larger(scales: Tensor, before: Tensor) -> Tensor:
     return torch.where(scales > 0.25 * before, scales, before)
 
 
-def _pack(values: Tensor, bits: int) -> Tensor:
+def pack(values: Tensor, bits: int) -> Tensor:
     """uint8 [..., n] -> [..., ceil(n * bits / 8)], the earlier value in the low bits"""
     if bits == 8:
         return values

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
-from hamburger_edge.bundle.manifest import PRECISIONS, Precision, PrecisionPlan
-from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.bundle.manifest import Precision, PrecisionPlan
+from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
-from hamburger_edge.export.quantization.block_quantizer import has_minima, quantize, quantize_with_means
-from hamburger_edge.export.quantization.calibration import HEAD
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.quantization.activations import HEAD
+from hamburger_edge.export.quantization.block_quantizer import quantize
 from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.own_grid import grid_form, grid_of
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
     FloatForm,
     Form,
-    GridForm,
     HalfForm,
     TieredForm,
     pack_attention,
@@ -28,49 +30,33 @@ from hamburger_edge.export.quantization.weight_forms import (
     replace_linears,
 )
 from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.support.progress import Progress, unheard
 
 BLOCK_SIZE = 64  # weights that share a scale
-GRID_SIZE = 32  # of a base that comes from 4 bits with a minimum a block, llama.cpp's Q4_1
-PREFERENCES = ("accuracy", "speed")
 SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
 
-# at int4, measured on SmolLM2 (docs/benchmarks.md): values do most damage for their size, then the way out of
-# the feed-forward; the stop head is small; the micro decoder's queries and keys are one product with values
+# at int4, measured on SmolLM2 (docs/benchmarks.md): v_proj does most damage for its size, then down_proj;
+# the stop head is small; the micro decoder's queries and keys are one product with values
 GRAFT_INT8_LAYERS = ("micro.*.self_attn.[qkv]_proj", "stop_head.[02]")
 INT8_LAYERS = ("base.*.self_attn.v_proj", *GRAFT_INT8_LAYERS)
 NARROW_LAYERS = ("*.mlp.down_proj", HEAD)  # of the head, the rows of rare tokens
 FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they lose most for their size
-WHOLE_LAYERS = ("*.self_attn.o_proj",)  # on a grid with minima, the ones that lose nothing without them
 
 
-def make_plan(
-    precision: str, *, block_size: int | None = None, keep_head: str | None = None, prefer: str = "accuracy"
-) -> PrecisionPlan:
-    """The defaults of each precision. `keep_head` overrides the form of the embeddings and heads; at int4,
-    `prefer` "speed" has whole zero points in all of the base, whatever grid it has."""
-    for name in (precision, keep_head or precision):
-        if name not in PRECISIONS:
-            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {name!r}")
-    if block_size is not None and (not 16 <= block_size <= 256 or block_size & (block_size - 1)):
-        raise InputError(f"block_size must be 16, 32, 64, 128 or 256, got {block_size}")
-    if prefer not in PREFERENCES:
-        raise InputError(f"prefer must be one of {', '.join(PREFERENCES)}, got {prefer!r}")
-    head = keep_head or ("int8" if precision == "int4" else precision)
-    mixed, fast = precision == "int4", prefer == "speed"
-    if fast and not mixed:
-        raise InputError(f"prefer 'speed' is for precision int4, not {precision}")
-    if fast and block_size is not None:
-        raise InputError("prefer 'speed' has blocks of its own: leave block_size out")
-    int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if mixed else ((), ())
-    if fast:  # those that are fed the same are alike, and become one product
+def make_plan(options: ExportOptions) -> PrecisionPlan:
+    """What the options say of graphs, before a model is known: the defaults of each precision."""
+    precision, size = options.precision, options.block_size
+    head = options.keep_head or ("int8" if precision == "int4" else precision)
+    int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if precision == "int4" else ((), ())
+    if options.prefer == "speed":  # those that are fed the same are alike, and become one product
         int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS
-    elif block_size is not None:  # one that was asked for is everywhere the same
+    elif size is not None:  # one that was asked for is everywhere the same
         narrow_layers = ()
     return PrecisionPlan(
         base=_precision(precision),
         head=_precision(head),
         graft=_precision(precision),
-        block_size=(block_size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
+        block_size=(size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
         int8_layers=int8_layers,
         narrow_layers=narrow_layers,
     )
@@ -83,9 +69,7 @@ def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> Precision
     if plan.base != "int4":
         return plan
     if plan.narrow_layers == NARROW_LAYERS:  # others: blocks that were asked for, or are for speed
-        first = [m.weight for m in model.base.layers[0].modules() if isinstance(m, nn.Linear)]
-        if all(has_minima(weight, GRID_SIZE) for weight in first):
-            plan = dataclasses.replace(plan, grid=GRID_SIZE)
+        plan = dataclasses.replace(plan, grid=grid_of(model.base.layers[0]))
     frequent = 2 * model.config.shortlist_size
     if tiers and plan.head == "int8" and 0 < frequent < model.config.base.vocab_size:
         plan = dataclasses.replace(plan, frequent_rows=frequent)
@@ -113,10 +97,8 @@ class Former:
         precision, grid = self.precision(path), self.plan.grid
         moments = self.moments.pop(path, None) if precision == "int4" else None
         if grid and path.startswith("base."):
-            if _among(path, WHOLE_LAYERS):
-                size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
-                return GridForm(quantize(weight, 4, size, moments=moments), means=False)
-            return GridForm(quantize_with_means(weight, grid, moments=moments))
+            size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
+            return grid_form(path, weight, grid, size, moments)
         narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
         return self._form(weight, precision, size, table=False, moments=moments)
@@ -179,18 +161,20 @@ def apply_plan(
     model: Hamburger,
     plan: PrecisionPlan,
     moments: dict[str, Moments],
-    progress: Callable[[str], None] = lambda part: None,
+    progress: Progress = unheard,
     *,
     portable: bool = False,
 ) -> tuple[Hamburger, Vocabulary]:
     """A model around the same weights, whose linear layers and vocabulary have the plan's forms."""
     own, former = own_structure(model), Former(plan, moments, portable=portable)
+    count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())
+    done = itertools.count()
 
     def linear(path: str, weight: Tensor) -> Form:
-        progress(path)
+        progress("quantizing", next(done), count)
         return former.linear(path, weight)
 
-    progress("vocabulary")
+    progress("quantizing", next(done), count)  # the vocabulary
     vocabulary = Vocabulary(model, former.vocabulary, former.head)
     own.base.lm_head = None  # the vocabulary has it
     replace_linears(own, linear)

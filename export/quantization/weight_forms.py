@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.onnx.ops import symbolic as _symbolic
 
-from hamburger_edge.export.quantization.block_quantizer import Blocks, dequantize, quantize, without_means
+from hamburger_edge.export.quantization.block_quantizer import Blocks, dequantize
 from hamburger_edge.models.architecture.llama import FeedForward, SelfAttention
 
 symbolic = torch._dynamo.dont_skip_tracing(_symbolic)  # so that it can stand inside a branch
@@ -75,10 +75,10 @@ class HalfForm(FloatForm):
         super().__init__(weight.detach().half())
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.linear(x, _to_float(self.weight), bias)
+        return F.linear(x, to_float(self.weight), bias)
 
     def rows(self, ids: Tensor) -> Tensor:
-        return _to_float(F.embedding(ids, self.weight))
+        return to_float(F.embedding(ids, self.weight))
 
 
 class BlockForm(Form):
@@ -96,9 +96,9 @@ class BlockForm(Form):
         self.register_buffer("zeros", blocks.zeros)
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        return self._product(x, self.scales, bias)
+        return self.product(x, self.scales, bias)
 
-    def _product(self, x: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    def product(self, x: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
         N, K = self.shape
         attributes = {"K": K, "N": N, "bits": self.bits, "block_size": self.size, "accuracy_level": 4}
         inputs = [x, self.packed, scales, self.zeros]
@@ -124,9 +124,9 @@ class BlockForm(Form):
         )
 
     def dense(self) -> Tensor:
-        return dequantize(self._blocks())
+        return dequantize(self.blocks())
 
-    def _blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:
         return Blocks(self.bits, self.size, self.shape, self.packed, self.scales.float(), self.zeros)
 
     def joins(self, other: Form) -> bool:
@@ -143,38 +143,6 @@ class BlockForm(Form):
         }
         whole.shape = (self.shape[0] + sum(other.shape[0] for other in others), self.shape[1])
         return whole
-
-
-class GridForm(BlockForm):
-    """A layer on a grid of scales and minima, see `quantize_with_means`: its inputs [B, S, K] are followed by
-    the mean of each block of them. Without `means`, minima are whole zero points.
-
-    Scales are float16, which is what such a base has; unless their cast is folded while loading, it runs
-    with every step.
-    """
-
-    def __init__(self, blocks: Blocks, *, means: bool = True):
-        super().__init__(blocks)
-        self.scales = blocks.scales.half()
-        self.means = _block_means(self.shape[1] // (self.size + 1), self.size) if means else None
-
-    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        if self.means is not None:
-            x = torch.cat([x, self.means.linear(x)], dim=-1)
-        return self._product(x, _to_float(self.scales), bias)
-
-    def dense(self) -> Tensor:
-        return super().dense() if self.means is None else without_means(self._blocks())
-
-    def joins(self, other: Form) -> bool:
-        alike = super().joins(other) and isinstance(other, GridForm)
-        return alike and (other.means is None) == (self.means is None)
-
-
-def _block_means(count: int, size: int) -> BlockForm:
-    """[..., count * size] -> [..., count]. SmolLM2's step takes 0.97 of what it took with pooling."""
-    averages = torch.eye(count).repeat_interleave(size, 1) / size
-    return BlockForm(quantize(averages, 4, size))
 
 
 class TieredForm(Form):
@@ -203,7 +171,7 @@ class TieredForm(Form):
         return self.frequent.first(count)
 
 
-def _to_float(x: Tensor) -> Tensor:
+def to_float(x: Tensor) -> Tensor:
     """A Cast node of its own: PyTorch's would be folded into a float32 copy of the weight."""
     return symbolic("Cast", [x], {"to": 1}, dtype=torch.float32, shape=x.shape)
 
@@ -242,14 +210,14 @@ def _packed(*layers: FormedLinear) -> PackedLinear | None:
 
 
 def pack_attention(attention: SelfAttention) -> None:
-    """Queries, keys and values as one product, where they can be: 5 to 8% of a step."""
+    """q_proj, k_proj and v_proj as one product, where they can be: 5 to 8% of a step."""
     attention.packed = _packed(attention.q_proj, attention.k_proj, attention.v_proj)
     if attention.packed is not None:
         del attention.q_proj, attention.k_proj, attention.v_proj
 
 
 def pack_feed_forward(mlp: FeedForward) -> None:
-    """Both ways into a feed-forward as one product, where they can be: 1 to 4% of a step."""
+    """gate_proj and up_proj as one product, where they can be: 1 to 4% of a step."""
     mlp.packed = _packed(mlp.gate_proj, mlp.up_proj)
     if mlp.packed is not None:
         del mlp.gate_proj, mlp.up_proj

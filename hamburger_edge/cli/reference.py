@@ -30,7 +30,8 @@ def _markdown_option(each: Option) -> str:
         written = f"[{name}]" if settings.get("nargs") == "?" else name
     else:
         value = settings.get("metavar") or "{" + ",".join(settings.get("choices", ())) + "}"
-        written = ", ".join(each.flags) + ("" if settings.get("action") == "store_true" else f" {value}")
+        switch = settings.get("action") in ("store_true", "store_false")
+        written = ", ".join(each.flags) + ("" if switch else f" {value}")
     required = " (required)" if settings.get("required") else ""
     return f"- `{written}`: {settings['help']}{required}"
 

@@ -1,10 +1,19 @@
-"""How long work tells whoever started it how far it is."""
+"""How long work says how far it is: one form for all who report it and all who show it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-# (what is happening, how much of it is done, how much there is in all or 0 where unknown)
-ProgressCallback = Callable[[str, int, int], None]
+from typing import Protocol
 
 LogCallback = Callable[[str], None]  # one line for people to read
+
+
+class Progress(Protocol):
+    """Called now and then; the command line shows it as a bar (`support.terminal.ProgressBar`)."""
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:
+        """`done` of `total` of a stage ("loading", "tracing base", ...); a total of 0 cannot be counted."""
+
+
+def unheard(stage: str, done: int, total: int, note: str = "", /) -> None:
+    """Where nobody asked for progress."""

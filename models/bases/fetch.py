@@ -18,7 +18,7 @@ from hamburger_edge.models.bases import hub, wheels
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import locked, sha256
 from hamburger_edge.support.folders import publish
-from hamburger_edge.support.progress import ProgressCallback
+from hamburger_edge.support.progress import Progress
 
 RECORD, RECORD_FORMAT = "fetched.json", 1  # a new format makes old folders be fetched again
 
@@ -47,13 +47,13 @@ def base_folder(name: str) -> Path:
     return cache_folder() / "bases" / name
 
 
-def fetch(name: str, *, progress: ProgressCallback | None = None, verify: bool = False) -> Path:
+def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) -> Path:
     """The folder of a base, downloaded where needed; `verify` reads every file again and compares sha256.
 
     Instant when it is already there. A folder whose files changed is fetched anew, from the commit that it
     came from.
     """
-    report: ProgressCallback = progress or (lambda what, done, total: None)
+    report: Progress = progress or (lambda what, done, total: None)
     folder = base_folder(name)
     if is_complete(folder, verify=verify, progress=report):
         return folder
@@ -83,7 +83,7 @@ def pinned_name(name: str, folder: Path) -> str:
     return str(replace(hub.parse(name), revision=commit)) if commit else name
 
 
-def is_complete(folder: Path, *, verify: bool = False, progress: ProgressCallback | None = None) -> bool:
+def is_complete(folder: Path, *, verify: bool = False, progress: Progress | None = None) -> bool:
     """Whether a fetched folder has every file at its recorded size (and, with `verify`, sha256)."""
     try:
         record = read_record(folder)

@@ -11,10 +11,10 @@ from hamburger_edge.models.bases.fetch import fetch, is_fetched, known_bases, pi
 from hamburger_edge.models.bases.gguf import load_gguf
 from hamburger_edge.models.bases.huggingface import load_hf
 from hamburger_edge.models.bases.weights import LoadedBase, check_tokenizer
-from hamburger_edge.support.progress import ProgressCallback
+from hamburger_edge.support.progress import Progress
 
 
-def find_base(name: str, progress: ProgressCallback | None = None) -> tuple[LoadedBase, dict[str, Any]]:
+def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, dict[str, Any]]:
     """A base by built-in name or path, and how a checkpoint refers to it."""
     if is_fetched(name):
         folder = fetch(name, progress=progress)

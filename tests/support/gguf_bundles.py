@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge.export.pipeline import export
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "shortlist_size": 100}

@@ -7,9 +7,9 @@ from pathlib import Path
 import toy_tokenizers
 from toy_models import toy_model
 
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.export.pipeline import export
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 

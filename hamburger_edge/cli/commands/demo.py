@@ -48,7 +48,7 @@ def _own_command() -> str:
 def run(options: argparse.Namespace) -> None:
     """Export (once), open, and answer a few prompts with the groups in view."""
     from hamburger_edge import __version__
-    from hamburger_edge.export.pipeline import export
+    from hamburger_edge.exporting import export_checkpoint
     from hamburger_edge.models.checkpoints.built_in import NAMES
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, resolve
     from hamburger_edge.support.cache import cache_folder
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
             checkpoint = load_checkpoint(name, progress=progress)
             if not readable:  # damaged; what is in this folder is ours
                 shutil.rmtree(bundle, ignore_errors=True)
-            export(checkpoint, bundle, precision=precision, force=True, progress=progress)
+            export_checkpoint(checkpoint, bundle, precision=precision, force=True, progress=progress)
         stamp.write_text(identity, encoding="utf-8")
     began = time.monotonic()
     with load(bundle) as model:

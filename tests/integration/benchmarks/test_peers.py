@@ -19,13 +19,13 @@ from places import environment
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.benchmarks.peers import weights as peers_weights
 from hamburger_edge.benchmarks.peers.contender import PEERS, Source
 from hamburger_edge.benchmarks.speed import ours as bench_ours
 from hamburger_edge.benchmarks.speed.process import Process
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailable
-from hamburger_edge.export.pipeline import export
 from hamburger_edge.loading import load
 from hamburger_edge.models.checkpoints.checkpoint import resolve
 

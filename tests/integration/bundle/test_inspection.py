@@ -14,10 +14,10 @@ import pytest
 from gguf_bundles import WIDE, gguf_bundle
 from toy_bundles import toy_checkpoint
 
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.inspection import describe, show
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError
-from hamburger_edge.export.pipeline import export
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_inspection_of_gguf_files_alone(shortlist_size: int) -> None:
 
 def test_inspection_counts_the_files_that_one_runtime_loads(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", **WIDE)
-    folder = export(checkpoint, tmp_path / "both", formats=["onnx", "gguf"], verify=False)
+    folder = export(checkpoint, tmp_path / "both", formats=["onnx", "gguf"], precision="fp32", verify=False)
     facts = describe(folder)
     loaded = [*folder.glob("*.onnx"), folder / "weights.bin"]
     assert facts["memory"]["weights"] == sum(path.stat().st_size for path in loaded)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.export.pipeline import export
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 

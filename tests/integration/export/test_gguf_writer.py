@@ -17,6 +17,7 @@ from toy_bundles import toy_checkpoint
 from toy_models import toy_config
 
 from hamburger_edge import ChatTemplate, load
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import PRESETS
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -26,7 +27,6 @@ from hamburger_edge.export.gguf.tensors import Part, make_gguf_plan
 from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
 from hamburger_edge.export.gguf.writer import check_supported
 from hamburger_edge.export.parity.gate import check_parity, verify
-from hamburger_edge.export.pipeline import export
 from hamburger_edge.models.architecture.config import RopeScaling
 from hamburger_edge.models.bases.gguf import load_gguf
 from hamburger_edge.runtimes.llamacpp import library as llama_library

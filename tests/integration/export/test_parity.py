@@ -13,11 +13,11 @@ import pytest
 import torch
 from toy_bundles import toy_checkpoint
 
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, ParityError
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, verify
 from hamburger_edge.export.parity.text import read, stop_error
-from hamburger_edge.export.pipeline import export
 from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.onnx.parts import MicroDecoder
@@ -196,7 +196,9 @@ def test_a_template_with_a_long_system_text_is_cut(tmp_path: Path) -> None:
 
 def test_end_tokens_named_twice_count_once(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path, **CHANGES, eos_ids=(2, 2, 5))
-    assert load_manifest(export(checkpoint, tmp_path / "bundle", verify=False)).model.eos_ids == (2, 5)
+    assert load_manifest(
+        export(checkpoint, tmp_path / "bundle", precision="fp32", verify=False)
+    ).model.eos_ids == (2, 5)
 
 
 def test_a_failed_gate_leaves_no_bundle(
@@ -215,7 +217,7 @@ def test_a_failed_gate_leaves_no_bundle(
 
     monkeypatch.setattr(module, "check_parity", compare_with_another)
     with pytest.raises(ParityError, match=r"base\.logits"):
-        export(checkpoint, tmp_path / "bundle")
+        export(checkpoint, tmp_path / "bundle", precision="fp32")
     assert [path.name for path in tmp_path.iterdir() if path.name != "other"] == []
 
 

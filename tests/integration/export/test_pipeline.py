@@ -18,11 +18,11 @@ import pytest
 from places import PROGRAMS, ROOT, environment
 from toy_bundles import toy_checkpoint
 
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.inspection import describe
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, ConfigError, HamburgerError, InputError
 from hamburger_edge.export.graphs import weight_file
-from hamburger_edge.export.pipeline import export
 from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
@@ -217,8 +217,8 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
     (taken / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds notes\.txt, which exporting would delete"):
         export(checkpoint, taken, force=True)
-    with pytest.raises(InputError, match="context is"):
-        export(checkpoint, tmp_path / "new", context=100)
+    with pytest.raises(InputError, match="cache_length is"):
+        export(checkpoint, tmp_path / "new", cache_length=100)
     with pytest.raises(InputError, match="gguf_precision is for GGUF files"):
         export(checkpoint, tmp_path / "new", gguf_precision="q8_0")
     with pytest.raises(InputError, match="precision"):
@@ -235,7 +235,7 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(
     for folder in (mine, another, odd):
         folder.mkdir()
     checkpoint = toy_checkpoint(tmp_path / "toy")
-    export(checkpoint, tmp_path / "m", verify=False)
+    export(checkpoint, tmp_path / "m", precision="fp32", verify=False)
     assert not mine.exists()
     assert another.exists()
     assert odd.exists()
@@ -248,8 +248,9 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(
 
 def test_a_portable_cache_of_no_use_is_refused(tmp_path: Path) -> None:
     for slots in (-5, 0, 16, 10**9):
-        with pytest.raises(InputError, match="context must be a whole number, 64 or more and at most 512"):
-            export(toy_checkpoint(tmp_path / "toy"), tmp_path / "m", flavor="portable", context=slots)
+        wanted = "cache_length must be a whole number, 64 or more and at most 512"
+        with pytest.raises(InputError, match=wanted):
+            export(toy_checkpoint(tmp_path / "toy"), tmp_path / "m", flavor="portable", cache_length=slots)
     assert not (tmp_path / "m").exists()
 
 
@@ -265,7 +266,7 @@ def test_speed_is_preferred_where_it_can_be_had(tmp_path: Path) -> None:
 def test_a_head_size_the_operator_cannot_take_is_refused(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", head_dim=12, position_rule="slot")
     with pytest.raises(ConfigError, match=r"12.*--flavor portable"):
-        export(checkpoint, tmp_path / "bundle")
+        export(checkpoint, tmp_path / "bundle", precision="fp32")
 
 
 def damage(bundle: Path, copy: Path, change: Callable[[Path], None], *, honest: bool = True) -> Path:
@@ -360,10 +361,10 @@ def test_two_exports_to_one_place_do_not_mix(bundles: Callable[..., Path], tmp_p
         "from pathlib import Path\n"
         "from toy_bundles import toy_checkpoint\n"
         "from hamburger_edge.errors import InputError\n"
-        "from hamburger_edge.export.pipeline import export\n"
+        "from hamburger_edge import export_checkpoint as export\n"
         "checkpoint = toy_checkpoint(Path(sys.argv[1]), num_layers=1, micro_layers=1, taps=(0,))\n"
         "try:\n"
-        "    export(checkpoint, sys.argv[2], verify=False)\n"
+        "    export(checkpoint, sys.argv[2], precision='fp32', verify=False)\n"
         "    print('made')\n"
         "except InputError as error:\n"
         "    print('refused' if '--force' in str(error) else error)\n"

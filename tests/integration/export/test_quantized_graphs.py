@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -15,15 +16,21 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from toy_bundles import toy_checkpoint
 
+from hamburger_edge import export_checkpoint as export
+from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.export.graphs.tracing import quiet
-from hamburger_edge.export.pipeline import export
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.quantization.own_grid import GridForm
 from hamburger_edge.export.quantization.plan import Former, apply_plan, make_plan
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
     FormedLinear,
-    GridForm,
 )
+
+
+def plan_for(precision: str, **options: Any) -> PrecisionPlan:
+    return make_plan(ExportOptions(precision=precision, **options))
 
 
 def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
@@ -39,7 +46,7 @@ def q4_1(N: int, K: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("K", [96, 576])
 def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
     """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
-    plan = dataclasses.replace(make_plan("int4"), grid=32)
+    plan = dataclasses.replace(plan_for("int4"), grid=32)
     form = Former(plan, {}, portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
     inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
@@ -61,12 +68,12 @@ def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
 
 
 def test_a_base_for_speed_averages_nothing(tmp_path: Path) -> None:
-    """Whole zero points, in blocks of 64 where that loses least: what is fed the same is one product."""
+    """Integer zero points, in blocks of 64 where that loses least: what is fed the same is one product."""
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", hidden_size=64, head_dim=16, intermediate_size=96)
     for module in checkpoint.model.base.layers.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)  # a grid of its own that is given up
-    own, _ = apply_plan(checkpoint.model, make_plan("int4", prefer="speed"), {})
+    own, _ = apply_plan(checkpoint.model, plan_for("int4", prefer="speed"), {})
     layers = own.base.layers
     for layer in layers:
         products = layer.self_attn.packed.linear, layer.self_attn.o_proj, layer.mlp.packed.linear

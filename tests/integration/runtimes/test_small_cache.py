@@ -13,6 +13,7 @@ import torch
 from toy_bundles import toy_checkpoint
 
 import hamburger_edge
+from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import (
@@ -23,12 +24,12 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, limits_of, verify
-from hamburger_edge.export.pipeline import export
-from hamburger_edge.export.quantization.calibration import calibration_batches, measure
+from hamburger_edge.export.quantization.activations import calibration_batches, measure
 from hamburger_edge.models.architecture.llama import rotate
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.runtimes.onnx.backend import OnnxBackend
 from hamburger_edge.runtimes.onnx.sessions import Provider
+from hamburger_edge.support.progress import unheard
 
 QUESTIONS = (
     "Count from 3 to 9.",
@@ -41,12 +42,12 @@ QUESTIONS = (
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tiny in float32 but for its cache; the parity gate of the export has passed it."""
-    return export("tiny", tmp_path_factory.mktemp("small") / "bundle", kv="int8")
+    return export("tiny", tmp_path_factory.mktemp("small") / "bundle", precision="fp32", kv="int8")
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export("tiny", tmp_path_factory.mktemp("full") / "bundle", verify=False)
+    return export("tiny", tmp_path_factory.mktemp("full") / "bundle", precision="fp32", verify=False)
 
 
 def test_a_slot_takes_a_quarter(small: Path, full: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_saved_talk_goes_on_bit_for_bit_and_not_with_another_cache(
 def test_no_channel_leaves_its_range_at_any_position() -> None:
     checkpoint = load_checkpoint("tiny")
     model, layer = checkpoint.model, 2
-    moments, scales = measure(checkpoint, (), cache=True, progress=lambda done, of: None)
+    moments, scales = measure(checkpoint, (), cache=True, progress=unheard)
     assert not moments
     assert len(scales) == 2 * model.config.base.num_layers
     seen: list[torch.Tensor] = []
@@ -146,7 +147,7 @@ def test_no_channel_leaves_its_range_at_any_position() -> None:
 def test_sixteen_bits_keep_every_answer_in_half_the_memory(rule: str, full: Path, tmp_path: Path) -> None:
     checkpoint = load_checkpoint("tiny")
     checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule=rule)
-    bundle = export(checkpoint, tmp_path / "bundle", kv="fp16", verify=False)
+    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", kv="fp16", verify=False)
     manifest = load_manifest(bundle)
     assert 2 * manifest.kv.bytes_per_slot == load_manifest(full).kv.bytes_per_slot
     report = check_parity(bundle, manifest, checkpoint)
@@ -205,7 +206,7 @@ def test_what_does_not_go_is_refused(small: Path, full: Path, tmp_path: Path) ->
         export("tiny", tmp_path / "a", kv="int8", formats=("gguf",))
     untold = dataclasses.replace(toy_checkpoint(tmp_path / "toy"), tokenizer=None)
     with pytest.raises(ConfigError, match="give the checkpoint a tokenizer"):
-        export(untold, tmp_path / "a", kv="int8")
+        export(untold, tmp_path / "a", precision="fp32", kv="int8")
     assert not (tmp_path / "a").exists()
     hamburger_edge.load(small, kv="int8").close()
     hamburger_edge.load(full, kv="fp32").close()

@@ -17,16 +17,16 @@ from pathlib import Path
 import torch
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge.export.pipeline import export
+from hamburger_edge import export_checkpoint as export
 
 
 def main(folder: Path, kills: int) -> None:
     torch.set_num_threads(1)
     checkpoint = toy_checkpoint(folder / "checkpoint", num_layers=1, micro_layers=1, taps=(0,))
     target = folder / "bundle"
-    export(checkpoint, target, verify=False)
+    export(checkpoint, target, precision="fp32", verify=False)
     began = time.monotonic()
-    export(checkpoint, target, verify=False, force=True)
+    export(checkpoint, target, precision="fp32", verify=False, force=True)
     whole = time.monotonic() - began
     chance = random.Random(kills)
     for number in range(kills):
@@ -40,8 +40,8 @@ def main(folder: Path, kills: int) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         check(folder, target)
-    export(checkpoint, folder / "new", verify=False, force=True)
-    export(checkpoint, target, verify=False, force=True)
+    export(checkpoint, folder / "new", precision="fp32", verify=False, force=True)
+    export(checkpoint, target, precision="fp32", verify=False, force=True)
 
 
 def check(folder: Path, target: Path) -> None:

@@ -83,7 +83,7 @@ def test_bad_places_give_one_line_and_exit_code_1(
     [
         (["run", "{nowhere}", "hi", "--raw", "--system", "brief"], "--raw takes the prompt as it is"),
         (["export", "tiny", "-o", "{new}", "--gguf-precision", "q8_0"], "gguf_precision"),
-        (["export", "tiny", "-o", "{new}", "--context", "100"], "context is"),
+        (["export", "tiny", "-o", "{new}", "--cache-length", "100"], "cache_length is"),
         (["distill", "tiny", "-o", "{new}", "--tokens", "-1"], "--tokens"),
         (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"], "--rows"),
         (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--given", "1.5"], "--given"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gguf
 import numpy as np
 import pytest
@@ -9,26 +11,34 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from toy_models import toy_model
 
+from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.gguf.tensors import four_bits
+from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.quantization.block_quantizer import (
     dequantize,
-    has_minima,
     quantize,
-    quantize_with_means,
     quantize_with_minimum,
     unpacked,
-    without_means,
 )
 from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.own_grid import (
+    GridForm,
+    has_minima,
+    quantize_with_means,
+    without_means,
+)
 from hamburger_edge.export.quantization.plan import Former, apply_plan, fit_plan, make_plan
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
     FloatForm,
     FormedLinear,
-    GridForm,
     TieredForm,
 )
+
+
+def plan_for(precision: str, **options: Any) -> PrecisionPlan:
+    return make_plan(ExportOptions(precision=precision, **options))
 
 
 def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
@@ -112,7 +122,7 @@ def test_knowing_the_inputs_helps_on_a_grid_with_minima() -> None:
 
 
 def test_values_on_a_grid_are_kept_exactly() -> None:
-    """Small whole numbers times a scale, with a whole zero point."""
+    """Small integers times a scale, with an integer zero point."""
     q = torch.randint(0, 16, (8, 64), generator=torch.Generator().manual_seed(1)).float()
     q[:, ::32], q[:, 1::32] = 0, 15  # every block uses the whole range
     weight = (q - 6) * 0.125
@@ -162,15 +172,15 @@ def test_a_grid_with_minima_is_found_again() -> None:
 
 def test_a_base_keeps_its_grid_if_it_has_one() -> None:
     model = toy_model(hidden_size=64, intermediate_size=96)
-    plan = make_plan("int4")
+    plan = plan_for("int4")
     assert fit_plan(plan, model, tiers=True) == plan
     for module in model.base.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)
     assert fit_plan(plan, model, tiers=True).grid == 32
-    assert fit_plan(make_plan("int4", block_size=64), model, tiers=True).grid == 0  # what was asked for
-    assert fit_plan(make_plan("int8"), model, tiers=True).grid == 0
-    assert fit_plan(make_plan("int4", prefer="speed"), model, tiers=True).grid == 0
+    assert fit_plan(plan_for("int4", block_size=64), model, tiers=True).grid == 0  # what was asked for
+    assert fit_plan(plan_for("int8"), model, tiers=True).grid == 0
+    assert fit_plan(plan_for("int4", prefer="speed"), model, tiers=True).grid == 0
     own, _ = apply_plan(model, fit_plan(plan, model, tiers=True), {})
     forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
     assert len(forms) == 4 * len(model.base.layers)  # queries, keys and values are one, and gate and up
@@ -213,11 +223,11 @@ def test_the_first_rows_of_a_form_are_a_slice_of_its_memory() -> None:
 
 def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     model = toy_model(hidden_size=64, shortlist_size=20)
-    plan = fit_plan(make_plan("int4"), model, tiers=True)
+    plan = fit_plan(plan_for("int4"), model, tiers=True)
     assert plan.frequent_rows == 40
-    assert fit_plan(make_plan("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
-    assert fit_plan(make_plan("int8"), model, tiers=True).frequent_rows == 0
-    assert fit_plan(make_plan("int4"), toy_model(shortlist_size=0), tiers=True).frequent_rows == 0
+    assert fit_plan(plan_for("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
+    assert fit_plan(plan_for("int8"), model, tiers=True).frequent_rows == 0
+    assert fit_plan(plan_for("int4"), toy_model(shortlist_size=0), tiers=True).frequent_rows == 0
     _, vocabulary = apply_plan(model, plan, {})
     assert isinstance(vocabulary.head, TieredForm)
     assert vocabulary.places is not None
@@ -230,26 +240,26 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     with pytest.raises(ValueError, match="41 rows"):
         vocabulary.head.first(41)
     for wanted, size in (({}, 32), ({"prefer": "speed"}, 64), ({"block_size": 64}, 64)):
-        _, vocabulary = apply_plan(model, fit_plan(make_plan("int4", **wanted), model, tiers=True), {})
+        _, vocabulary = apply_plan(model, fit_plan(plan_for("int4", **wanted), model, tiers=True), {})
         assert vocabulary.head.rare.size == size
 
 
 def test_plans() -> None:
-    plan = make_plan("int4")
+    plan = plan_for("int4")
     assert (plan.base, plan.head) == ("int4", "int8")
-    assert make_plan("int4", keep_head="int4").head == "int4"
-    assert make_plan("fp32").block_size == 0
+    assert plan_for("int4", keep_head="int4").head == "int4"
+    assert plan_for("fp32").block_size == 0
     with pytest.raises(InputError, match="fp32, fp16, int8, int4"):
-        make_plan("int3")
+        plan_for("int3")
     with pytest.raises(InputError, match="accuracy, speed"):
-        make_plan("int4", prefer="size")
+        plan_for("int4", prefer="size")
     with pytest.raises(InputError, match="is for precision int4, not int8"):
-        make_plan("int8", prefer="speed")
+        plan_for("int8", prefer="speed")
     with pytest.raises(InputError, match="leave block_size out"):
-        make_plan("int4", prefer="speed", block_size=64)
+        plan_for("int4", prefer="speed", block_size=64)
     for size in (8, 48, 512, -32):
         with pytest.raises(InputError, match="block_size"):
-            make_plan("int4", block_size=size)
+            plan_for("int4", block_size=size)
     former = Former(plan, {}, portable=False)
     assert isinstance(former.linear("stop_head.4", weights(1, 64)), FloatForm)  # too small to be worth it
     names = {"base.layers.3.self_attn.v_proj": (8, 64), "base.layers.3.self_attn.k_proj": (4, 64)}

@@ -1,4 +1,4 @@
-"""What a model's layers are fed and what its cache holds, for rounding them well.
+"""Activations on calibration text: what layers are fed and what the cache holds, for rounding them well.
 
 The moments of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
 range of each channel. Both come from reading `calibration.jsonl`, questions and SmolLM2's own answers,
@@ -20,6 +20,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.progress import Progress
 
 TEXT = Path(__file__).with_name("calibration.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read at once; tokens of each
@@ -27,7 +28,7 @@ HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or th
 
 
 def measure(
-    checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Callable[[int, int], None]
+    checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Progress
 ) -> tuple[dict[str, Moments], dict[str, Tensor]]:
     """(layer -> moments of its inputs, nothing for layers that reading does not reach;
     with `cache`, "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache)"""
@@ -36,7 +37,7 @@ def measure(
         if layers or cache:
             batches = list(calibration_batches(checkpoint))
             for number, batch in enumerate(batches):
-                progress(number, len(batches))
+                progress("calibrating", number, len(batches))
                 with torch.no_grad():
                     checkpoint.model(batch)
     finally:

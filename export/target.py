@@ -1,0 +1,52 @@
+"""The folder that a bundle is written to: what may be replaced, and what killed exports left beside it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from hamburger_edge.bundle.manifest import FILE_NAME, KIND
+from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.support.folders import strangers
+from hamburger_edge.support.strict import read_json
+
+
+def check_target(out: Path, *, force: bool) -> None:
+    """Refuse to write where something is that is no bundle, or one that is not to be replaced."""
+    if not out.name:
+        raise InputError(f"{out}: not a folder name for a bundle")
+    if out.exists() and not force:
+        raise InputError(f"{out} exists already: use --force to replace it, or choose another folder")
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    ours = _files_of_bundle(out)
+    if not ours:
+        raise InputError(
+            f"{out} is not a bundle: it will not be replaced; choose another folder, or delete it"
+        )
+    if others := strangers(out, ours):
+        raise InputError(
+            f"{out} holds {others[0]}, which exporting would delete: choose another or move it away"
+        )
+
+
+def clear_leftovers(out: Path) -> None:
+    """Delete what exports to this very folder wrote before they were killed."""
+    name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial")
+    for path in out.parent.iterdir() if out.parent.is_dir() else ():
+        if name.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _files_of_bundle(folder: Path) -> set[str]:
+    """What a bundle of any version says it consists of; nothing if this is none."""
+    try:
+        data = read_json(folder / FILE_NAME)
+    except ConfigError:
+        return set()
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        return set()
+    listed = data.get("files")
+    files = listed if isinstance(listed, list) else []
+    return {FILE_NAME, *(str(file.get("path")) for file in files if isinstance(file, dict))}

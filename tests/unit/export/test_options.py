@@ -1,0 +1,100 @@
+"""One object says how to export: the same options, defaults and checks for Python and the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import hamburger_edge
+from hamburger_edge.cli import main as cli
+from hamburger_edge.cli.parser import build_parser
+from hamburger_edge.errors import InputError, MissingExtraError
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.exporting import export_checkpoint
+
+FIELDS = [field.name for field in dataclasses.fields(ExportOptions)]
+
+
+def test_the_command_line_has_every_option_and_no_default_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parsed = build_parser().parse_args(["export", "tiny", "-o", "bundle"])
+    assert {name: getattr(parsed, name) for name in FIELDS} == dict.fromkeys(FIELDS)
+    asked: list[ExportOptions] = []
+
+    def take(checkpoint: str, output: str, **given: object) -> str:
+        given.pop("progress")
+        asked.append(ExportOptions(**given))  # type: ignore[arg-type]
+        return output
+
+    monkeypatch.setattr("hamburger_edge.exporting.export_checkpoint", take)
+    assert cli.main(["export", "tiny", "-o", "bundle"]) == 0
+    line = "export tiny -o b --format onnx --format gguf --flavor portable --precision int8 --block-size 32"
+    line += " --gguf-precision q4_0 --keep-head fp32 --kv fp32 --cache-length 99 --no-verify --force"
+    assert cli.main(line.split()) == 0
+    assert asked == [
+        ExportOptions(),
+        ExportOptions(
+            formats=("onnx", "gguf"),
+            flavor="portable",
+            precision="int8",
+            gguf_precision="q4_0",
+            block_size=32,
+            keep_head="fp32",
+            kv="fp32",
+            cache_length=99,
+            verify=False,
+            force=True,
+        ),
+    ]
+    assert asked[0].precision == "int4"
+    capsys.readouterr()
+
+
+def test_every_option_is_told_to_who_asks() -> None:
+    described = inspect.getdoc(export_checkpoint)
+    assert described is not None
+    for field in dataclasses.fields(ExportOptions):
+        assert f"    {field.name} " in described
+        assert field.metadata["help"]
+    assert "export_checkpoint" in hamburger_edge.__all__
+    with pytest.raises(InputError, match=r"unknown option 'context' of an export \(known: formats, flavor"):
+        export_checkpoint("tiny", "bundle", context=100)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"formats": "tflite"}, "formats must be 'onnx', 'gguf' or both, got tflite"),
+        ({"precision": "q4_1"}, "precision must be one of fp32, fp16, int8, int4, got 'q4_1'"),
+        ({"precision": "int3", "formats": "gguf"}, "precision must be one of f32, .* for GGUF, got 'int3'"),
+        ({"keep_head": "q8_0"}, "keep_head must be one of fp32, fp16, int8, int4, got 'q8_0'"),
+        ({"kv": "f16"}, "kv must be one of fp32, fp16, int8, got 'f16'"),
+        ({"block_size": "64"}, "block_size must be 16, 32, 64, 128 or 256, got '64'"),
+        ({"cache_length": 128}, "cache_length is for portable graphs"),
+        ({"kv": "int8", "formats": ["gguf"]}, "kv 'int8' is for fused graphs"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_before_anything_is_read(given: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ExportOptions(**given)  # type: ignore[arg-type]
+
+
+def test_asking_is_light_and_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import json, sys\n"
+        "import hamburger_edge, hamburger_edge.export.options\n"
+        "print(json.dumps([name for name in ('torch', 'onnx', 'onnx_ir', 'gguf') if name in sys.modules]))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(printed.stdout) == []
+    monkeypatch.delitem(sys.modules, "hamburger_edge.export.pipeline", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx_ir", None)
+    with pytest.raises(MissingExtraError, match=r"onnx_ir.*\[export\]"):
+        export_checkpoint("tiny", "bundle")
