@@ -29,7 +29,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TimedTurn:
     """One greedy answer of exactly as many tokens as were asked for, timed."""
 
     tokens: tuple[int, ...]
@@ -56,7 +56,7 @@ class Turn:
         ttft_s: float,
         decode_s: float,
         steps: int | None = None,
-    ) -> Turn:
+    ) -> TimedTurn:
         """A peer's: one token first, all of its time the base's; `steps` forwards if not one a token."""
         steps = len(said) if steps is None else steps
         return cls(
@@ -112,7 +112,7 @@ class Contender(Protocol):
 
     def load(self) -> Facts: ...
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn: ...
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn: ...
 
     def weight_bytes(self) -> WeightBytes:
         """Asked for at the end: finding out takes memory."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 
 ACCURACY = 4  # activations become int8, as in our own bundles
@@ -72,14 +72,14 @@ class Genai:
         decoder: dict[str, Any] = settings["model"]["decoder"]
         return decoder
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> Turn:
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> TimedTurn:
         began = perf_counter()
         self.begin(prompt, tokens, variant)
         first = perf_counter()
         _, decode_s, _ = self.advance(tokens)
         said = self.generator.get_sequence(0)[len(prompt) :]
         self.generator = None
-        return Turn.plain(prompt, said, first - began, decode_s)
+        return TimedTurn.plain(prompt, said, first - began, decode_s)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.generator = None  # one cache at a time

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes
 from hamburger_edge.errors import HamburgerError, require
 from hamburger_edge.runtimes.llamacpp.library import library
@@ -71,12 +71,12 @@ class Llama:
         assert self.made is not None
         return WeightBytes(gguf_weight_bytes(self.made))
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> Turn:
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> TimedTurn:
         began = perf_counter()
         self.begin(prompt, tokens, variant)
         first = perf_counter()
         _, decode_s, _ = self.advance(tokens)
-        return Turn.plain(prompt, self.text[len(prompt) :], first - began, decode_s, self.steps)
+        return TimedTurn.plain(prompt, self.text[len(prompt) :], first - began, decode_s, self.steps)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.low.llama_memory_clear(self.memory, False)

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 
 
@@ -59,7 +59,7 @@ class Transformers:
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return int(2 * config.num_hidden_layers * config.num_key_value_heads * head * 4)
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> Turn:
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> TimedTurn:
         import torch
         from transformers import GenerationConfig
 
@@ -73,7 +73,7 @@ class Transformers:
             )
         ended = perf_counter()
         first = times.seen[1]  # the first is the prompt's
-        return Turn.plain(prompt, said[0, len(prompt) :].tolist(), first - began, ended - first)
+        return TimedTurn.plain(prompt, said[0, len(prompt) :].tolist(), first - began, ended - first)
 
     def close(self) -> None:
         self.model = None

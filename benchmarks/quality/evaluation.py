@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hamburger_edge.benchmarks.quality.checks import Prompt
 from hamburger_edge.benchmarks.quality.figures import reliability
-from hamburger_edge.benchmarks.quality.judging import Answer, ask, prompt_ids
-from hamburger_edge.benchmarks.quality.models import Base
-from hamburger_edge.benchmarks.quality.report import ModelReport, Report, Row
+from hamburger_edge.benchmarks.quality.judging import JudgedAnswer, ask, prompt_ids
+from hamburger_edge.benchmarks.quality.models import JudgeBase
+from hamburger_edge.benchmarks.quality.report import ModelReport, QualityReport, Row
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
+from hamburger_edge.support.progress import Progress, unheard
 
-Progress = Callable[[str, int, int, str], None]
-Answers = dict[int, Answer]  # by number of the prompt
+Answers = dict[int, JudgedAnswer]  # by number of the prompt
 
 QUICK_PER_KIND = 2
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvalPlan:
     confidences: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)  # 1 comes first, whatever is asked for
     max_tokens: int = 128
     temperature: float = 0.0
@@ -58,7 +58,7 @@ class Plan:
         return self.temperature == 0
 
 
-QUICK = Plan((1.0, 0.8), max_tokens=48)
+QUICK = EvalPlan((1.0, 0.8), max_tokens=48)
 
 
 def quick(prompts: Sequence[Prompt]) -> list[Prompt]:
@@ -74,13 +74,13 @@ class Evaluation:
 
     def __init__(
         self,
-        base: Base,
+        base: JudgeBase,
         prompts: Sequence[Prompt],
-        plan: Plan,
+        plan: EvalPlan,
         *,
         models: int = 1,
         judge_is_one: bool = False,
-        progress: Progress = lambda *_: None,
+        progress: Progress = unheard,
     ) -> None:
         """`models` will run, the judge's among them or not: that is for the estimate."""
         self.base, self.prompts, self.plan = base, prompts, plan
@@ -96,7 +96,7 @@ class Evaluation:
         check_tokens(self.base, self.prompts, name, model)
         rows: list[Row] = []
         plain: Answers = {}
-        everything: list[Answer] = []
+        everything: list[JudgedAnswer] = []
         same = model is self.base.judge.model and self.plan.greedy
         for confidence in self.plan.confidences:
             known = confidence == 1 and same
@@ -106,11 +106,11 @@ class Evaluation:
             everything += answers.values()
         return ModelReport.of(name, model, rows, reliability(everything))
 
-    def report(self, models: list[ModelReport], file: str) -> Report:
+    def report(self, models: list[ModelReport], file: str) -> QualityReport:
         """`file`: where the prompts came from, for people."""
         kinds = Counter(answer.kind for answer in self.answers.values())
         prompts = {"file": file, "kinds": dict(sorted(kinds.items()))}
-        return Report(
+        return QualityReport(
             settings=asdict(self.plan),
             prompts=prompts,
             base_name=self.base.name,
@@ -153,12 +153,14 @@ class Evaluation:
         return numbers
 
 
-def _room(base: Base, model: Model) -> int:
+def _room(base: JudgeBase, model: Model) -> int:
     """Slots that both this model and the judge have for a prompt and its answer."""
     return min(min(each.info.capacity, each.info.context_length) for each in (model, base.judge.model))
 
 
-def check_room(base: Base, prompts: Sequence[Prompt], plan: Plan, name: str, model: Model) -> list[int]:
+def check_room(
+    base: JudgeBase, prompts: Sequence[Prompt], plan: EvalPlan, name: str, model: Model
+) -> list[int]:
     """Numbers of the prompts whose answers this model and the judge have room for: at least one."""
     has = _room(base, model)
     needed = [len(prompt_ids(model, prompt.text)) + plan.max_tokens for prompt in prompts]
@@ -171,7 +173,7 @@ def check_room(base: Base, prompts: Sequence[Prompt], plan: Plan, name: str, mod
     return numbers
 
 
-def check_tokens(base: Base, prompts: Sequence[Prompt], name: str, model: Model) -> None:
+def check_tokens(base: JudgeBase, prompts: Sequence[Prompt], name: str, model: Model) -> None:
     """A judge can only read its own language."""
     judged = base.judge.model
     same = model.info.vocab_size == judged.info.vocab_size and all(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.benchmarks.quality.judging import Answer
+from hamburger_edge.benchmarks.quality.judging import JudgedAnswer
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Figures:
 
 
 def figures(
-    answers: Sequence[Answer],
-    plain: Mapping[int, Answer],
-    base: Mapping[int, Answer],
+    answers: Sequence[JudgedAnswer],
+    plain: Mapping[int, JudgedAnswer],
+    base: Mapping[int, JudgedAnswer],
     *,
     straight: bool = False,
 ) -> Figures:
@@ -81,18 +81,20 @@ def figures(
     )
 
 
-def _nll(answers: Sequence[Answer]) -> float | None:
+def _nll(answers: Sequence[JudgedAnswer]) -> float | None:
     return _share(sum(answer.nll for answer in answers), sum(len(answer.tokens) for answer in answers))
 
 
-def _nll_difference(answers: Sequence[Answer], base: Mapping[int, Answer], straight: bool) -> float | None:
+def _nll_difference(
+    answers: Sequence[JudgedAnswer], base: Mapping[int, JudgedAnswer], straight: bool
+) -> float | None:
     """Over the same prompts."""
     kept = [answer for answer in answers if not (straight and base[answer.number].loops)]
     ours, theirs = _nll(kept), _nll([base[answer.number] for answer in kept])
     return None if ours is None or theirs is None else ours - theirs
 
 
-def _common(one: Answer, other: Answer) -> int:
+def _common(one: JudgedAnswer, other: JudgedAnswer) -> int:
     pairs = zip(one.tokens, other.tokens, strict=False)
     same = [a == b for a, b in pairs]
     return same.index(False) if False in same else len(same)
@@ -129,7 +131,7 @@ class Reliability:
         return {**asdict(self), "error": self.error}
 
 
-def reliability(answers: Sequence[Answer], bins: int = 10) -> Reliability:
+def reliability(answers: Sequence[JudgedAnswer], bins: int = 10) -> Reliability:
     sure = np.array([s for answer in answers for s in answer.sure])
     held = np.array([h for answer in answers for h in answer.held], dtype=bool)
     which = np.minimum((sure * bins).astype(int), bins - 1)

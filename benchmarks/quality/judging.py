@@ -110,7 +110,7 @@ class _Watched:
 
 
 @dataclass(frozen=True)
-class Answer:
+class JudgedAnswer:
     """One answer, and the judge's opinion of it."""
 
     number: int  # of its prompt
@@ -143,7 +143,7 @@ def prompt_ids(model: Model, text: str) -> list[int]:
     return model.tokenizer.encode_parts(model.template.first_turn(text))
 
 
-def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: Any) -> Answer:
+def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: Any) -> JudgedAnswer:
     """Options are those of `Model.stream`."""
     ids = prompt_ids(model, prompt.text)
     after = model.info.stop_rule == "after"
@@ -167,7 +167,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)
     proposals = [each for each in proposals if each.at < len(tokens)]  # none was refused at the very end
-    return Answer(
+    return JudgedAnswer(
         number=number,
         kind=prompt.kind,
         text=stream.text,

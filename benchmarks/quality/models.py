@@ -16,7 +16,7 @@ from hamburger_edge.support.values import whole_in
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelFolder:
     """A folder, and the runtime that is to open it."""
 
     path: Path
@@ -27,29 +27,29 @@ class Source:
         return load(self.path, self.backend, **options)
 
 
-def sources(paths: list[str], backend: str) -> list[Source]:
+def sources(paths: list[str], backend: str) -> list[ModelFolder]:
     """`backend` "all" opens a bundle with every runtime that it has files for."""
-    found: list[Source] = []
+    found: list[ModelFolder] = []
     names = [Path(path).absolute().name for path in paths]
     for path, name in zip(map(Path, paths), names, strict=True):
         has = {"onnx": any(path.glob("*.onnx")), "llamacpp": any(path.glob("*.gguf"))}
         several = [runtime for runtime, there in has.items() if there] if backend == "all" else []
         label = name if names.count(name) == 1 else str(path)
         for runtime in several or ["auto" if backend == "all" else backend]:
-            found.append(Source(path, runtime, label))
+            found.append(ModelFolder(path, runtime, label))
     if len(set(found)) < len(found):
         twice = next(source for number, source in enumerate(found) if source in found[:number])
         raise InputError(f"{twice.path} is given twice: name each bundle once")
     return found
 
 
-def name_of(source: Source, model: Model) -> str:
+def name_of(source: ModelFolder, model: Model) -> str:
     info = model.info
     return f"{source.label} ({info.backend} {info.precision})"
 
 
 @dataclass(frozen=True)
-class Base:
+class JudgeBase:
     """The plain base that everything is measured against: who judges, and what it is, for people."""
 
     judge: Judge
@@ -57,16 +57,16 @@ class Base:
     description: str
 
 
-def own_base(model: Model, name: str) -> Base:
+def own_base(model: Model, name: str) -> JudgeBase:
     info = model.info
     text = (
         f"the base of {name}, run by {info.backend} at {info.precision}, one token a slot; what training the "
         "graft changed in it, if anything, is in it"
     )
-    return Base(Judge(model), name, text)
+    return JudgeBase(Judge(model), name, text)
 
 
-def reference_base(source: str, *, context: int | None = None, threads: int | None = None) -> Base:
+def reference_base(source: str, *, context: int | None = None, threads: int | None = None) -> JudgeBase:
     """A checkpoint's base in float32 PyTorch, as it was before the graft."""
     require("torch", "export")
     from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
@@ -99,4 +99,4 @@ def reference_base(source: str, *, context: int | None = None, threads: int | No
         Tokenizer(checkpoint.tokenizer),
         ChatTemplate.from_json(template) if template else ChatTemplate(),
     )
-    return Base(Judge(opened), name, text)
+    return JudgeBase(Judge(opened), name, text)

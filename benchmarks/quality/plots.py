@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.benchmarks.pictures import draw
-from hamburger_edge.benchmarks.quality.report import ModelReport, Report
+from hamburger_edge.benchmarks.quality.report import ModelReport, QualityReport
 
 
-def plot(report: Report, folder: Path) -> list[Path]:
+def plot(report: QualityReport, folder: Path) -> list[Path]:
     """Write `quality.png` and `reliability.png`."""
     return draw({"quality": _quality, "reliability": _reliability}, report, folder)
 
 
-def _quality(plots: Any, report: Report) -> Any:
+def _quality(plots: Any, report: QualityReport) -> Any:
     """Right answers and nats a token, each against tokens for each KV entry; a dot a confidence."""
     panels = [("nats a token under the plain base", "nll"), ("right answers", "right")]
     panels = panels[: 2 if report.base.all.checked else 1]
@@ -55,7 +55,7 @@ def _line(axes: Any, model: ModelReport, field: str) -> None:
             )
 
 
-def _reliability(plots: Any, report: Report) -> Any:
+def _reliability(plots: Any, report: QualityReport) -> Any:
     """The diagonal is a stop head that means what it says; below, how many proposals each bin holds."""
     figure, (axes, bars) = plots.subplots(
         2, 1, figsize=(6, 6.5), dpi=110, layout="constrained", sharex=True, height_ratios=(3, 1)

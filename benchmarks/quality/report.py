@@ -10,7 +10,7 @@ from typing import Any
 
 from hamburger_edge.benchmarks.machine import versions
 from hamburger_edge.benchmarks.quality.figures import Figures, Reliability, figures, reliability
-from hamburger_edge.benchmarks.quality.judging import Answer
+from hamburger_edge.benchmarks.quality.judging import JudgedAnswer
 from hamburger_edge.model import Model
 
 PACKAGES = ("hamburger-edge", "numpy", "onnxruntime", "llama-cpp-python", "torch")
@@ -30,9 +30,9 @@ class Row:
     def of(
         cls,
         confidence: float,
-        answers: Mapping[int, Answer],
-        plain: Mapping[int, Answer],
-        base: Mapping[int, Answer],
+        answers: Mapping[int, JudgedAnswer],
+        plain: Mapping[int, JudgedAnswer],
+        base: Mapping[int, JudgedAnswer],
     ) -> Row:
         found = [answer for answer in answers.values() if answer.number in base]
         kinds = sorted({answer.kind for answer in found})
@@ -98,7 +98,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Report:
+class QualityReport:
     settings: dict[str, Any]
     prompts: dict[str, Any]
     base_name: str

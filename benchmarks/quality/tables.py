@@ -7,7 +7,7 @@ from typing import Any
 
 from hamburger_edge.benchmarks.quality.figures import Figures
 from hamburger_edge.benchmarks.quality.judging import LOOP
-from hamburger_edge.benchmarks.quality.report import Loss, ModelReport, Report
+from hamburger_edge.benchmarks.quality.report import Loss, ModelReport, QualityReport
 from hamburger_edge.benchmarks.tables import number, table
 
 _COLUMNS = (
@@ -31,7 +31,7 @@ _LOSS_COLUMNS = (
 )
 
 
-def tables(report: Report) -> str:
+def tables(report: QualityReport) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.prompts["kinds"].items())
     parts = [
         f"plain base: {report.base_description}",
@@ -49,11 +49,11 @@ def tables(report: Report) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _names(report: Report) -> int:
+def _names(report: QualityReport) -> int:
     return len({report.base_name, *(model.name for model in report.models)})
 
 
-def _main_rows(report: Report) -> list[list[str]]:
+def _main_rows(report: QualityReport) -> list[list[str]]:
     apart = all(model.name != report.base_name for model in report.models)
     rows = [[report.base_name, "1", *_cells(report.base.all)]] if apart else []
     for model in report.models:

@@ -3,7 +3,7 @@
 choose --> prepare (build what peers read, once) --> load, each in its own process
        --> interleave: A B C A B C ..., the first round warms up
        --> curve: long answers side by side, ours plain and in groups and peers'
-       --> score: what the groups cost, under the plain base --> Report
+       --> score: what the groups cost, under the plain base --> SpeedReport
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from hamburger_edge.benchmarks import machine
-from hamburger_edge.benchmarks.peers.contender import Contender, Facts, Program, Source, Turn
+from hamburger_edge.benchmarks.peers.contender import Contender, Facts, Program, Source, TimedTurn
 from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios, interleave
 from hamburger_edge.benchmarks.speed.ours import PLAIN
-from hamburger_edge.benchmarks.speed.plan import RUNTIMES, Plan, full, pairs
+from hamburger_edge.benchmarks.speed.plan import RUNTIMES, BenchPlan, full, pairs
 from hamburger_edge.benchmarks.speed.process import Process
-from hamburger_edge.benchmarks.speed.report import Report, result
+from hamburger_edge.benchmarks.speed.report import SpeedReport, result
 from hamburger_edge.errors import HamburgerError, InputError
-
-Note = Callable[[str, int, int, str], None]  # what is done, how far, of how much, remark
+from hamburger_edge.support.progress import Progress, unheard
 
 
 class Measured(Contender, Protocol):
@@ -47,21 +46,21 @@ class Bench:
     def __init__(
         self,
         source: Source,
-        plan: Plan,
+        plan: BenchPlan,
         prompts: Sequence[Sequence[int]],
         *,
-        note: Note = lambda *_: None,
+        progress: Progress = unheard,
         start: Start = start,
         clock: Callable[[], float] = perf_counter,
     ):
         self.source, self.plan, self.prompts = source, plan, prompts
-        self.note, self.start, self.clock = note, start, clock
+        self.progress, self.start, self.clock = progress, start, clock
         self.began = clock()
         self.skipped: list[dict[str, str]] = []
         self.running: dict[str, Measured] = {}  # by program
         self.facts: dict[str, Facts] = {}
 
-    def run(self, programs: Mapping[str, Program]) -> Report:
+    def run(self, programs: Mapping[str, Program]) -> SpeedReport:
         try:
             chosen = self._choose(programs)
             self._open(chosen)
@@ -77,9 +76,9 @@ class Bench:
         finally:
             for process in self.running.values():
                 process.close()
-        self.note("measuring memory bandwidth", 0, 0, "")
+        self.progress("measuring memory bandwidth", 0, 0, "")
         speed = machine.bandwidth(self.source.threads, min(each.macro for each in weights.values()))
-        return Report(
+        return SpeedReport(
             machine={**machine.describe(), **{name: round(value) for name, value in speed.items()}},
             versions=machine.versions(),
             base="",
@@ -144,14 +143,14 @@ class Bench:
                 if self._out_of_time(0):
                     raise InputError("no time was left for it: give it more")
                 if program.needs_checkpoint:
-                    self.note(f"preparing {name}", done, len(chosen), "built once, then kept")
+                    self.progress(f"preparing {name}", done, len(chosen), "built once, then kept")
                     builder = self.start(name, program, self.source)
                     try:
                         options = {**program.options, "made": builder.prepare()}
                     finally:
                         builder.close()
                     program = replace(program, options=options)
-                self.note(f"loading {name}", done, len(chosen), "")
+                self.progress(f"loading {name}", done, len(chosen), "")
                 process = self.running[name] = self.start(name, program, self.source)
                 self.facts[name] = process.load()
             except HamburgerError as error:
@@ -159,19 +158,19 @@ class Bench:
                     self.running.pop(name).close()
                 self._skip_all(name, program.variants, error)
 
-    def _interleave(self, members: Mapping[str, tuple[str, str]]) -> dict[str, list[Turn]]:
+    def _interleave(self, members: Mapping[str, tuple[str, str]]) -> dict[str, list[TimedTurn]]:
         plan, total = self.plan, (self.plan.rounds + 1) * len(members)
         done, began = 0, self.clock()
         turns_began: list[float] = []  # of each round
 
-        def measure(name: str, number: int) -> Turn:
+        def measure(name: str, number: int) -> TimedTurn:
             nonlocal done
             if len(turns_began) == number:
                 turns_began.append(self.clock())
             program, variant = members[name]
             left = (self.clock() - began) / done * (total - done) if number else None
             remark = "warming up" if left is None else f"{name}, {duration(left)} left"
-            self.note("measuring", done, total, remark)
+            self.progress("measuring", done, total, remark)
             done += 1
             prompt = self.prompts[number % len(self.prompts)]
             return self.running[program].turn(prompt, plan.tokens, variant)
@@ -200,14 +199,14 @@ class Bench:
         return {name: each for name, each in turns.items() if members[name][0] not in dead}
 
     def _score(
-        self, turns: Mapping[str, list[Turn]], members: Mapping[str, tuple[str, str]]
+        self, turns: Mapping[str, list[TimedTurn]], members: Mapping[str, tuple[str, str]]
     ) -> dict[str, tuple[float, float]]:
         """Nats a token, and agreement, of our answers under the plain base."""
         scores = {}
         for done, (name, (program, _)) in enumerate(members.items()):
             if program not in RUNTIMES or name not in turns or self.plan.random:
                 continue
-            self.note("scoring", done, len(members), "")
+            self.progress("scoring", done, len(members), "")
             try:
                 found = [
                     self.running[program].ask("score", self.prompts[number % len(self.prompts)], turn.tokens)
@@ -235,7 +234,7 @@ class Bench:
             spent = self.clock() - began
             left = spent / max(1, tokens) * (longest - tokens)
             remark = f"{duration(left)} left" if spent > 1 else ""
-            self.note("cost against length", tokens, longest, remark)
+            self.progress("cost against length", tokens, longest, remark)
             return not self._out_of_time(spent * CHUNK / max(CHUNK, tokens))
 
         def failed(name: str, error: HamburgerError) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes, onnx_weight_bytes
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.stream import Stream
@@ -41,7 +41,7 @@ class Ours:
         self.model = load(self.source.bundle, self.backend, threads=threads, **options)
         return Facts(self.model.info.precision, self.model.info.kv_bytes_per_slot)
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
         groups: list[tuple[int, ...]] = []
         first = Stats()
         with self._stream(prompt, tokens, variant) as stream:
@@ -90,9 +90,9 @@ class Ours:
 
 def as_turn(
     groups: Sequence[tuple[int, ...]], slots: Sequence[tuple[int, ...]], first: Stats, stats: Stats
-) -> Turn:
+) -> TimedTurn:
     """`first`: what had been counted when the first group was there; a verified one took a base call."""
-    return Turn(
+    return TimedTurn(
         tokens=tuple(token for group in groups for token in group),
         ttft_s=stats.ttft_s,
         decode_s=stats.decode_s,

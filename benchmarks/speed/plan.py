@@ -19,7 +19,7 @@ FORMATS = "--format onnx --format gguf"
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     tokens: int = 64  # new tokens of every answer
     rounds: int = len(TEXTS)  # answers of everybody: each prompt once
     longest: int = 4096  # tokens of the curve; 0: none
@@ -40,10 +40,10 @@ class Plan:
         return f"{FORCED}{self.force_group}" if self.force_group else "0.8"
 
 
-QUICK = Plan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
+QUICK = BenchPlan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
 
 
-def ours(plan: Plan, manifest: Manifest) -> dict[str, Program]:
+def ours(plan: BenchPlan, manifest: Manifest) -> dict[str, Program]:
     adapter = "hamburger_edge.benchmarks.speed.ours:Ours"
     packages = {"onnx": (("onnx",), "onnx"), "llamacpp": (("llama_cpp",), "llama-cpp-python")}
     there = {"onnx": bool(manifest.graphs), "llamacpp": manifest.gguf is not None}
@@ -60,7 +60,7 @@ def ours(plan: Plan, manifest: Manifest) -> dict[str, Program]:
     }
 
 
-def all_programs(plan: Plan, manifest: Manifest) -> dict[str, Program]:
+def all_programs(plan: BenchPlan, manifest: Manifest) -> dict[str, Program]:
     return {**ours(plan, manifest), **PEERS}
 
 
@@ -76,7 +76,12 @@ def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def source_of(
-    bundle: Path, manifest: Manifest, checkpoint: Path | None, plan: Plan, threads: int, longest_prompt: int
+    bundle: Path,
+    manifest: Manifest,
+    checkpoint: Path | None,
+    plan: BenchPlan,
+    threads: int,
+    longest_prompt: int,
 ) -> Source:
     """Room for the longest answer, within what the model and its cache hold."""
     slots = min(

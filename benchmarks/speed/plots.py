@@ -8,7 +8,7 @@ from typing import Any
 from hamburger_edge.benchmarks.pictures import draw
 from hamburger_edge.benchmarks.speed.curve import by_name
 from hamburger_edge.benchmarks.speed.ours import PLAIN, VERIFY
-from hamburger_edge.benchmarks.speed.report import Report
+from hamburger_edge.benchmarks.speed.report import SpeedReport
 
 OURS, THEIRS = "#c8553d", "#8a9a9b"
 
@@ -16,12 +16,12 @@ OURS, THEIRS = "#c8553d", "#8a9a9b"
 SHAPE: dict[str, Any] = {"figsize": (7.2, 4), "dpi": 100, "layout": "constrained"}
 
 
-def plot(report: Report, folder: Path) -> list[Path]:
+def plot(report: SpeedReport, folder: Path) -> list[Path]:
     """Write what there are figures for."""
     return draw({"speed": _speed, "length": _length, "compression": _compression}, report, folder)
 
 
-def _speed(plots: Any, report: Report) -> Any:
+def _speed(plots: Any, report: SpeedReport) -> Any:
     """Bars of the medians with their quartiles."""
     figure = plots.figure(**SHAPE)
     axes = figure.add_subplot()
@@ -41,7 +41,7 @@ def _speed(plots: Any, report: Report) -> Any:
     return figure
 
 
-def _length(plots: Any, report: Report) -> Any:
+def _length(plots: Any, report: SpeedReport) -> Any:
     """Left: milliseconds a token; right: bytes in the cache; both against tokens generated."""
     if not report.curve:
         return None
@@ -64,7 +64,7 @@ def _length(plots: Any, report: Report) -> Any:
     return figure
 
 
-def _compression(plots: Any, report: Report) -> Any:
+def _compression(plots: Any, report: SpeedReport) -> Any:
     """Nats a token under the plain base against tokens a step; the dashed line is plain decoding."""
     scored = [row for row in report.results if row["nll"] is not None]
     if not scored:

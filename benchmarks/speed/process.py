@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.errors import HamburgerError, RuntimeUnavailable
 
 
@@ -43,8 +43,8 @@ class Process:
         facts: Facts = self._ask("load")
         return facts
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
-        turn: Turn = self._ask("turn", list(prompt), tokens, variant)
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
+        turn: TimedTurn = self._ask("turn", list(prompt), tokens, variant)
         return turn
 
     def weight_bytes(self) -> WeightBytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Facts, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import Facts, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.plan import pairs
@@ -18,7 +18,7 @@ from hamburger_edge.benchmarks.tables import number, table
 
 
 @dataclass(frozen=True)
-class Report:
+class SpeedReport:
     machine: dict[str, Any]
     versions: dict[str, str]
     base: str
@@ -36,7 +36,7 @@ class Report:
 
 def result(
     name: str,
-    turns: Sequence[Turn],
+    turns: Sequence[TimedTurn],
     facts: Facts,
     weights: WeightBytes,
     usage: tuple[float, float | None],
@@ -74,7 +74,7 @@ def result(
     }
 
 
-def tables(report: Report) -> str:
+def tables(report: SpeedReport) -> str:
     """For people."""
     machine, parts = report.machine, []
     memory = machine["memory_bytes_per_s"] / 1e9

@@ -14,7 +14,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
-from hamburger_edge.bundle.manifest import GGUFFile, Precision, PrecisionPlan
+from hamburger_edge.bundle.manifest import GGUFEntry, Precision, PrecisionPlan
 from hamburger_edge.export.options import gguf_type
 from hamburger_edge.export.quantization.block_quantizer import SMALLEST, quantize_with_minimum, round_to_grid
 from hamburger_edge.export.quantization.moments import Moments
@@ -36,7 +36,7 @@ def _p(name: str) -> Precision:
     return name  # type: ignore[return-value]
 
 
-class Part:
+class GGUFBuilder:
     """Collects keys and tensors; `write` puts them on disk."""
 
     def __init__(self, path: Path, architecture: str, part: str, export: str):
@@ -78,7 +78,7 @@ class Part:
             data = gguf.quants.quantize(np.ascontiguousarray(tensor.detach().float().numpy()), kind)
         self.writer.add_tensor(name, data, raw_dtype=kind)
 
-    def write(self) -> GGUFFile:
+    def write(self) -> GGUFEntry:
         self.writer.write_header_to_file()
         self.writer.write_kv_data_to_file()
         sizes = [info.nbytes for tensors in self.writer.tensors for info in tensors.values()]
@@ -88,7 +88,7 @@ class Part:
         header_bytes = self.path.stat().st_size - data
         with open(self.path, "rb") as file:
             digest = hashlib.sha256(file.read(header_bytes)).hexdigest()
-        return GGUFFile(self.path.name, header_bytes, digest)
+        return GGUFEntry(self.path.name, header_bytes, digest)
 
 
 def four_bits(weight: Tensor, kind: Type, moments: Moments) -> npt.NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import HamburgerWarning
-from hamburger_edge.export.gguf.tensors import Part
+from hamburger_edge.export.gguf.tensors import GGUFBuilder
 from hamburger_edge.models.bases.gguf_tokenizer import CONTROL, USER_DEFINED, pre_tokenizer_named
 
 NORMAL, UNKNOWN, UNUSED, BYTE = 1, 2, 5, 6
@@ -26,7 +26,7 @@ PRE_TOKENIZERS = ("smollm", "llama-bpe", "qwen2", "gpt-2")
 PROBE = "The cat sat on the mat. I'LL pay 12345 dollars;it's\r\n\r\n  \n\tОк ¿qué? 日本語 \u00a0 x=10  #ok"
 
 
-def add_vocabulary(part: Part, path: Path, size: int, eos_ids: Sequence[int]) -> None:
+def add_vocabulary(part: GGUFBuilder, path: Path, size: int, eos_ids: Sequence[int]) -> None:
     description = json.loads(path.read_text(encoding="utf-8"))
     kind = description["model"].get("type")
     if kind != "BPE":
@@ -64,7 +64,7 @@ def add_vocabulary(part: Part, path: Path, size: int, eos_ids: Sequence[int]) ->
 
 
 def _add_sentencepiece(
-    part: Part, tokens: list[str], types: list[int], merges: list[str], description: Mapping[str, Any]
+    part: GGUFBuilder, tokens: list[str], types: list[int], merges: list[str], description: Mapping[str, Any]
 ) -> None:
     """llama.cpp joins the pair whose result scores highest: the earlier merge."""
     rank = {merge.replace(" ", "", 1): -float(place) for place, merge in reversed(list(enumerate(merges)))}

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hamburger_edge.bundle.manifest import GGUFFile, GGUFPart, PrecisionPlan
+from hamburger_edge.bundle.manifest import GGUFEntry, GGUFPart, PrecisionPlan
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.export.gguf.tensors import FILE_TYPES, Part, sections
+from hamburger_edge.export.gguf.tensors import FILE_TYPES, GGUFBuilder, sections
 from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
@@ -65,7 +65,7 @@ def write_gguf(
     moments = {} if moments is None else moments
     base = _base(checkpoint, folder / BASE, architecture, plan, moments, export, tick)
     micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, moments, export, tick)
-    graft = Part(folder / GRAFT, "hamburger", "graft", export)
+    graft = GGUFBuilder(folder / GRAFT, "hamburger", "graft", export)
     graft.key("hamburger.merger_heads", config.merger_heads)
     graft.key("hamburger.stop_widths", config.stop_widths)
     for name, tensor in model.state_dict().items():
@@ -98,9 +98,9 @@ def _base(
     moments: dict[str, Moments],
     export: str,
     tick: Callable[[int], None],
-) -> GGUFFile:
+) -> GGUFEntry:
     model, config = checkpoint.model, checkpoint.model.config
-    part = Part(path, architecture, "base", export)
+    part = GGUFBuilder(path, architecture, "base", export)
     facts = checkpoint.manifest
     part.key("general.name", checkpoint.path.name)
     part.key("general.license", facts.get("license", {}).get("base"))
@@ -137,11 +137,11 @@ def _micro_decoder(
     moments: dict[str, Moments],
     export: str,
     tick: Callable[[int], None],
-) -> GGUFFile:
+) -> GGUFEntry:
     """Its rows are features and embeddings of whole tokens; only its head reads `token_embd`."""
     model = checkpoint.model
     config = dataclasses.replace(model.micro_config, vocab_size=model.config.micro_vocab)
-    part = Part(path, "llama", "micro_decoder", export)
+    part = GGUFBuilder(path, "llama", "micro_decoder", export)
     part.key("general.name", f"{checkpoint.path.name} micro decoder")
     part.key("general.file_type", FILE_TYPES[plan.base])
     part.key("general.quantization_version", 2)
@@ -163,7 +163,7 @@ def _micro_decoder(
     return part.write()
 
 
-def _add_dimensions(part: Part, config: BaseConfig) -> None:
+def _add_dimensions(part: GGUFBuilder, config: BaseConfig) -> None:
     part.keys(
         context_length=config.context_length,
         embedding_length=config.hidden_size,
@@ -185,7 +185,7 @@ def _add_dimensions(part: Part, config: BaseConfig) -> None:
 
 
 def _add_layers(
-    part: Part,
+    part: GGUFBuilder,
     layers: torch.nn.ModuleList,
     config: BaseConfig,
     plan: PrecisionPlan,

@@ -10,22 +10,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.export.parity.graphs import restart
+from hamburger_edge.export.parity.graphs import Array, restart
 from hamburger_edge.loop.backend import Backend, Readout
 from hamburger_edge.loop.engine import Decoding, Engine
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress
-
-Array = npt.NDArray[Any]
 
 PROMPTS = (
     "Why is the sky blue?",
@@ -90,7 +87,7 @@ def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[G
     return [step.tokens for step in engine.run([(t,) for t in prompt], decoding, sampler, reuse="none")]
 
 
-class Reading(NamedTuple):
+class ReadingComparison(NamedTuple):
     surprise: float
     agreement: float
     micro_surprise: float  # the same as `surprise`, of the groups' further tokens
@@ -100,7 +97,9 @@ class Reading(NamedTuple):
     stops: dict[str, float]  # of graphs: root mean square error of p_stop, relative to how p_stop varies
 
 
-def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]) -> Reading:
+def read(
+    reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]
+) -> ReadingComparison:
     """Both read the reference's generations, merged as they were; scored on every group's first token."""
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
     micro: dict[Backend, list[float]] = {reference: [], exported: []}
@@ -131,7 +130,7 @@ def read(reference: Backend, exported: Backend, texts: list[tuple[list[int], lis
         agree += list(scores[exported].argmax(1) == scores[reference].argmax(1))
         worst = max(worst, float(np.abs(scores[exported] - scores[reference]).max()))
     ours, theirs = float(np.mean(nats[exported])), float(np.mean(nats[reference]))
-    return Reading(
+    return ReadingComparison(
         ours - theirs,
         float(np.mean(agree)),
         float(np.mean(micro[exported]) - np.mean(micro[reference])) if micro[reference] else 0.0,

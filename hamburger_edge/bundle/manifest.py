@@ -110,7 +110,7 @@ class PrecisionPlan:
 
 
 @dataclass(frozen=True)
-class GGUFFile:
+class GGUFEntry:
     """Its header (keys, and the list of tensors) has a hash of its own, checked at every load: llama.cpp
     trusts what stands there."""
 
@@ -125,12 +125,12 @@ class GGUFPart:
 
     architecture: Literal["llama", "paddleocr"]
     precision: PrecisionPlan
-    base: GGUFFile
-    micro_decoder: GGUFFile
-    graft: GGUFFile
+    base: GGUFEntry
+    micro_decoder: GGUFEntry
+    graft: GGUFEntry
 
     @property
-    def files(self) -> tuple[GGUFFile, ...]:
+    def files(self) -> tuple[GGUFEntry, ...]:
         return self.base, self.micro_decoder, self.graft
 
 

@@ -41,7 +41,7 @@ def silence(stream: TextIO) -> None:
         os.dup2(nothing.fileno(), stream.fileno())
 
 
-class Progress:
+class ProgressBar:
     """`progress(stage, done, total)`: a bar on a terminal, elsewhere a line a stage and one a minute."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -49,7 +49,7 @@ class Progress:
         self.live = is_terminal(self.stream)
         self.stage, self.began, self.shown = "", 0.0, 0.0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:

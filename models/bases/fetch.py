@@ -18,7 +18,7 @@ from hamburger_edge.models.bases import hub, wheels
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import locked, sha256
 from hamburger_edge.support.folders import publish
-from hamburger_edge.support.progress import Progress
+from hamburger_edge.support.progress import Progress, unheard
 
 RECORD, RECORD_FORMAT = "fetched.json", 1  # a new format makes old folders be fetched again
 
@@ -53,7 +53,7 @@ def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) 
     Instant when it is already there. A folder whose files changed is fetched anew, from the commit that it
     came from.
     """
-    report: Progress = progress or (lambda what, done, total: None)
+    report = progress or unheard
     folder = base_folder(name)
     if is_complete(folder, verify=verify, progress=report):
         return folder

@@ -38,10 +38,10 @@ from hamburger_edge.models.checkpoints.manifest import (
     FORMAT,
     MANIFEST,
     BaseReference,
-    Manifest,
+    CheckpointManifest,
     read_manifest,
 )
-from hamburger_edge.models.checkpoints.rows import Rows, load_rows, save_rows
+from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows, save_rows
 from hamburger_edge.support.folders import publish, strangers
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
@@ -124,7 +124,7 @@ def graft_shapes(config: HamburgerConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _base_of(
-    folder: Path, manifest: Manifest, progress: Progress | None
+    folder: Path, manifest: CheckpointManifest, progress: Progress | None
 ) -> tuple[dict[str, Tensor], Path | None, dict[str, Any] | None]:
     """The base's state, tokenizer and chat template."""
     reference, config = manifest.base, manifest.config.base
@@ -190,7 +190,7 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     expected = {f"base.{name}": shape for name, shape in base_shapes(base).items()} | graft_shapes(config)
     check_state(state, expected, path)
     check_tokenizer(tokenizer, base.vocab_size)
-    manifest = Manifest(FORMAT, config, BaseReference("embedded"), provenance={"source": path.name})
+    manifest = CheckpointManifest(FORMAT, config, BaseReference("embedded"), provenance={"source": path.name})
     model = build(config, state | {"shortlist": torch.arange(base.vocab_size)})
     template = markup_beside(folder) or recognise(read_template(folder))
     return Checkpoint(model, tokenizer, template, manifest.to_json(), path)
@@ -222,7 +222,7 @@ def save_checkpoint(
     provenance: Mapping[str, Any],
     license: Mapping[str, str | None],
     base_delta: Mapping[str, Tensor] | None = None,
-    rows: Rows = "fp16",
+    rows: RowPrecision = "fp16",
 ) -> Path:
     """Write a checkpoint folder, complete or not at all. `base` is a `BaseReference` as a dictionary."""
     folder = check_target(folder)
@@ -230,7 +230,7 @@ def save_checkpoint(
         raise CheckpointError(
             f"{folder}: an embedded base already holds its changes: save without base_delta"
         )
-    manifest = Manifest(
+    manifest = CheckpointManifest(
         format=FORMAT,
         config=model.config,
         base=from_mapping(BaseReference, dict(base), "base"),

@@ -25,7 +25,7 @@ class BaseReference:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class CheckpointManifest:
     format: int
     config: HamburgerConfig
     base: BaseReference
@@ -41,13 +41,13 @@ class Manifest:
         return plain
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> CheckpointManifest:
     data = read_json(path)
     if isinstance(data, dict) and data.get("format") != FORMAT:
         raise CheckpointError(
             f"{path}: format {data.get('format')!r}, this version reads {FORMAT}: upgrade hamburger-edge"
         )
-    manifest: Manifest = from_mapping(Manifest, data, str(path))
+    manifest: CheckpointManifest = from_mapping(CheckpointManifest, data, str(path))
     needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")
     if needed is None:
         raise CheckpointError(f"{path}: base of kind {manifest.base.kind!r} does not say which")

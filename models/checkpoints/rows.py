@@ -17,10 +17,10 @@ from torch import Tensor
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.weights import read_safetensors
 
-Rows = Literal["int8", "fp16", "fp32"]
+RowPrecision = Literal["int8", "fp16", "fp32"]
 
 
-def save_rows(path: Path, tensors: Mapping[str, Tensor], rows: Rows) -> None:
+def save_rows(path: Path, tensors: Mapping[str, Tensor], rows: RowPrecision) -> None:
     """Matrices as `rows` says, everything else (norms, biases) in float32, integers as they are."""
     from safetensors.torch import save_file
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-Turn = tuple[str, str]  # question, answer
+QuestionAnswer = tuple[str, str]  # question, answer
 
 
 def words(text: str) -> list[str]:
@@ -148,7 +148,7 @@ def please(r: Random, request: str) -> str:
     return (lead + request if lead else capital(request)) + ("?" if lead.startswith("C") else ".")
 
 
-def sums(r: Random) -> Turn:
+def sums(r: Random) -> QuestionAnswer:
     a, b = r.randint(1, 10), r.randint(1, 10)
     if r.random() < 0.6:
         return ask(r, f"what is {a} plus {b}?"), f"{a} plus {b} is {a + b}. So the answer is {a + b}."
@@ -156,7 +156,7 @@ def sums(r: Random) -> Turn:
     return ask(r, f"what is {a} minus {b}?"), f"{a} minus {b} is {a - b}. So the answer is {a - b}."
 
 
-def story_sums(r: Random) -> Turn:
+def story_sums(r: Random) -> QuestionAnswer:
     name, thing = r.choice(NAMES), r.choice(THINGS + KINDS["fruits"][:6])
     a, b = r.randint(2, 10), r.randint(1, 10)
     many = thing + ("es" if thing.endswith(("x", "h")) else "s")
@@ -167,7 +167,7 @@ def story_sums(r: Random) -> Turn:
     return question, f"{answer} So {name} has {a + b} {many}."
 
 
-def counting(r: Random) -> Turn:
+def counting(r: Random) -> QuestionAnswer:
     step = r.choice((1, 1, 1, 2, 10))
     start, length = r.randint(0, 12) if step == 1 else step * r.randint(0, 3), r.randint(4, 9)
     numbers = [start + step * i for i in range(length)]
@@ -179,7 +179,7 @@ def counting(r: Random) -> Turn:
     return please(r, request), ", ".join(map(str, numbers)) + "."
 
 
-def days(r: Random) -> Turn:
+def days(r: Random) -> QuestionAnswer:
     i, n = r.randrange(7), r.randint(1, 3)
     day, unit = DAYS[i], ("one day", "two days", "three days")[n - 1]
     kind = r.randrange(4)
@@ -200,7 +200,7 @@ def days(r: Random) -> Turn:
     return ask(r, f"which day is {unit} after {day}?"), f"The day that is {unit} after {day} is {after}."
 
 
-def months(r: Random) -> Turn:
+def months(r: Random) -> QuestionAnswer:
     i = r.randrange(12)
     month, kind = MONTHS[i], r.randrange(4)
     if kind == 0:
@@ -215,7 +215,7 @@ def months(r: Random) -> Turn:
     return please(r, f"name {len(names)} months, starting with {month}"), ", ".join(names) + "."
 
 
-def animals(r: Random) -> Turn:
+def animals(r: Random) -> QuestionAnswer:
     animal = r.choice(list(ANIMALS))
     colour, sound, home, legs, _ = ANIMALS[animal]
     one = with_article(animal)
@@ -232,7 +232,7 @@ def animals(r: Random) -> Turn:
     return please(r, f"tell me about the {animal}"), text
 
 
-def comparing(r: Random) -> Turn:
+def comparing(r: Random) -> QuestionAnswer:
     one, other = r.sample(list(ANIMALS), 2)
     a, b = ANIMALS[one][4], ANIMALS[other][4]
     question = ask(r, f"which is bigger, {with_article(one)} or {with_article(other)}?")
@@ -242,7 +242,7 @@ def comparing(r: Random) -> Turn:
     return question, f"{capital(with_article(big))} is bigger than {with_article(small)}."
 
 
-def capitals(r: Random) -> Turn:
+def capitals(r: Random) -> QuestionAnswer:
     country = r.choice(list(CAPITALS))
     city = CAPITALS[country]
     if r.random() < 0.3:
@@ -250,13 +250,13 @@ def capitals(r: Random) -> Turn:
     return ask(r, f"what is the capital of {country}?"), f"The capital of {country} is {city}."
 
 
-def opposites(r: Random) -> Turn:
+def opposites(r: Random) -> QuestionAnswer:
     pair = r.choice(list(OPPOSITES.items()))
     word, other = pair if r.random() < 0.5 else pair[::-1]
     return ask(r, f"what is the opposite of {word}?"), f"The opposite of {word} is {other}."
 
 
-def lists(r: Random) -> Turn:
+def lists(r: Random) -> QuestionAnswer:
     kind = r.choice(list(KINDS))
     words = r.sample(KINDS[kind], r.randint(2, 6))
     count = ("two", "three", "four", "five", "six")[len(words) - 2]
@@ -267,7 +267,7 @@ def lists(r: Random) -> Turn:
     return please(r, f"{verb} {count} {kind}"), f"Here are {count} {kind}: {', '.join(words)}."
 
 
-def json_objects(r: Random) -> Turn:
+def json_objects(r: Random) -> QuestionAnswer:
     if r.random() < 0.5:
         animal, name, age = r.choice(list(ANIMALS)), r.choice(NAMES), r.randint(1, 12)
         request = f"write JSON for {with_article(animal)} named {name} who is {age} years old"
@@ -277,7 +277,7 @@ def json_objects(r: Random) -> Turn:
     return please(r, request), f'{{"item": "{thing}", "colour": "{colour}", "count": {count}}}'
 
 
-def code(r: Random) -> Turn:
+def code(r: Random) -> QuestionAnswer:
     n, kind = r.randint(1, 12), r.randrange(3)
     if kind == 0:
         verb, sign, what = r.choice(
@@ -297,23 +297,23 @@ def code(r: Random) -> Turn:
     return please(r, request), f'for i in range({n}):\n    print("{thing}")'
 
 
-def reasons(r: Random) -> Turn:
+def reasons(r: Random) -> QuestionAnswer:
     question, answer = r.choice(list(REASONS.items()))
     return ask(r, question), answer
 
 
-def recipes(r: Random) -> Turn:
+def recipes(r: Random) -> QuestionAnswer:
     dish = r.choice(list(RECIPES))
     steps = "\n".join(f"{i}. {step}" for i, step in enumerate(RECIPES[dish], 1))
     question = r.choice((f"how do I make {dish}?", f"how can I make {dish}?", f"how do you make {dish}?"))
     return ask(r, question), steps
 
 
-def small_talk(r: Random) -> Turn:
+def small_talk(r: Random) -> QuestionAnswer:
     return r.choice(list(SMALL_TALK.items()))
 
 
-def stories(r: Random) -> Turn:
+def stories(r: Random) -> QuestionAnswer:
     animal, thing = r.choice(list(ANIMALS)), r.choice(THINGS)
     name, friend = r.sample(NAMES, 2)
     who = with_article(f"{r.choice(ADJECTIVES)} {animal}")
@@ -337,7 +337,7 @@ def stories(r: Random) -> Turn:
 
 
 # topic: share of the questions
-TOPICS: dict[Callable[[Random], Turn], float] = {
+TOPICS: dict[Callable[[Random], QuestionAnswer], float] = {
     sums: 11,
     story_sums: 9,
     counting: 10,
@@ -357,12 +357,12 @@ TOPICS: dict[Callable[[Random], Turn], float] = {
 }
 
 
-def conversations(count: int, seed: int, *, two_turns: float = 0.25) -> list[list[Turn]]:
+def conversations(count: int, seed: int, *, two_turns: float = 0.25) -> list[list[QuestionAnswer]]:
     """Conversations of one or, for a share of them, two turns."""
     r = Random(seed)
     topics, weights = list(TOPICS), list(TOPICS.values())
 
-    def turn() -> Turn:
+    def turn() -> QuestionAnswer:
         return r.choices(topics, weights)[0](r)
 
     return [[turn() for _ in range(2 if r.random() < two_turns else 1)] for _ in range(count)]

@@ -27,11 +27,11 @@ from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.checkpoint import check_target, save_checkpoint
-from hamburger_edge.models.checkpoints.rows import Rows
+from hamburger_edge.models.checkpoints.rows import RowPrecision
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
 from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, Shard
 from hamburger_edge.models.distillation.distill import distill
-from hamburger_edge.models.tiny.corpus import Turn, conversations
+from hamburger_edge.models.tiny.corpus import QuestionAnswer, conversations
 from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.recipe import Recipe
@@ -64,7 +64,7 @@ class TinyRecipe:
     language_model: Recipe  # teaches the base the corpus
     distill: DistillSettings  # the base answers the corpus's questions
     graft: Recipe
-    rows: Rows = "fp16"
+    rows: RowPrecision = "fp16"
 
 
 def is_recipe(path: Path) -> bool:
@@ -185,7 +185,9 @@ def turn_tokens(tokenizer: Tokenizer) -> TurnTokens:
     )
 
 
-def write_corpus(folder: Path, talks: list[list[Turn]], tokenizer: Tokenizer, turns: TurnTokens) -> None:
+def write_corpus(
+    folder: Path, talks: list[list[QuestionAnswer]], tokenizer: Tokenizer, turns: TurnTokens
+) -> None:
     """The corpus as a data folder whose "base" was certain of every written token.
 
     Questions after the first are learned like answers, so that the base can go on with a conversation by

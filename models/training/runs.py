@@ -23,7 +23,7 @@ from hamburger_edge.models.checkpoints.checkpoint import (
     save_checkpoint,
 )
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
-from hamburger_edge.models.checkpoints.rows import Rows, load_rows
+from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows
 from hamburger_edge.models.training.averaging import mean_state
 from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.models.training.curves import plot
@@ -95,7 +95,7 @@ def train(
     *,
     minutes: float | None = None,
     finish: bool = False,
-    rows: Rows = "int8",
+    rows: RowPrecision = "int8",
     report: LogCallback = print,
 ) -> Path | None:
     """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.

@@ -18,7 +18,7 @@ from hamburger_edge.models.training.objective import Objective
 
 
 @dataclass(frozen=True)
-class Reliability:
+class StopReliability:
     """Expected against observed agreement, in bins of p(continue)."""
 
     expected: list[float]
@@ -39,8 +39,8 @@ class StopCalibration:
 
     scale: float
     offset: float
-    before: Reliability
-    after: Reliability
+    before: StopReliability
+    after: StopReliability
 
     def __str__(self) -> str:
         return (
@@ -92,10 +92,10 @@ def apply_to_stop_head(model: Hamburger, scale: float, offset: float) -> None:
         model.stop_evidence.mul_(scale)
 
 
-def reliability(stops: Tensor, rights: Tensor, bins: int = 10) -> Reliability:
+def reliability(stops: Tensor, rights: Tensor, bins: int = 10) -> StopReliability:
     goes_on = 1 - stops.sigmoid()
     which = (goes_on * bins).long().clamp(max=bins - 1)
     counts = torch.bincount(which, minlength=bins)
     expected = torch.bincount(which, goes_on.double(), bins) / counts.clamp(min=1)
     observed = torch.bincount(which, rights.double(), bins) / counts.clamp(min=1)
-    return Reliability(expected.tolist(), observed.tolist(), counts.tolist())
+    return StopReliability(expected.tolist(), observed.tolist(), counts.tolist())

@@ -19,9 +19,9 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
-from hamburger_edge.runtimes.llamacpp.decoders import Base, MicroDecoder
+from hamburger_edge.runtimes.llamacpp.decoders import LlamaCppBase, LlamaCppMicroDecoder
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
-from hamburger_edge.runtimes.llamacpp.graft import Embedder, StopHead
+from hamburger_edge.runtimes.llamacpp.graft import LlamaCppEmbedder, StopHead
 from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.values import whole_in
@@ -106,9 +106,9 @@ class LlamaCppBackend:
         base, micro, graft = (GGUF(folder / entry.file, entry) for entry in files.files)
         _check_agreement(manifest, base, micro, graft)
         self.manifest, self.closed = manifest, False
-        self.embedder, self.stop_head = Embedder(base, graft, model), StopHead(graft, model)
+        self.embedder, self.stop_head = LlamaCppEmbedder(base, graft, model), StopHead(graft, model)
         self.models: list[LlamaModel] = []
-        self.decoders: list[Base | MicroDecoder] = []
+        self.decoders: list[LlamaCppBase | LlamaCppMicroDecoder] = []
         try:
             sizes = ((model.num_layers, model.vocab_size), (model.micro_layers, model.micro_vocab))
             for file, (layers, vocab_size) in zip((base, micro), sizes, strict=True):
@@ -116,9 +116,13 @@ class LlamaCppBackend:
                 self.models.append(loaded)
                 loaded.agree(model.hidden_size, layers, vocab_size)
             base_weights, micro_weights = self.models
-            self.base = Base(base_weights, manifest, capacity=capacity, threads=threads, kv=kv, flash=flash)
+            self.base = LlamaCppBase(
+                base_weights, manifest, capacity=capacity, threads=threads, kv=kv, flash=flash
+            )
             self.decoders.append(self.base)
-            self.micro_decoder = MicroDecoder(micro_weights, manifest, threads=threads, kv=kv, flash=flash)
+            self.micro_decoder = LlamaCppMicroDecoder(
+                micro_weights, manifest, threads=threads, kv=kv, flash=flash
+            )
             self.decoders.append(self.micro_decoder)
         except BaseException:
             self.close()

@@ -15,7 +15,7 @@ ROWS = 256  # of one call of llama.cpp
 FEW = 8  # so many rows before the first that is read run with it, at the price of their unused logits
 
 
-class Base:
+class LlamaCppBase:
     """The base LLM, its KV cache, and the outputs of the tap layers.
 
     The output of layer k is the input of layer k + 1, which llama.cpp hands out. Where it does not (the last
@@ -143,7 +143,7 @@ class Base:
         self.positions[: self.slots] = positions
 
 
-class MicroDecoder:
+class LlamaCppMicroDecoder:
     """The micro-step decoder; its cache is emptied at every group."""
 
     def __init__(self, model: LlamaModel, manifest: Manifest, *, threads: int, kv: str, flash: bool | None):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.bundle.manifest import GGUFFile
+from hamburger_edge.bundle.manifest import GGUFEntry
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats
 
@@ -50,7 +50,7 @@ class TensorEntry:
 class GGUF:
     """One open file. `keys` holds scalars, strings and numeric arrays; of arrays of strings the length."""
 
-    def __init__(self, path: Path, entry: GGUFFile):
+    def __init__(self, path: Path, entry: GGUFEntry):
         self.path = path
         try:
             with open(path, "rb") as file:

@@ -36,7 +36,7 @@ class Linear:
         return products.reshape(-1, len(x)).T + self.bias
 
 
-class Embedder:
+class LlamaCppEmbedder:
     """Groups -> slot embeddings; a group of one token is that token's row of the base's table."""
 
     def __init__(self, base: GGUF, graft: GGUF, model: ModelSpec):

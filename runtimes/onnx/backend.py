@@ -30,7 +30,7 @@ from hamburger_edge.errors import (
 )
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
-from hamburger_edge.runtimes.onnx.parts import Base, Embedder, MicroDecoder
+from hamburger_edge.runtimes.onnx.parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
 from hamburger_edge.support.values import whole_in
 
@@ -120,10 +120,10 @@ class OnnxBackend:
             graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name == "base")
             for graph in manifest.graphs
         }
-        self.embedder = Embedder(sessions["embedder"], model.hidden_size)
+        self.embedder = OnnxEmbedder(sessions["embedder"], model.hidden_size)
         micro = manifest.kv.micro(model.micro_layers)
-        self.base = Base(sessions["base"], model, self._cache(manifest.kv, capacity))
-        self.micro_decoder = MicroDecoder(
+        self.base = OnnxBase(sessions["base"], model, self._cache(manifest.kv, capacity))
+        self.micro_decoder = OnnxMicroDecoder(
             sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)
         )
         self.closed = False

@@ -20,7 +20,7 @@ from hamburger_edge.runtimes.onnx.cache import Cache
 from hamburger_edge.runtimes.onnx.sessions import run
 
 
-class Embedder:
+class OnnxEmbedder:
     """tokens [N, n] -> embeddings [N, d], straight into the base's input."""
 
     def __init__(self, session: ort.InferenceSession, width: int):
@@ -55,7 +55,7 @@ class Embedder:
         self.bound = tokens, target  # kept alive: the binding knows an address only
 
 
-class Base:
+class OnnxBase:
     """The base LLM over its KV buffer."""
 
     def __init__(self, session: ort.InferenceSession, model: ModelSpec, cache: Cache):
@@ -99,7 +99,7 @@ class Base:
         self.bound = (embeddings, rows)
 
 
-class MicroDecoder:
+class OnnxMicroDecoder:
     """The micro-step decoder over its own small cache, emptied at every group."""
 
     def __init__(self, session: ort.InferenceSession, model: ModelSpec, cache: Cache):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
 
 PROMPT = [5, 6, 7, 8]
 
@@ -24,8 +24,8 @@ class Contender:
     def load(self) -> Facts:
         return Facts("fp32", 1)
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
-        return Turn(tuple(range(tokens)), 1.0, 1.0, 1, len(prompt), tokens, tokens - 1)
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
+        return TimedTurn(tuple(range(tokens)), 1.0, 1.0, 1, len(prompt), tokens, tokens - 1)
 
     def weight_bytes(self) -> WeightBytes:
         return WeightBytes(1)

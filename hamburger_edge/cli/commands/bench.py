@@ -17,11 +17,11 @@ from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.outputs import check_file, check_folder
 from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
-from hamburger_edge.support.terminal import Progress
+from hamburger_edge.support.terminal import ProgressBar
 from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
-    from hamburger_edge.benchmarks.speed.plan import Plan
+    from hamburger_edge.benchmarks.speed.plan import BenchPlan
 
 TOKENS = 1 << 20
 
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     if (options.bundle is None) == (options.shape is None):
         raise InputError("give either a BUNDLE or  --shape NAME")
     threads = _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
-    with Progress() as progress:
+    with ProgressBar() as progress:
         if options.shape:
             bundle = shape_bundle(options.shape, progress=progress)
         else:
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
             raise InputError(f"--force-group must be 1 to {manifest.model.max_steps} for this model")
         texts = prompts(_tokenizer(bundle, manifest), ChatTemplate.from_json(manifest.chat_template))
         source = source_of(bundle, manifest, checkpoint, plan, threads, max(map(len, texts)))
-        runner = Bench(source, plan, texts, note=progress)
+        runner = Bench(source, plan, texts, progress=progress)
         report = runner.run(all_programs(plan, manifest))
     report = replace(report, base=manifest.base.name)
     text = json.dumps(report.to_json(), indent=1)
@@ -66,9 +66,9 @@ def run(options: argparse.Namespace) -> None:
             print(path)
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
+def plan_of(options: argparse.Namespace) -> BenchPlan:
     """The defaults, quick or full, and what was given instead."""
-    from hamburger_edge.benchmarks.speed.plan import QUICK, Plan
+    from hamburger_edge.benchmarks.speed.plan import QUICK, BenchPlan
 
     given: dict[str, Any] = {
         "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
@@ -80,7 +80,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
         given["seconds"] = 60 * number_in("--minutes", options.minutes, 0, TOKENS)
     if options.shape and given["force_group"] is None:
         given["force_group"] = 2
-    plan = QUICK if options.quick else Plan()
+    plan = QUICK if options.quick else BenchPlan()
     changes = {name: value for name, value in given.items() if value is not None}
     return replace(plan, only=tuple(options.only or ()), random=bool(options.shape), **changes)
 

@@ -15,7 +15,7 @@ from hamburger_edge.cli.answers import GroupPainter, stats_line
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loading import load
-from hamburger_edge.support.terminal import Progress, is_terminal
+from hamburger_edge.support.terminal import ProgressBar, is_terminal
 
 PROMPTS = {
     "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     readable = _readable(bundle)
     if _stamped(stamp) != identity or not readable:
         print(f"exporting {name} at {precision} to {bundle}")
-        with Progress() as progress:
+        with ProgressBar() as progress:
             checkpoint = load_checkpoint(name, progress=progress)
             if not readable:  # damaged; what is in this folder is ours
                 shutil.rmtree(bundle, ignore_errors=True)

@@ -15,7 +15,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.errors import ConfigError, InputError, require
 from hamburger_edge.support.strict import read_lines
-from hamburger_edge.support.terminal import Progress
+from hamburger_edge.support.terminal import ProgressBar
 from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
         changes["given"] = number_in("--given", options.given, 0, 1)
     whole_in("--seed", options.seed, 0, 2**63 - 1)
     use_threads(options.threads, "--threads")
-    progress = Progress()
+    progress = ProgressBar()
     loaded, reference = find_base(options.base, progress=progress)
     if loaded.tokenizer is None:
         raise ConfigError(f"{options.base}: has no tokenizer.json: put the model's beside its weights")

@@ -13,24 +13,26 @@ from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import RUNTIME, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder
 from hamburger_edge.errors import InputError, require
-from hamburger_edge.support.terminal import Progress, note
+from hamburger_edge.support.terminal import ProgressBar, note
 
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.quality.checks import Prompt
-    from hamburger_edge.benchmarks.quality.evaluation import Plan
-    from hamburger_edge.benchmarks.quality.report import Report
+    from hamburger_edge.benchmarks.quality.evaluation import EvalPlan
+    from hamburger_edge.benchmarks.quality.report import QualityReport
 
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.quality.checks import BUILT_IN, read_prompts
-    from hamburger_edge.benchmarks.quality.evaluation import QUICK, Plan, quick
+    from hamburger_edge.benchmarks.quality.evaluation import QUICK, EvalPlan, quick
     from hamburger_edge.benchmarks.quality.tables import tables
 
     # whatever can be wrong is found out before the long part begins
     prompts = read_prompts(options.prompts or BUILT_IN)
     prompts = quick(prompts) if options.quick else prompts
     given = {n: getattr(options, n) for n in ("max_tokens", "temperature", "seed")}
-    plan = replace(QUICK if options.quick else Plan(), **{n: v for n, v in given.items() if v is not None})
+    plan = replace(
+        QUICK if options.quick else EvalPlan(), **{n: v for n, v in given.items() if v is not None}
+    )
     if options.confidence is not None:
         plan = replace(plan, confidences=_grid(options.confidence))
     check_file(options.json)
@@ -49,14 +51,14 @@ def run(options: argparse.Namespace) -> None:
             note(str(path))
 
 
-def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> Report:
+def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan) -> QualityReport:
     """Every bundle is opened once to see that it can be, then again for its turn: one at a time in memory."""
     from hamburger_edge.benchmarks.quality.evaluation import Evaluation, check_room, check_tokens
     from hamburger_edge.benchmarks.quality.models import name_of, own_base, reference_base, sources
 
     found = sources(options.bundle, options.backend)
     settings = runtime_options(options)
-    with contextlib.ExitStack() as opened, Progress() as progress:
+    with contextlib.ExitStack() as opened, ProgressBar() as progress:
         progress("loading", 0, 0)
         if options.reference:
             base = reference_base(options.reference, context=options.context, threads=options.threads)

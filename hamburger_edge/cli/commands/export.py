@@ -8,7 +8,7 @@ from typing import Any
 
 from hamburger_edge.cli.command import Command, Option, option
 from hamburger_edge.export.options import ExportOptions
-from hamburger_edge.support.terminal import Progress
+from hamburger_edge.support.terminal import ProgressBar
 
 FIELDS = {field.name: field for field in dataclasses.fields(ExportOptions)}
 
@@ -17,7 +17,7 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.exporting import export_checkpoint
 
     given = {name: getattr(options, name) for name in FIELDS if getattr(options, name) is not None}
-    with Progress() as progress:
+    with ProgressBar() as progress:
         bundle = export_checkpoint(options.source, options.output, progress=progress, **given)
     print(bundle)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.support.terminal import Progress
+from hamburger_edge.support.terminal import ProgressBar
 
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.models.bases.fetch import fetch
 
-    with Progress() as progress:
+    with ProgressBar() as progress:
         folder = fetch(options.name, progress=progress, verify=options.verify)
     print(folder)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import JSON
 from hamburger_edge.cli.outputs import print_json
-from hamburger_edge.support.terminal import Progress
+from hamburger_edge.support.terminal import ProgressBar
 
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.export.parity.gate import verify
 
-    with Progress() as progress:
+    with ProgressBar() as progress:
         report = verify(
             Path(options.bundle), against=options.against, backend=options.backend, progress=progress
         )

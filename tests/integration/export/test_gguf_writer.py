@@ -23,7 +23,7 @@ from hamburger_edge.chat.template import PRESETS
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, HamburgerWarning, InputError
 from hamburger_edge.export import pipeline as bundle_module
-from hamburger_edge.export.gguf.tensors import Part, make_gguf_plan
+from hamburger_edge.export.gguf.tensors import GGUFBuilder, make_gguf_plan
 from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
 from hamburger_edge.export.gguf.writer import check_supported
 from hamburger_edge.export.parity.gate import check_parity, verify
@@ -181,7 +181,7 @@ def test_a_byte_fallback_vocabulary_cuts_text_the_same(tmp_path: Path) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
     tokenizer = toy_tokenizers.byte_fallback(tmp_path)
     size = Tokenizer(tokenizer).vocab_size
-    part = Part(tmp_path / "vocabulary.gguf", "llama", "base", "x")
+    part = GGUFBuilder(tmp_path / "vocabulary.gguf", "llama", "base", "x")
     part.keys(context_length=8, embedding_length=8, block_count=1, feed_forward_length=8)
     part.keys(attention__head_count=1, attention__layer_norm_rms_epsilon=1e-5)
     add_vocabulary(part, tokenizer, size, (2,))
@@ -207,7 +207,7 @@ def test_an_unknown_way_to_cut_text_is_a_warning(tmp_path: Path) -> None:
     tokenizer.write_text(json.dumps(description))
     size = Tokenizer(tokenizer).vocab_size
     with pytest.warns(HamburgerWarning, match="may cut it differently"):
-        add_vocabulary(Part(tmp_path / "x.gguf", "llama", "base", "x"), tokenizer, size, ())
+        add_vocabulary(GGUFBuilder(tmp_path / "x.gguf", "llama", "base", "x"), tokenizer, size, ())
 
 
 @pytest.mark.parametrize("system", [None, "Be brief."])

@@ -20,7 +20,7 @@ from hamburger_edge.export.parity.gate import LIMITS, check_parity, verify
 from hamburger_edge.export.parity.text import read, stop_error
 from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.runtimes.onnx.parts import MicroDecoder
+from hamburger_edge.runtimes.onnx.parts import OnnxMicroDecoder
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 CHANGES = {"shortlist_size": 40, "context_length": 2600}
@@ -120,14 +120,14 @@ def test_at_4_bits_wrong_proposals_are_still_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With as much of an offset as trained models have, which a softmax does not see."""
-    run = MicroDecoder.run
+    run = OnnxMicroDecoder.run
 
-    def wrong(self: MicroDecoder, token: int) -> MicroReadout:
+    def wrong(self: OnnxMicroDecoder, token: int) -> MicroReadout:
         out = run(self, token)
         logits = change(out.logits, 1) if change is np.roll else change(out.logits)
         return MicroReadout(logits.astype(np.float32), out.p_stop)
 
-    monkeypatch.setattr(MicroDecoder, "run", wrong)
+    monkeypatch.setattr(OnnxMicroDecoder, "run", wrong)
     bundle = bundles(precision="int4", **CHANGES)
     with pytest.raises(ParityError, match=r"^micro_decoder\.logits: "):
         check_parity(bundle, load_manifest(bundle), checkpoint)

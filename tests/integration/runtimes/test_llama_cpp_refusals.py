@@ -14,7 +14,7 @@ import pytest
 from gguf_bundles import gguf_bundle
 
 from hamburger_edge import load
-from hamburger_edge.bundle.manifest import GGUFFile
+from hamburger_edge.bundle.manifest import GGUFEntry
 from hamburger_edge.errors import (
     BundleError,
     MissingExtraError,
@@ -154,7 +154,7 @@ def test_an_alignment_that_is_no_whole_number(kind: int, value: bytes, tmp_path:
     path = tmp_path / "base.gguf"
     path.write_bytes(header)
     with pytest.raises(BundleError, match=r"base\.gguf: not a GGUF file of this program \(alignment"):
-        GGUF(path, GGUFFile(path.name, len(header), hashlib.sha256(header).hexdigest()))
+        GGUF(path, GGUFEntry(path.name, len(header), hashlib.sha256(header).hexdigest()))
 
 
 def test_a_graph_that_no_manifest_names_is_no_bundle_of_graphs(spoiled: Path) -> None:

@@ -13,13 +13,13 @@ from bench_contender import PROMPT, source
 
 import hamburger_edge.cli.main as cli
 from hamburger_edge.benchmarks import machine
-from hamburger_edge.benchmarks.peers.contender import PEERS, Facts, Program, Turn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import PEERS, Facts, Program, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.speed import curve as bench_curve
 from hamburger_edge.benchmarks.speed import plan as bench_plan
 from hamburger_edge.benchmarks.speed import report as bench_report
 from hamburger_edge.benchmarks.speed.bench import Bench
 from hamburger_edge.benchmarks.speed.interleave import Spread, interleave, ratios
-from hamburger_edge.benchmarks.speed.plan import Plan
+from hamburger_edge.benchmarks.speed.plan import BenchPlan
 from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from hamburger_edge.errors import HamburgerError, InputError
 
@@ -47,13 +47,13 @@ class Known:
     def load(self) -> Facts:
         return Facts("fp32", kv_bytes_per_slot=100)
 
-    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
+    def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
         self.turns += 1
         self.log.append(bench_plan.full(self.name, variant))
         if self.turns == self.fails_at:
             raise HamburgerError("it fell over")
         seconds = (tokens - 1) / self.tps
-        return Turn(
+        return TimedTurn(
             tuple(range(tokens)), 0.5, seconds, 1, len(prompt), tokens, tokens - 1, seconds, slots=tokens
         )
 
@@ -83,7 +83,7 @@ class Known:
 def known_bench(
     contenders: dict[str, Known], clock: Callable[[], float] = time.perf_counter, **changes: Any
 ) -> Bench:
-    plan = Plan(**{"tokens": 11, "rounds": 4, "longest": 0, **changes})
+    plan = BenchPlan(**{"tokens": 11, "rounds": 4, "longest": 0, **changes})
     there = source(checkpoint=Path("there"))
     return Bench(there, plan, [PROMPT], start=lambda name, *_: contenders[name], clock=clock)
 
@@ -143,7 +143,7 @@ def test_the_report_has_its_shape_and_its_figures() -> None:
     assert "| onnx@0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
 
 
-def long_answers(clock: Callable[[], float] = time.perf_counter, **changes: Any) -> bench_report.Report:
+def long_answers(clock: Callable[[], float] = time.perf_counter, **changes: Any) -> bench_report.SpeedReport:
     contenders = {name: changes.pop(name) for name in ("onnx", "genai")}
     programs = {"onnx": Program("", variants=("1.0",), needs_checkpoint=False)}
     programs |= {name: Program("", continues=True) for name in contenders if name != "onnx"}
@@ -223,12 +223,12 @@ def test_by_default_every_prompt_is_measured_once() -> None:
     asked: list[Sequence[int]] = []
 
     class Asked(Known):
-        def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> Turn:
+        def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
             asked.append(prompt)
             return super().turn(prompt, tokens, variant)
 
     prompts = [[number] for number in range(len(TEXTS))]
-    runner = Bench(source(), Plan(longest=0), prompts, start=lambda *_: Asked("onnx", 50, []))
+    runner = Bench(source(), BenchPlan(longest=0), prompts, start=lambda *_: Asked("onnx", 50, []))
     report = runner.run({"onnx": Program("", variants=("1.0",), needs_checkpoint=False)})
     assert sorted(asked[1:]) == prompts  # the first round warms up
     assert "answers of each: 5" in bench_report.tables(report)
@@ -276,7 +276,9 @@ def test_a_peer_that_is_not_installed_names_its_pip_command(
 def test_without_the_checkpoint_peers_are_skipped_with_the_way_out() -> None:
     contenders = {"onnx": Known("onnx", 50, [])}
     programs = {"onnx": Program("", variants=("1.0",), needs_checkpoint=False), "llama.cpp": Program("")}
-    runner = Bench(source(), Plan(rounds=1, longest=0), [PROMPT], start=lambda name, *_: contenders[name])
+    runner = Bench(
+        source(), BenchPlan(rounds=1, longest=0), [PROMPT], start=lambda name, *_: contenders[name]
+    )
     report = runner.run(programs)
     assert [skipped["name"] for skipped in report.skipped] == ["llama.cpp"]
     assert "--against CHECKPOINT" in report.skipped[0]["why"]

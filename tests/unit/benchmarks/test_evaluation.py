@@ -16,11 +16,11 @@ import toy_tokenizers
 from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.benchmarks.quality.checks import Check, Prompt
-from hamburger_edge.benchmarks.quality.evaluation import Evaluation, Plan, _Estimate, quick
+from hamburger_edge.benchmarks.quality.evaluation import EvalPlan, Evaluation, _Estimate, quick
 from hamburger_edge.benchmarks.quality.figures import reliability
-from hamburger_edge.benchmarks.quality.judging import Answer, Judge, ask, prompt_ids
+from hamburger_edge.benchmarks.quality.judging import Judge, JudgedAnswer, ask, prompt_ids
 from hamburger_edge.benchmarks.quality.models import own_base
-from hamburger_edge.benchmarks.quality.report import Report
+from hamburger_edge.benchmarks.quality.report import QualityReport
 from hamburger_edge.benchmarks.quality.tables import tables
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -53,7 +53,7 @@ def scripted(tokenizer: Tokenizer, backend: type[ScriptedBackend] = ScriptedBack
     return Model(backend(described, **{"eos_rate": 0.0, **options}), tokenizer, ChatTemplate.preset("chatml"))
 
 
-def truth(model: Model, answer: Answer, prompt: Prompt) -> tuple[list[int], float]:
+def truth(model: Model, answer: JudgedAnswer, prompt: Prompt) -> tuple[list[int], float]:
     """What an undamaged base would choose at every place, and the answer's nats under it."""
     base = ScriptedBackend(model.info, eos_rate=0.0)
     text, best, nats = prompt_ids(model, prompt.text), [], 0.0
@@ -65,7 +65,7 @@ def truth(model: Model, answer: Answer, prompt: Prompt) -> tuple[list[int], floa
     return best, nats
 
 
-def evaluate(judge: Model, models: dict[str, Model], plan: Plan, prompts: list[Prompt]) -> Report:
+def evaluate(judge: Model, models: dict[str, Model], plan: EvalPlan, prompts: list[Prompt]) -> QualityReport:
     evaluation = Evaluation(own_base(judge, "judge"), prompts, plan, models=len(models))
     return evaluation.report([evaluation.run(name, model) for name, model in models.items()], "a list")
 
@@ -73,7 +73,7 @@ def evaluate(judge: Model, models: dict[str, Model], plan: Plan, prompts: list[P
 @pytest.mark.parametrize("agreement", [1.0, 0.8, 0.3])
 def test_known_agreement_nll_and_prefix(tokenizer: Tokenizer, agreement: float) -> None:
     judge, model = scripted(tokenizer), scripted(tokenizer, agreement=agreement, p_stop=0.15)
-    report = evaluate(judge, {"toy": model}, Plan((0.8,), max_tokens=40), PROMPTS)
+    report = evaluate(judge, {"toy": model}, EvalPlan((0.8,), max_tokens=40), PROMPTS)
     [found] = report.models
     plain, merged = found.rows
     assert (plain.confidence, merged.confidence) == (1, 0.8)
@@ -167,7 +167,7 @@ def test_damaged_weights_and_merging_are_told_apart(tokenizer: Tokenizer) -> Non
         "weights": scripted(tokenizer, Damaged, damage=0.2, p_stop=1.0),
         "merging": scripted(tokenizer, agreement=0.7, p_stop=0.0),
     }
-    report = evaluate(scripted(tokenizer), models, Plan((0.5,), max_tokens=30), PROMPTS)
+    report = evaluate(scripted(tokenizer), models, EvalPlan((0.5,), max_tokens=30), PROMPTS)
     weights, merging = report.losses
     assert weights.weights_nll is not None
     assert weights.weights_nll > 0.2
@@ -199,7 +199,9 @@ def test_looping_answers_are_counted_and_left_out(tokenizer: Tokenizer) -> None:
     Parrot.mark = tokenizer.encode("the x")[-1]
     prompts = [Prompt("the x"), Prompt("the cat"), Prompt("the mat"), Prompt("a x")]
     model = scripted(tokenizer, Parrot, p_stop=0.0, agreement=0.7)
-    report = evaluate(scripted(tokenizer, Parrot), {"parrot": model}, Plan((0.5,), max_tokens=40), prompts)
+    report = evaluate(
+        scripted(tokenizer, Parrot), {"parrot": model}, EvalPlan((0.5,), max_tokens=40), prompts
+    )
     row = report.models[0].rows[1]
     repeated = 1 - 3 / 37  # 37 4-grams, three different ones
     assert row.all.looping == 0.5
@@ -223,7 +225,7 @@ def test_right_answers_and_kinds(tokenizer: Tokenizer) -> None:
         Prompt(PROMPTS[0].text, "one", Check("exact", said + "!")),
         Prompt(PROMPTS[1].text, "two"),
     ]
-    report = evaluate(judge, {"judge": judge}, Plan((1.0,), max_tokens=8), prompts)
+    report = evaluate(judge, {"judge": judge}, EvalPlan((1.0,), max_tokens=8), prompts)
     [row] = report.models[0].rows
     assert (row.all.checked, row.all.right) == (2, 0.5)
     assert set(row.kinds) == {"one", "two"}
@@ -233,7 +235,7 @@ def test_right_answers_and_kinds(tokenizer: Tokenizer) -> None:
 
 def test_sampling_is_compared_with_plain_decoding_of_the_same_seed(tokenizer: Tokenizer) -> None:
     model = scripted(tokenizer, p_stop=0.0)
-    plan = Plan((0.5,), max_tokens=20, temperature=1.0, seed=3)
+    plan = EvalPlan((0.5,), max_tokens=20, temperature=1.0, seed=3)
     report = evaluate(model, {"toy": model}, plan, PROMPTS)
     plain, merged = report.models[0].rows
     assert merged.all.prefix == plain.all.prefix == 20  # same draws, same scores
@@ -248,19 +250,19 @@ def test_sampling_is_compared_with_plain_decoding_of_the_same_seed(tokenizer: To
 def test_prompts_that_do_not_fit_are_left_out_and_said(tokenizer: Tokenizer) -> None:
     small, large = scripted(tokenizer, capacity=70), scripted(tokenizer)
     prompts = [Prompt("the cat"), Prompt("0123456789" * 8, "long")]
-    report = evaluate(large, {"large": large, "small": small}, Plan((0.5,), max_tokens=20), prompts)
+    report = evaluate(large, {"large": large, "small": small}, EvalPlan((0.5,), max_tokens=20), prompts)
     assert [model.rows[0].all.answers for model in report.models] == [2, 1]
     [entry] = report.skipped
     assert (entry["prompt"], entry["kind"], entry["has"], entry["models"]) == (1, "long", 70, ["small"])
     assert "some of them only by small" in tables(report)
     with pytest.raises(InputError, match="no prompt fits"):
-        evaluate(small, {"small": small}, Plan(max_tokens=80), prompts)
+        evaluate(small, {"small": small}, EvalPlan(max_tokens=80), prompts)
 
 
 def test_a_judge_of_another_language_is_refused(tokenizer: Tokenizer) -> None:
     other = Model(ScriptedBackend(info(vocab_size=tokenizer.vocab_size)), tokenizer, ChatTemplate())
     with pytest.raises(InputError, match="the same tokens"):
-        evaluate(scripted(tokenizer), {"other": other}, Plan(max_tokens=4), PROMPTS[:1])
+        evaluate(scripted(tokenizer), {"other": other}, EvalPlan(max_tokens=4), PROMPTS[:1])
 
 
 @pytest.mark.parametrize(
@@ -268,11 +270,11 @@ def test_a_judge_of_another_language_is_refused(tokenizer: Tokenizer) -> None:
 )
 def test_wrong_plans(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        Plan(**wrong)
+        EvalPlan(**wrong)
 
 
 def test_plans_begin_plainly() -> None:
-    assert Plan((0.5, 0.9)).confidences == (1.0, 0.9, 0.5)
+    assert EvalPlan((0.5, 0.9)).confidences == (1.0, 0.9, 0.5)
     assert quick([Prompt(str(n), "a" if n < 5 else "b") for n in range(9)]) == [
         Prompt(str(n), "a" if n < 5 else "b") for n in (0, 1, 5, 6)
     ]
@@ -296,7 +298,7 @@ def test_passes_are_counted_for_the_estimate(
     evaluation = Evaluation(
         own_base(judge, "judge"),
         PROMPTS,
-        Plan((0.5,), max_tokens=4, temperature=temperature),
+        EvalPlan((0.5,), max_tokens=4, temperature=temperature),
         judge_is_one=own,
         progress=lambda stage, *_: told.append(stage),
     )
@@ -307,7 +309,7 @@ def test_passes_are_counted_for_the_estimate(
 
 def test_report_as_json_and_as_text(tokenizer: Tokenizer) -> None:
     judge, model = scripted(tokenizer), scripted(tokenizer, agreement=0.5, p_stop=0.0)
-    report = evaluate(judge, {"judge": judge, "toy": model}, Plan((0.5,), max_tokens=12), PROMPTS)
+    report = evaluate(judge, {"judge": judge, "toy": model}, EvalPlan((0.5,), max_tokens=12), PROMPTS)
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert set(data) == {
         *(
