@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import hamburger_edge
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.manifest import (
     FORMAT,
@@ -22,6 +21,7 @@ from hamburger_edge.export.graphs.signatures import GraphIO
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.version import __version__
 
 TOKENIZER = "tokenizer.json"
 
@@ -42,7 +42,7 @@ def manifest_of(
     return Manifest(
         format=FORMAT,
         kind=KIND,
-        producer=f"hamburger-edge {hamburger_edge.__version__}",
+        producer=f"hamburger-edge {__version__}",
         flavor=flavor,
         model=model_spec(checkpoint.model),
         precision=plan,

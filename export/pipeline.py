@@ -123,7 +123,12 @@ def _write_graphs(
 ) -> Manifest:
     model = checkpoint.model
     config, portable = model.config, options.flavor == "portable"
-    plan = make_plan(options)
+    plan = make_plan(
+        options.precision,
+        block_size=options.block_size,
+        keep_head=options.keep_head,
+        prefer=options.prefer,
+    )
     if not portable:
         plan = fit_plan(plan, model, tiers=options.keep_head is None)
         if config.base.head_dim % 16:

@@ -8,8 +8,6 @@ with hamburger_edge.load("my-bundle") as model:
     print(model.generate("And at night?").stats.tokens_per_step)
 """
 
-from importlib.metadata import PackageNotFoundError, version
-
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Record, Stream
 from hamburger_edge.chat.template import ChatTemplate
@@ -33,11 +31,7 @@ from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model, Result
-
-try:
-    __version__ = version("hamburger-edge")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0+unknown"
+from hamburger_edge.support.version import __version__
 
 __all__ = [
     "BundleError",

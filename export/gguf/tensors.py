@@ -14,8 +14,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
-from hamburger_edge.bundle.manifest import GGUFEntry, Precision, PrecisionPlan
-from hamburger_edge.export.options import gguf_type
+from hamburger_edge.bundle.manifest import GGUFEntry, Precision, PrecisionPlan, gguf_precision
 from hamburger_edge.export.quantization.block_quantizer import SMALLEST, quantize_with_minimum, round_to_grid
 from hamburger_edge.export.quantization.moments import Moments
 
@@ -26,7 +25,7 @@ BLOCK = 32  # weights that share a scale in all of the quantized types
 
 def make_gguf_plan(precision: str) -> PrecisionPlan:
     """4-bit files keep the vocabulary at 8 bits, as the ONNX ones do; the graft's own tensors are floats."""
-    name = gguf_type(precision)
+    name = gguf_precision(precision)
     head = "q8_0" if name.startswith("q4") else name
     graft = "f32" if name == "f32" else "f16"
     return PrecisionPlan(_p(name), _p(head), _p(graft), BLOCK if name.startswith("q") else 0)

@@ -14,7 +14,6 @@ from hamburger_edge.bundle.manifest import Precision, PrecisionPlan
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
-from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.quantization.activations import HEAD
 from hamburger_edge.export.quantization.block_quantizer import quantize
 from hamburger_edge.export.quantization.moments import Moments
@@ -43,20 +42,19 @@ NARROW_LAYERS = ("*.mlp.down_proj", HEAD)  # of the head, the rows of rare token
 FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they lose most for their size
 
 
-def make_plan(options: ExportOptions) -> PrecisionPlan:
-    """What the options say of graphs, before a model is known: the defaults of each precision."""
-    precision, size = options.precision, options.block_size
-    head = options.keep_head or ("int8" if precision == "int4" else precision)
+def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, prefer: str) -> PrecisionPlan:
+    """The defaults of each precision, before a model is known; `ExportOptions` has checked what is asked."""
+    head = keep_head or ("int8" if precision == "int4" else precision)
     int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if precision == "int4" else ((), ())
-    if options.prefer == "speed":  # those that are fed the same are alike, and become one product
+    if prefer == "speed":  # those that are fed the same are alike, and become one product
         int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS
-    elif size is not None:  # one that was asked for is everywhere the same
+    elif block_size is not None:  # one that was asked for is everywhere the same
         narrow_layers = ()
     return PrecisionPlan(
         base=_precision(precision),
         head=_precision(head),
         graft=_precision(precision),
-        block_size=(size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
+        block_size=(block_size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
         int8_layers=int8_layers,
         narrow_layers=narrow_layers,
     )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hamburger_edge.errors import BundleError
+from hamburger_edge.errors import BundleError, InputError
 
 KIND = "hamburger-edge bundle"
 FORMAT = 1
@@ -31,6 +31,11 @@ GRAPHS = ("embedder", "base", "micro_decoder")
 Flavor = Literal["fused", "portable", "gguf"]
 Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16", "f32"]
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "int8", "int4")  # of ONNX graphs
+GGUF_PRECISIONS = ("f32", "f16", "q8_0", "q4_0", "q4_1")
+# What a precision of graphs is called in GGUF files, so that one --precision serves both. Of the 4-bit types,
+# the one with an offset a block: as fast, and SmolLM2, which comes in it, loses next to nothing (q4_0 doubles
+# its perplexity).
+IN_GGUF = {"fp32": "f32", "fp16": "f16", "int8": "q8_0", "int4": "q4_1"}
 DTYPES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
 KV_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # of the graphs' cache, by option
 
@@ -238,3 +243,12 @@ class Manifest:
         text = json.dumps(self.to_json(), indent=1)
         text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text)  # a list on one line
         (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def gguf_precision(name: str) -> str:
+    """What GGUF files call a precision; an InputError where they have none such."""
+    found = IN_GGUF.get(name, name)
+    if found not in GGUF_PRECISIONS:
+        known = ", ".join(GGUF_PRECISIONS)
+        raise InputError(f"precision must be one of {known} for GGUF, got {name!r}")
+    return found

@@ -12,9 +12,10 @@ import pytest
 
 import hamburger_edge
 from hamburger_edge.cli import main as cli
+from hamburger_edge.cli.commands.export import NAMES, OPTIONS
 from hamburger_edge.cli.parser import build_parser
 from hamburger_edge.errors import InputError, MissingExtraError
-from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.options import CHOICES, FORMATS, ExportOptions
 from hamburger_edge.exporting import export_checkpoint
 
 FIELDS = [field.name for field in dataclasses.fields(ExportOptions)]
@@ -25,6 +26,10 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
 ) -> None:
     parsed = build_parser().parse_args(["export", "tiny", "-o", "bundle"])
     assert {name: getattr(parsed, name) for name in FIELDS} == dict.fromkeys(FIELDS)
+    assert set(NAMES) == set(FIELDS)
+    offered = {each.settings["dest"]: each.settings.get("choices") for each in OPTIONS}
+    assert {name: tuple(offered[name] or ()) for name in CHOICES} == CHOICES
+    assert tuple(offered["formats"] or ()) == FORMATS
     asked: list[ExportOptions] = []
 
     def take(checkpoint: str, output: str, **given: object) -> str:
@@ -59,9 +64,7 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
 def test_every_option_is_told_to_who_asks() -> None:
     described = inspect.getdoc(export_checkpoint)
     assert described is not None
-    for field in dataclasses.fields(ExportOptions):
-        assert f"    {field.name} " in described
-        assert field.metadata["help"]
+    assert all(f"    {name} " in described for name in FIELDS)
     assert "export_checkpoint" in hamburger_edge.__all__
     with pytest.raises(InputError, match=r"unknown option 'context' of an export \(known: formats, flavor"):
         export_checkpoint("tiny", "bundle", context=100)

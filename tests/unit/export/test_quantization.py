@@ -38,7 +38,10 @@ from hamburger_edge.export.quantization.weight_forms import (
 
 
 def plan_for(precision: str, **options: Any) -> PrecisionPlan:
-    return make_plan(ExportOptions(precision=precision, **options))
+    asked = ExportOptions(precision=precision, **options)
+    return make_plan(
+        asked.precision, block_size=asked.block_size, keep_head=asked.keep_head, prefer=asked.prefer
+    )
 
 
 def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
