@@ -34,7 +34,7 @@ class Vocabulary(nn.Module):
     """Token embeddings and both heads, every row stored once.
 
     With a shortlist, the head's rows are stored shortlist first, so that the micro decoder's head is their
-    beginning; `places` [vocab] says where a token's row went.
+    beginning; `places` [vocab] are the indices of tokens' rows.
     """
 
     places: Tensor | None
@@ -64,7 +64,7 @@ class Vocabulary(nn.Module):
         scores = self.head.linear(hidden)
         if self.places is None:
             return scores
-        # on CPU a fifth of the time of Gather along that axis; PyTorch's own takes 64-bit places only
+        # on CPU a fifth of the time of Gather along that axis; PyTorch's own takes 64-bit indices only
         shape = symbolic("Shape", [scores], dtype=torch.int64, shape=(scores.dim(),))
         places = symbolic("Expand", [self.places, shape], dtype=torch.int32, shape=scores.shape)
         return symbolic(
@@ -72,7 +72,7 @@ class Vocabulary(nn.Module):
         )
 
 
-_KEY_SCALE = 12  # place of that operand of GroupQueryAttention; the values' is the next
+_KEY_SCALE = 12  # index of that operand of GroupQueryAttention; the values' is the next
 
 
 class FusedAttention:

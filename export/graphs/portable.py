@@ -38,12 +38,12 @@ class PortableAttention:
         self.config, self.inputs = config, inputs
         self.present: list[Tensor] = []
         used = inputs["used"]
-        places = torch.arange(rows)
-        positions = inputs["positions"][0] if "positions" in inputs else used + places
+        order = torch.arange(rows)
+        positions = inputs["positions"][0] if "positions" in inputs else used + order
         self.cos, self.sin = cos[positions][None, None], sin[positions][None, None]  # [1, 1, S, D/2]
         capacity = inputs["past_key.0"].shape[2]
         old = (torch.arange(capacity) < used).expand(rows, capacity)  # [S, C]
-        new = places[None, :] <= places[:, None]  # [S, S]
+        new = order[None, :] <= order[:, None]  # [S, S]
         shared = config.num_heads // config.num_kv_heads
         hidden = torch.where(torch.cat([old, new], dim=1), 0.0, torch.finfo(torch.float16).min)
         self.mask = hidden.repeat(shared, 1)  # [G*S, C+S]

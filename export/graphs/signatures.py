@@ -29,11 +29,10 @@ class GraphIO:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
-    def examples(self, **sizes: int) -> tuple[torch.Tensor, ...]:
+    def examples(self) -> tuple[torch.Tensor, ...]:
         """Zeros of every input's type and shape; zero is a valid token, row, position and length."""
-        sizes = {**TRACE_SIZES, **sizes}
         return tuple(
-            torch.zeros(spec.resolve(**sizes), dtype=getattr(torch, spec.dtype)) for spec in self.inputs
+            torch.zeros(spec.resolve(**TRACE_SIZES), dtype=getattr(torch, spec.dtype)) for spec in self.inputs
         )
 
     @property

@@ -19,13 +19,12 @@ OPSET = 23  # fused: RMSNormalization is one operator from here on
 STORED_FORMS = ("Cast", "DequantizeLinear")  # folding one would store the weight in float32
 
 
-def trace(graph: Graph, opset: int = OPSET, **sizes: int) -> ir.Model:
-    """`sizes` fix what `graph_io.TRACE_SIZES` would choose."""
+def trace(graph: Graph, opset: int = OPSET) -> ir.Model:
     io = graph.io
     with quiet(), torch.no_grad():
         program = torch.onnx.export(
             graph.eval(),
-            io.examples(**sizes),
+            io.examples(),
             dynamic_shapes=(io.dynamic_axes,),
             input_names=[spec.name for spec in io.inputs],
             output_names=[spec.name for spec in io.outputs],
@@ -81,8 +80,8 @@ def _packed_attention(graph: ir.Graph) -> None:
         query, key, value = node.inputs[:3]
         split = query.producer() if query is not None else None
         if split is not None and split.op_type == "Split" and split.outputs == (query, key, value):
-            for place, operand in enumerate((split.inputs[0], None, None)):
-                node.replace_input_with(place, operand)
+            for index, operand in enumerate((split.inputs[0], None, None)):
+                node.replace_input_with(index, operand)
             graph.remove(split, safe=True)
 
 

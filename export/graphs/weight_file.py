@@ -1,7 +1,7 @@
 """One file for the weights of all graphs. What two graphs need is in it once.
 
-A tensor is placed by its content: one whose bytes are those of an earlier tensor, or their beginning (a
-shortlist head inside the full head), gets the earlier one's place.
+A tensor's offset follows from its content: one whose bytes are those of an earlier tensor, or their
+beginning (a shortlist head inside the full head), gets the earlier one's offset.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class WeightFile:
     def __init__(self, path: Path):
         self.path = path
         self.file = open(path, "w+b")  # noqa: SIM115 closed by `close`
-        self.known: dict[bytes, list[tuple[int, int]]] = {}  # first bytes -> places (offset, length)
+        self.known: dict[bytes, list[tuple[int, int]]] = {}  # first bytes -> spans (offset, length)
 
     def place(self, data: memoryview) -> int:
         """The offset of these bytes in the file, written if they are not there yet."""
         beginning = bytes(data[:64])
-        places = self.known.setdefault(beginning, [])
-        for offset, length in places:
+        spans = self.known.setdefault(beginning, [])
+        for offset, length in spans:
             if len(data) <= length and self._equals(offset, data):
                 return offset
         self.file.seek(0, 2)
         self.file.write(b"\0" * (-self.file.tell() % ALIGNMENT))
         offset = self.file.tell()
         self.file.write(data)
-        places.append((offset, len(data)))
+        spans.append((offset, len(data)))
         return offset
 
     def _equals(self, offset: int, data: memoryview, step: int = 1 << 24) -> bool:

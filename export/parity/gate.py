@@ -134,7 +134,7 @@ def check_parity(
     backend: str = "onnx",
     progress: Progress = unheard,
 ) -> ParityReport:
-    """Raises ParityError naming graph, tensor, place and size, where a limit of this precision is passed."""
+    """Raises ParityError naming graph, tensor, index and size, where a limit of this precision is passed."""
     if backend not in _OPENERS:
         raise InputError(f"a bundle is compared as run by {' or '.join(_OPENERS)}, not {backend}")
     exported, embed = _OPENERS[backend](folder, manifest)

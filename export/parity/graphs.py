@@ -28,7 +28,7 @@ class GraphParity:
 
 
 def _compare(graph: str, pairs: list[tuple[str, Array, Array]], limit: float) -> GraphParity:
-    """(tensor, exported, reference) pairs -> their errors, or a ParityError at a tensor's worst place.
+    """(tensor, exported, reference) pairs -> their errors, or a ParityError at a tensor's worst element.
 
     What is limited is the root mean square of all pairs of a tensor: at 4 bits a single pair on random tokens
     may be far off where nothing is wrong.
@@ -48,11 +48,11 @@ def _compare(graph: str, pairs: list[tuple[str, Array, Array]], limit: float) ->
         if not share <= limit:
             call = int(np.argmax(peaks))
             got, want = compared[call]
-            place = np.unravel_index(np.argmax(np.nan_to_num(errors[call], nan=np.inf)), got.shape)
-            index = ", ".join(str(int(i)) for i in place)
+            worst_at = np.unravel_index(np.argmax(np.nan_to_num(errors[call], nan=np.inf)), got.shape)
+            index = ", ".join(str(int(i)) for i in worst_at)
             raise ParityError(
                 f"{graph}.{tensor}: error {share:.3g} of its size (limit {limit:g}), worst in call {call} at "
-                f"[{index}]: {got[place]:.6g}, PyTorch has {want[place]:.6g}"
+                f"[{index}]: {got[worst_at]:.6g}, PyTorch has {want[worst_at]:.6g}"
             )
         worst, relative = max(worst, *peaks), max(relative, share)
     return GraphParity(graph, worst, relative)

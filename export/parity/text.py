@@ -70,8 +70,8 @@ def generations(
         progress("verifying text", index, len(prompts) * len(kinds))
         ours, theirs = (_generate(backend, prompt, decoding) for backend in (exported, reference))
         flat = [[token for group in groups for token in group] for groups in (ours, theirs)]
-        places = (i for i, (a, b) in enumerate(zip(*flat, strict=False)) if a != b)
-        yield Run(index, f"{index} ({kind})", prompt, theirs, next(places, None))
+        differing = (i for i, (a, b) in enumerate(zip(*flat, strict=False)) if a != b)
+        yield Run(index, f"{index} ({kind})", prompt, theirs, next(differing, None))
 
 
 def new_tokens(max_steps: int) -> int:
@@ -105,7 +105,7 @@ def read(
     micro: dict[Backend, list[float]] = {reference: [], exported: []}
     stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
     listed = [] if reference.info.shortlist is None else reference.info.shortlist.tolist()
-    place = {token: index for index, token in enumerate(listed)}  # among the micro logits
+    row_of = {token: index for index, token in enumerate(listed)}  # among the micro logits
     agree, worst = [], 0.0
     for prompt, groups in texts:
         first, then = [(token,) for token in prompt], groups[:-1]  # nothing follows the last one
@@ -123,7 +123,7 @@ def read(
                 at = backend.slots
                 readout = backend.macro(fed, positions[at : at + len(fed)], rows)
                 logits.append(readout.logits.copy())
-                micro[backend] += _read_groups(backend, readout, said, place, stops[backend])
+                micro[backend] += _read_groups(backend, readout, said, row_of, stops[backend])
             scores[backend] = np.concatenate(logits)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
@@ -151,7 +151,7 @@ class _Stops(NamedTuple):
 
 
 def _read_groups(
-    backend: Backend, readout: Readout, groups: list[Group], place: dict[int, int], stops: _Stops
+    backend: Backend, readout: Readout, groups: list[Group], row_of: dict[int, int], stops: _Stops
 ) -> list[float]:
     """Surprise at all but the first tokens of the groups that the rows of a readout were followed by."""
     nats: list[float] = []
@@ -162,7 +162,7 @@ def _read_groups(
             scored = backend.micro(token)
             stops.micro_decoder.append(float(scored.p_stop))
             if following is not None:
-                nats += list(_surprise(scored.logits[None], [place.get(following, following)]))
+                nats += list(_surprise(scored.logits[None], [row_of.get(following, following)]))
     return nats
 
 
