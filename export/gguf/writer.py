@@ -226,5 +226,5 @@ def _identity(checkpoint: Checkpoint, plan: PrecisionPlan) -> str:
     facts = [checkpoint.model.config.to_json(), dataclasses.asdict(plan)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for tensor in checkpoint.model.state_dict().values():
-        digest.update(np.ascontiguousarray(tensor.numpy()))
+        digest.update(np.ascontiguousarray(tensor.numpy()).data)
     return digest.hexdigest()[:32]

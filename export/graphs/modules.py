@@ -21,6 +21,7 @@ from hamburger_edge.export.graphs.signatures import GraphIO
 from hamburger_edge.export.quantization.weight_forms import FloatForm, Form
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.architecture.llama import DecoderLayer
 from hamburger_edge.models.architecture.micro_step_decoder import MicroStepDecoder
 
 
@@ -167,7 +168,9 @@ class EmbedderGraph(Graph):
         members = self.vocabulary.embed(tokens)  # [N, n, d]
         if self.model.config.max_steps == 1:
             return _first_row(members)
-        return torch.cond(tokens.shape[1] == 1, _first_row, self.model.embedder.merge, (members,))
+        merge = self.model.embedder.merge
+        embeddings: Tensor = torch.cond(tokens.shape[1] == 1, _first_row, merge, (members,))
+        return embeddings
 
 
 def _first_row(members: Tensor) -> Tensor:
@@ -200,9 +203,10 @@ class MicroDecoderGraph(Graph):
 def _newest(micro: MicroStepDecoder, rows: Tensor, attend: Any) -> Tensor:
     """`micro(rows)[:, -1]`: the others, [1, S - 1, d], are of no use behind the last attention."""
     *layers, last = micro.layers
+    assert isinstance(last, DecoderLayer)
     for layer in layers:
         rows = layer(rows, attend)
-    row = rows[:, -1:] + last.self_attn(last.input_layernorm(rows), attend)[:, -1:]
+    row: Tensor = rows[:, -1:] + last.self_attn(last.input_layernorm(rows), attend)[:, -1:]
     row = row + last.mlp(last.post_attention_layernorm(row))
     return (row if micro.norm is None else micro.norm(row))[:, 0]
 

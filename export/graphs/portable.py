@@ -6,7 +6,7 @@ returns only the entries it adds to the cache, which the host puts in place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import ml_dtypes
 import onnx_ir as ir
@@ -59,7 +59,7 @@ class PortableAttention:
         values = torch.cat([given[f"past_value.{layer}"], v], dim=2)
         q = q.reshape(1, K, -1, D) * D**-0.5
         weights = (q @ keys.transpose(2, 3) + self.mask).softmax(-1)  # [1, K, G*S, C+S]
-        out = (weights @ values).reshape(1, config.num_heads, -1, D)
+        out: Tensor = (weights @ values).reshape(1, config.num_heads, -1, D)
         return out.transpose(1, 2).flatten(2)
 
 
@@ -85,7 +85,9 @@ class PortableBlockForm(Form):
         for name, tensor in zip(self.names, (values, scales, zeros), strict=True):
             self.register_buffer(name, tensor)
 
-    def _dequantized(self, values: Tensor, scales: Tensor, zeros: Tensor, axis: int) -> Tensor:
+    def _dequantized(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Values, scales and zero points, or rows of them."""
+        values, scales, zeros = tensors
         return symbolic(
             "DequantizeLinear",
             [values, scales, zeros],
@@ -99,14 +101,14 @@ class PortableBlockForm(Form):
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.table:
-            return F.linear(x, self._dequantized(*self._tensors(), axis=1), bias)
-        out = x @ self._dequantized(*self._tensors(), axis=0)
+            return F.linear(x, self._dequantized(self._tensors(), axis=1), bias)
+        out = x @ self._dequantized(self._tensors(), axis=0)
         return out if bias is None else out + bias
 
     def rows(self, ids: Tensor) -> Tensor:
         """Only the rows looked up are dequantized."""
         flat = ids.flatten()
-        picked = self._dequantized(*(F.embedding(flat, tensor) for tensor in self._tensors()), axis=1)
+        picked = self._dequantized([F.embedding(flat, tensor) for tensor in self._tensors()], axis=1)
         return picked.reshape(*ids.shape, self.shape[1])
 
     def dense(self) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnx_ir as ir
@@ -57,8 +58,8 @@ class WeightFile:
                 offset,
                 len(data),
                 tensor.dtype,
-                shape=tensor.shape,
-                name=value.name,
+                shape=cast(ir.Shape, tensor.shape),
+                name=value.name or "",
                 base_dir=self.path.parent,
             )
         self.file.flush()
@@ -71,7 +72,7 @@ def _bytes(tensor: ir.TensorProtocol) -> memoryview:
     """As ONNX stores them: 4-bit values two a byte, everything else as it lies in memory."""
     if tensor.dtype.bitwidth < 8:
         return memoryview(tensor.tobytes())
-    return memoryview(np.ascontiguousarray(tensor.numpy())).cast("B")
+    return np.ascontiguousarray(tensor.numpy()).data.cast("B")
 
 
 def _parts(data: memoryview, step: int) -> Iterator[memoryview]:

@@ -155,7 +155,8 @@ def _open_onnx(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
     def embed(groups: list[list[int]]) -> Array:
         buffer = Buffer(np.zeros((1, len(groups), manifest.model.hidden_size), np.float32))
         backend.embedder.run(groups, buffer)
-        return buffer.array[0]
+        embeddings: Array = buffer.array[0]
+        return embeddings
 
     return backend, embed
 

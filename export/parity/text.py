@@ -18,9 +18,10 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.parity.graphs import Array, restart
 from hamburger_edge.loop.backend import Backend, Readout
-from hamburger_edge.loop.engine import Decoding, Engine
+from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress
 
@@ -108,7 +109,9 @@ def read(
     row_of = {token: index for index, token in enumerate(listed)}  # among the micro logits
     agree, worst = [], 0.0
     for prompt, groups in texts:
-        first, then = [(token,) for token in prompt], groups[:-1]  # nothing follows the last one
+        first: list[Group] = [(token,) for token in prompt]
+        then = groups[:-1]  # nothing follows the last one
+        parts: list[tuple[list[Group], list[int], list[Group]]]
         parts = [(first, [len(first) - 1], groups[:1])]
         if then:
             parts.append((then, list(range(len(then))), groups[1:]))
@@ -118,13 +121,13 @@ def read(
         restart(reference, exported)
         scores = {}
         for backend in (reference, exported):
-            logits = []
+            read_out = []
             for fed, rows, said in parts:
                 at = backend.slots
                 readout = backend.macro(fed, positions[at : at + len(fed)], rows)
-                logits.append(readout.logits.copy())
+                read_out.append(readout.logits.copy())
                 micro[backend] += _read_groups(backend, readout, said, row_of, stops[backend])
-            scores[backend] = np.concatenate(logits)
+            scores[backend] = np.concatenate(read_out)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
         agree += list(scores[exported].argmax(1) == scores[reference].argmax(1))

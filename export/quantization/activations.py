@@ -19,6 +19,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
+from hamburger_edge.models.architecture.llama import DecoderLayer
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress
 
@@ -100,6 +101,7 @@ class _CacheRanges:
         self.head_dim = model.config.base.head_dim
         self.hooks = []
         for number, layer in enumerate(model.base.layers if wanted else ()):
+            assert isinstance(layer, DecoderLayer)
             attention = layer.self_attn
             keys = attention.k_proj if attention.k_norm is None else attention.k_norm
             self.hooks.append(keys.register_forward_hook(self._hook(f"key_scale.{number}", pairs=True)))

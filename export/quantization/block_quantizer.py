@@ -97,7 +97,7 @@ def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Momen
     if moments is not None:
         return _compensate(weight, scales, minima, 4, moments)
     w = weight.unflatten(1, (scales.shape[1], -1))
-    q = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 15)
+    q: Tensor = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 15)
     return q.flatten(1).to(torch.uint8)
 
 
@@ -138,7 +138,8 @@ def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: M
     """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]"""
     order, share = moments.order(w.shape[1])
     parts = zip(*(x.split(ROWS_AT_ONCE) for x in (w, scales, minima)), strict=True)
-    return torch.cat([_round_in_order(*part, 2**bits - 1, order, share) for part in parts])
+    top = 2**bits - 1
+    return torch.cat([_round_in_order(rows, s, m, top, order, share) for rows, s, m in parts])
 
 
 def _round_in_order(
@@ -199,7 +200,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
     """uint8 [..., n] -> [..., ceil(n * bits / 8)], the earlier value in the low bits"""
     if bits == 8:
         return values
-    pairs = F.pad(values, (0, values.shape[-1] % 2)).unflatten(-1, (-1, 2))
+    pairs: Tensor = F.pad(values, (0, values.shape[-1] % 2)).unflatten(-1, (-1, 2))
     return pairs[..., 0] | pairs[..., 1] << 4
 
 

@@ -45,6 +45,8 @@ FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they
 def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, prefer: str) -> PrecisionPlan:
     """The defaults of each precision, before a model is known; `ExportOptions` has checked what is asked."""
     head = keep_head or ("int8" if precision == "int4" else precision)
+    int8_layers: tuple[str, ...]
+    narrow_layers: tuple[str, ...]
     int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if precision == "int4" else ((), ())
     if prefer == "speed":  # those that are fed the same are alike, and become one product
         int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -100,7 +101,13 @@ class BlockForm(Form):
 
     def product(self, x: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
         N, K = self.shape
-        attributes = {"K": K, "N": N, "bits": self.bits, "block_size": self.size, "accuracy_level": 4}
+        attributes: dict[str, Any] = {
+            "K": K,
+            "N": N,
+            "bits": self.bits,
+            "block_size": self.size,
+            "accuracy_level": 4,
+        }
         inputs = [x, self.packed, scales, self.zeros]
         return symbolic(
             "com.microsoft::MatMulNBits",
@@ -113,7 +120,12 @@ class BlockForm(Form):
 
     def rows(self, ids: Tensor) -> Tensor:
         table = self.packed.flatten(1)  # the same bytes as the head's
-        attributes = {"bits": self.bits, "block_size": self.size, "gather_axis": 0, "quantize_axis": 1}
+        attributes: dict[str, Any] = {
+            "bits": self.bits,
+            "block_size": self.size,
+            "gather_axis": 0,
+            "quantize_axis": 1,
+        }
         return symbolic(
             "com.microsoft::GatherBlockQuantized",
             [table, ids, self.scales, self.zeros],
@@ -131,15 +143,15 @@ class BlockForm(Form):
 
     def joins(self, other: Form) -> bool:
         """Whether the rows of both can be one matrix."""
-        alike = type(other) is type(self) and other.shape[1] == self.shape[1]
-        return alike and (other.bits, other.size) == (self.bits, self.size)
+        if not isinstance(other, BlockForm) or type(other) is not type(self):
+            return False
+        return (other.shape[1], other.bits, other.size) == (self.shape[1], self.bits, self.size)
 
     def joined(self, others: Sequence[Form]) -> Form:
         """One matrix of these rows and those of the others: every buffer runs along N."""
         whole = copy.copy(self)
         whole._buffers = {
-            name: torch.cat([buffer, *(other._buffers[name] for other in others)])
-            for name, buffer in self._buffers.items()
+            name: torch.cat([getattr(form, name) for form in (self, *others)]) for name in self._buffers
         }
         whole.shape = (self.shape[0] + sum(other.shape[0] for other in others), self.shape[1])
         return whole
@@ -179,6 +191,8 @@ def to_float(x: Tensor) -> Tensor:
 class FormedLinear(nn.Module):
     """Stands where an `nn.Linear` stood."""
 
+    bias: Tensor | None
+
     def __init__(self, form: Form, bias: Tensor | None):
         super().__init__()
         self.form = form
@@ -196,17 +210,19 @@ class PackedLinear(nn.Module):
         self.linear, self.widths = FormedLinear(form, bias), widths
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.linear(x).split(self.widths, dim=-1)
+        parts: tuple[Tensor, ...] = self.linear(x).split(self.widths, dim=-1)
+        return parts
 
 
-def _packed(*layers: FormedLinear) -> PackedLinear | None:
+def _packed(*layers: nn.Module) -> PackedLinear | None:
     """One product for layers that are fed the same, where all are stored alike."""
-    first, *others = [layer.form for layer in layers]
+    formed = [layer for layer in layers if isinstance(layer, FormedLinear)]
+    first, *others = [layer.form for layer in formed]
     if not isinstance(first, BlockForm) or not all(first.joins(other) for other in others):
         return None
-    biases = [layer.bias for layer in layers]
-    bias = None if biases[0] is None else torch.cat(biases)
-    return PackedLinear(first.joined(others), bias, [layer.form.shape[0] for layer in layers])
+    biases = [layer.bias for layer in formed if layer.bias is not None]
+    bias = torch.cat(biases) if biases else None
+    return PackedLinear(first.joined(others), bias, [layer.form.shape[0] for layer in formed])
 
 
 def pack_attention(attention: SelfAttention) -> None:
