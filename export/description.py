@@ -70,6 +70,7 @@ def model_spec(model: Hamburger) -> ModelSpec:
         taps=config.taps,
         position_rule=config.position_rule,
         stop_rule=config.stop_rule,
+        merge_residual=config.merge_residual,
         context_length=base.context_length,
         eos_ids=config.eos_ids,
         tied_head=base.tied_head,

@@ -67,6 +67,7 @@ def write_gguf(
     micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, moments, export, tick)
     graft = GGUFBuilder(folder / GRAFT, "hamburger", "graft", export)
     graft.key("hamburger.merger_heads", config.merger_heads)
+    graft.key("hamburger.merge_residual", config.merge_residual)
     graft.key("hamburger.stop_widths", config.stop_widths)
     for name, tensor in model.state_dict().items():
         if name.startswith(("embedder.", "stop_")):

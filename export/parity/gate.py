@@ -137,6 +137,9 @@ def check_parity(
     """Raises ParityError naming graph, tensor, index and size, where a limit of this precision is passed."""
     if backend not in _OPENERS:
         raise InputError(f"a bundle is compared as run by {' or '.join(_OPENERS)}, not {backend}")
+    ours, theirs = manifest.model.merge_residual, checkpoint.model.config.merge_residual
+    if ours != theirs:
+        raise ParityError(f"the bundle's merge_residual is {ours}, the checkpoint's {theirs}: another model")
     exported, embed = _OPENERS[backend](folder, manifest)
     try:
         if backend == "onnx":

@@ -64,7 +64,8 @@ def show(facts: dict[str, Any]) -> str:
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
         f"vocabulary {model['vocab_size']}, context {model['context_length']}",
-        f"groups      up to {model['max_steps']} tokens; positions by {model['position_rule']}; "
+        f"groups      up to {model['max_steps']} tokens, merged onto the {model['merge_residual']}; "
+        f"positions by {model['position_rule']}; "
         f"taps {', '.join(map(str, model['taps'])) or 'none'}",
         f"micro       {model['micro_layers']} layers, choosing from {head}",
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "

@@ -154,6 +154,9 @@ class ModelSpec:
     eos_ids: tuple[int, ...]
     tied_head: bool
     shortlist: tuple[int, ...] | None = None  # token id of each micro logit; null: the whole vocabulary
+    # what a merged slot starts as: the mean of its tokens' embeddings, or its last token's. The embedder's
+    # graph has it inside; bundles that do not say so are of the time before there was a choice
+    merge_residual: Literal["mean", "last"] = "mean"
 
     @property
     def num_features(self) -> int:
@@ -228,8 +231,10 @@ class Manifest:
         return {part.file for part in self.gguf.files} if self.gguf else set()
 
     def _identity(self, flavor: str, precision: PrecisionPlan, paths: Set[str]) -> str:
+        model = dataclasses.asdict(self.model)
+        del model["merge_residual"]  # the files differ by it, and what was made before it keeps its name
         facts = {
-            "model": dataclasses.asdict(self.model),
+            "model": model,
             "precision": dataclasses.asdict(precision),
             "flavor": flavor,
             "files": sorted((file.path, file.sha256) for file in self.files if file.path in paths),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,15 +13,18 @@ class CompositionalEmbedder(nn.Module):
     """Cross attention with one query, the mean of the group, over its tokens and their places.
 
         E [m, d] ---------> mean --Wq--> query ----+
-        [E ; places] [m, 1.5 d] --Wk, Wv--> m keys +--> softmax over the group --Wo--> + mean = slot embedding
+        [E ; places] [m, 1.5 d] --Wk, Wv--> m keys +--> softmax over the group --Wo--> + residual = slot
 
-    A group of one token is that token's embedding, untouched.
+    The residual is the mean again, or the embedding of the group's last token. A group of one token is that
+    token's embedding, untouched.
     """
 
-    def __init__(self, hidden_size: int, heads: int, max_steps: int):
+    def __init__(
+        self, hidden_size: int, heads: int, max_steps: int, residual: Literal["mean", "last"] = "mean"
+    ):
         super().__init__()
         wide = hidden_size + hidden_size // 2
-        self.heads = heads
+        self.heads, self.residual = heads, residual
         self.places = nn.Parameter(torch.zeros(max_steps, hidden_size // 2))
         self.query = nn.Linear(hidden_size, hidden_size)
         self.key = nn.Linear(wide, hidden_size)
@@ -29,19 +34,21 @@ class CompositionalEmbedder(nn.Module):
     def merge(self, embeddings: Tensor, sizes: Tensor | None = None) -> Tensor:
         """embeddings [N, m, d], of which the first sizes [N] of each row count (None: all) -> [N, d]"""
         if sizes is None:
-            mask, mean = None, embeddings.mean(1)  # [N, d]
+            mask, mean, last = None, embeddings.mean(1), embeddings[:, -1]  # [N, d]
         else:
             members = torch.arange(embeddings.shape[1], device=sizes.device) < sizes[:, None]  # [N, m]
             mask = members[:, None, None]
             masked = embeddings * members[..., None].to(embeddings.dtype)
             mean = masked.sum(1) / sizes[:, None].to(embeddings.dtype)
+            last = embeddings[torch.arange(len(sizes), device=sizes.device), sizes - 1]
         places = self.places[: embeddings.shape[1]].expand(embeddings.shape[0], -1, -1)
         pairs = torch.cat([embeddings, places.to(embeddings.dtype)], dim=-1)  # [N, m, 1.5 d]
         query = self.query(mean).unflatten(-1, (self.heads, 1, -1))  # [N, h, 1, d/h]
         key = self.key(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [N, h, m, d/h]
         value = self.value(pairs).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        merged: Tensor = mean + self.output(mixed.flatten(1))
+        residual = mean if self.residual == "mean" else last
+        merged: Tensor = residual + self.output(mixed.flatten(1))
         return merged
 
     def forward(self, embeddings: Tensor, sizes: Tensor) -> Tensor:

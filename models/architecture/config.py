@@ -66,6 +66,9 @@ class HamburgerConfig:
     merger_heads: int = 16  # attention heads of the compositional embedder; divides hidden_size
     micro_final_norm: bool = True  # RMSNorm between the last micro layer and the head
     position_rule: Literal["token", "slot"] = "token"  # where a slot sits: at its last token, or at its index
+    # what the embedder adds its attention onto: the group's mean (the paper), or its last token, whose
+    # position the slot has and behind which it is asked for what follows
+    merge_residual: Literal["mean", "last"] = "mean"
     shortlist_size: int = 0  # tokens the micro steps can choose from (0: the whole vocabulary)
     # when the stop head judges a micro token: "before" it is computed (the paper; saves the step), or
     # "after", from its scores too (costs one more micro step a group, decides far better)
@@ -90,6 +93,10 @@ class HamburgerConfig:
         _require(
             self.position_rule in ("token", "slot"),
             f"position_rule must be 'token' or 'slot', got {self.position_rule!r}",
+        )
+        _require(
+            self.merge_residual in ("mean", "last"),
+            f"merge_residual must be 'mean' or 'last', got {self.merge_residual!r}",
         )
         _require(
             self.stop_rule in ("before", "after"),

@@ -102,7 +102,9 @@ class Hamburger(nn.Module):
         self.config = config
         base = config.base
         self.base = Base(base)
-        self.embedder = CompositionalEmbedder(base.hidden_size, config.merger_heads, config.max_steps)
+        self.embedder = CompositionalEmbedder(
+            base.hidden_size, config.merger_heads, config.max_steps, config.merge_residual
+        )
         self.micro = MicroStepDecoder(config)
         self.stop_head = stop_head(config.stop_widths)
         # weight of the scores' own evidence, by rule "after"

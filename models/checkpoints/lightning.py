@@ -77,6 +77,7 @@ def _config(
             merger_heads=MERGER_HEADS,
             micro_final_norm=False,
             position_rule="token",
+            merge_residual="mean",
         )
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error

@@ -2,7 +2,8 @@
 
 Conversations are cut into slots (by the entropy rule, at random, or one token a slot), then laid end to end
 in rows of a fixed number of slots. Every slot before an answer token is asked for the tokens that follow it:
-up to `max_steps`, whatever the cuts say, but none outside the shortlist after the first.
+up to `max_steps`, whatever the cuts say, but none outside the shortlist after the first. Where such a token
+follows, no micro step can say it, but the stop head must know that: it is asked about that place too.
 """
 
 from __future__ import annotations
@@ -41,11 +42,18 @@ class TrainingBatch:
     groups: GroupBatch
     top_ids: Tensor  # [G, m, k]
     top_log_probabilities: Tensor  # [G, m, k]
+    judged_sizes: Tensor  # [G] the target size, and one more where a token outside the shortlist follows
     starts: npt.NDArray[np.int64]  # [G] where in the data each group begins
 
+    @property
+    def judged(self) -> Tensor:
+        """[G, m-1] bool: the stop head is asked about token i+1."""
+        steps = torch.arange(1, self.top_ids.shape[1], device=self.judged_sizes.device)
+        return steps < self.judged_sizes[:, None]
+
     def to(self, device: torch.device | str) -> TrainingBatch:
-        tops = self.top_ids.to(device), self.top_log_probabilities.to(device)
-        return TrainingBatch(self.groups.to(device), *tops, self.starts)
+        tensors = (t.to(device) for t in (self.top_ids, self.top_log_probabilities, self.judged_sizes))
+        return TrainingBatch(self.groups.to(device), *tensors, self.starts)
 
 
 @dataclass
@@ -241,12 +249,16 @@ class Batches:
         target_sizes = np.where(
             (ends < stop - start) & np.append(answer, False)[ends], run[ends].clip(max=self.max_steps), 0
         )
-        return _Slots(start + ends - np.asarray(sizes), np.asarray(sizes), target_sizes)
+        # the answer goes on behind the targets, with what may not join them
+        goes_on = np.append(answer[:-1] & answer[1:], False)  # [i]: token i and the one behind it
+        unsaid = goes_on[ends + target_sizes - 1] & (target_sizes > 0) & (target_sizes < self.max_steps)
+        judged_sizes = target_sizes + unsaid
+        return _Slots(start + ends - np.asarray(sizes), np.asarray(sizes), target_sizes, judged_sizes)
 
     def build(self, rows: list[list[_Slots]]) -> TrainingBatch:
         shape, m = (len(rows), self.row_slots), self.max_steps
         first = np.zeros(shape, dtype=np.int64)  # index of each slot's first token
-        sizes, target_sizes = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        sizes, target_sizes, judged_sizes = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         documents = np.full(shape, -1, dtype=np.int64)
         for row, items in enumerate(rows):
             at = 0
@@ -254,6 +266,7 @@ class Batches:
                 here = slice(at, at + len(slots))
                 first[row, here], sizes[row, here] = slots.first, slots.sizes
                 target_sizes[row, here], documents[row, here] = slots.target_sizes, document
+                judged_sizes[row, here] = slots.judged_sizes
                 at += len(slots)
         last = len(self.data.ids) - 1
         places = np.arange(m)
@@ -271,6 +284,7 @@ class Batches:
             ),
             top_ids=torch.from_numpy(self.data.top_ids[read].astype(np.int64)),
             top_log_probabilities=torch.from_numpy(self.data.top_log_probabilities[read].astype(np.float32)),
+            judged_sizes=torch.from_numpy(judged_sizes[target_sizes > 0]),
             starts=read[:, 0],
         )
 
@@ -282,6 +296,7 @@ class _Slots:
     first: npt.NDArray[np.int64]  # index of the slot's first token in the data
     sizes: npt.NDArray[np.int64]
     target_sizes: npt.NDArray[np.int64]
+    judged_sizes: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.first)

@@ -32,6 +32,7 @@ def graft(
         micro_layers=shape.micro_layers,
         merger_heads=shape.merger_heads,
         position_rule=shape.position_rule,
+        merge_residual=shape.merge_residual,
         stop_rule=shape.stop_rule,
         shortlist_size=shape.shortlist_size,
     )
@@ -40,7 +41,7 @@ def graft(
     if shape.shortlist_size:
         model.shortlist.copy_(torch.as_tensor(shortlist))
     nn.init.normal_(model.embedder.places, std=0.02)
-    nn.init.zeros_(model.embedder.output.weight)  # merging starts as the mean
+    nn.init.zeros_(model.embedder.output.weight)  # merging starts as the residual alone
     nn.init.zeros_(model.embedder.output.bias)
     if shape.initialise == "base":
         if shape.micro_layers > len(model.base.layers):

@@ -3,7 +3,7 @@
     loss = first tokens: soft cross entropy of the base's logits against the plain base's
          + micro tokens: the same for the micro decoder's
          + stop: binary cross entropy; the group should end where the micro decoder's next choice
-           differs from the plain base's
+           differs from the plain base's, also where the latter is outside the shortlist
          + features: squared distance of what the base makes of merged slots to what the plain base makes
            of the same text, one token a slot
 
@@ -181,27 +181,28 @@ class Objective(nn.Module):
         return self.weights.first * average(losses), metrics
 
     def micro(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
-        logits = self.model.micro_logits(out.micro_hidden[valid])  # [N, K]
+        valid, judged = out.valid[:, 1:], batch.judged  # [G, m-1] token i+1 can be said; is asked about
+        scores = self.model.micro_logits(out.micro_hidden[judged])  # [J, K]
+        logits = scores[valid[judged]]  # [N, K]
         top_ids = self.place[batch.top_ids[:, 1:][valid]]  # [N, k] places among the micro logits
         top = batch.top_log_probabilities[:, 1:][valid]
         written = self.place[out.targets[:, 1:][valid]]
         losses = SoftCrossEntropy.apply(logits, *soft_targets(top_ids, top, written, self.weights.hard))
-        agree = self.right(logits.detach(), batch.top_ids[..., 0], valid)
-        stops = self.stops(out, logits, valid)
-        stop_losses = wrongness(stops[valid], agree[valid])
+        agree = self.right(scores.detach(), batch.top_ids[..., 0], judged)
+        stops = self.stops(out, scores, judged)
+        stop_losses = wrongness(stops[judged], agree[judged])
         if self.model.config.stop_rule == "after":  # the base's row says whether to try a micro step at all
-            attempt, known = self.model.stop_logits(out.final.detach()).float(), valid[:, 0]
+            attempt, known = self.model.stop_logits(out.final.detach()).float(), judged[:, 0]
             stop_losses = stop_losses + wrongness(attempt[known], agree[known, 0])
         metrics = {"micro_loss": summary(losses), "stop_loss": summary(stop_losses)}
-        for i in range(valid.shape[1]):
-            metrics[f"micro_agree_{i + 1}"] = summary(agree[valid[:, i], i])
+        for i in range(judged.shape[1]):
+            metrics[f"micro_agree_{i + 1}"] = summary(agree[judged[:, i], i])
         for c in self.confidences:
-            metrics |= accepted(stops, agree, valid, c)
+            metrics |= accepted(stops, agree, judged, c)
         return self.weights.micro * average(losses) + self.weights.stop * stop_losses, metrics
 
-    def stops(self, out: GroupOutput, logits: Tensor, valid: Tensor) -> Tensor:
-        """[G, m-1] logits of "the group ends before token i+1"; `logits` [N, K] are those of the valid ones.
+    def stops(self, out: GroupOutput, logits: Tensor, judged: Tensor) -> Tensor:
+        """[G, m-1] logits of "the group ends before token i+1"; `logits` [J, K] are those of the judged ones.
 
         By rule "before" they come from the state that scored token i, by "after" from token i+1's own. The
         head learns from states, it does not shape them.
@@ -209,27 +210,27 @@ class Objective(nn.Module):
         if self.model.config.stop_rule == "before":
             states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
             return self.model.stop_logits(states).float()
-        judged = self.model.stop_logits(out.micro_hidden[valid].detach(), logits.detach())
-        return torch.zeros(valid.shape, device=judged.device).masked_scatter(valid, judged.float())
+        found = self.model.stop_logits(out.micro_hidden[judged].detach(), logits.detach())
+        return torch.zeros(judged.shape, device=found.device).masked_scatter(judged, found.float())
 
     def stops_and_rights(self, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Stop logits, whether the next micro token is the plain base's choice, and whether there is one;
+        """Stop logits, whether the next micro token is the plain base's choice, and whether that is asked;
         each [G, m-1]"""
-        out = self.model(batch.groups)
-        valid = out.valid[:, 1:]
-        logits = self.model.micro_logits(out.micro_hidden[valid])
-        return self.stops(out, logits, valid), self.right(logits, batch.top_ids[..., 0], valid), valid
+        out, judged = self.model(batch.groups), batch.judged
+        logits = self.model.micro_logits(out.micro_hidden[judged])
+        return self.stops(out, logits, judged), self.right(logits, batch.top_ids[..., 0], judged), judged
 
-    def right(self, logits: Tensor, tokens: Tensor, valid: Tensor) -> Tensor:
-        """[G, m-1] bool: micro `logits` [N, K], those of the valid places, choose these tokens [G, m]"""
-        right = torch.zeros_like(valid)
-        right[valid] = chooses(logits, self.place[tokens[:, 1:][valid]])
+    def right(self, logits: Tensor, tokens: Tensor, places: Tensor) -> Tensor:
+        """[G, m-1] bool: micro `logits` [N, K], those of these places, choose these tokens [G, m]; no micro
+        step chooses a token outside the shortlist"""
+        right = torch.zeros_like(places)
+        right[places] = chooses(logits, self.place[tokens[:, 1:][places]])
         return right
 
 
-def accepted(stops: Tensor, agree: Tensor, valid: Tensor, confidence: float) -> dict[str, Tensor]:
+def accepted(stops: Tensor, agree: Tensor, judged: Tensor, confidence: float) -> dict[str, Tensor]:
     """Were every position a group's start: its mean length at this confidence, and how right it would be."""
-    goes_on = ((1 - stops.sigmoid() >= confidence) & valid).long().cumprod(1).bool()  # [G, m-1]
+    goes_on = ((1 - stops.sigmoid() >= confidence) & judged).long().cumprod(1).bool()  # [G, m-1]
     return {
         f"group_length@{confidence}": summary(1 + goes_on.sum(1)),
         f"agree@{confidence}": summary(agree[goes_on]),

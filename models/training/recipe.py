@@ -25,6 +25,7 @@ class Shape:
     micro_layers: int = 4
     merger_heads: int = 16
     position_rule: Literal["token", "slot"] = "token"
+    merge_residual: Literal["mean", "last"] = "mean"  # what a merged slot starts as; `start` may differ
     stop_rule: Literal["before", "after"] = "after"  # when the stop head judges a micro token
     shortlist_size: int = 0
     initialise: Literal["base", "random"] = (

@@ -60,7 +60,9 @@ def _go_on(model: Hamburger, recipe: Recipe) -> None:
 def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
     checkpoint = load_checkpoint(start)
     begun = checkpoint.model
-    if begun.config != model.config:
+    # what a merged slot starts as is no shape: the embedder may learn on from another start
+    config = dataclasses.replace(begun.config, merge_residual=model.config.merge_residual)
+    if config != model.config:
         raise ConfigError(f"{start}: its shape is not the recipe's: change [shape] or start anew")
     if checkpoint.manifest["base"]["kind"] == "embedded":
         ours = model.base.state_dict()

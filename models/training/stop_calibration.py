@@ -51,12 +51,12 @@ class StopCalibration:
 
 @torch.no_grad()
 def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Tensor, Tensor]:
-    """Stop logits [N] of places with a next micro token, and whether that was right [N]; both on the CPU."""
+    """Stop logits [N] of places with a next token, and whether the micro one was right [N]; on the CPU."""
     stops, rights = [], []
     for batch in batches:
-        stop, right, valid = objective.stops_and_rights(batch)
-        stops.append(stop[valid].cpu())
-        rights.append(right[valid].cpu())
+        stop, right, judged = objective.stops_and_rights(batch)
+        stops.append(stop[judged].cpu())
+        rights.append(right[judged].cpu())
     return torch.cat(stops).float(), torch.cat(rights).float()
 
 

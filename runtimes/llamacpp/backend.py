@@ -241,4 +241,11 @@ def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -
             "hamburger.stop_rule": model.stop_rule,
         }
     )
-    graft.agree({"hamburger.part": "graft", "hamburger.export": base.keys.get("hamburger.export")})
+    graft.keys.setdefault("hamburger.merge_residual", "mean")  # files of the time before there was a choice
+    graft.agree(
+        {
+            "hamburger.part": "graft",
+            "hamburger.export": base.keys.get("hamburger.export"),
+            "hamburger.merge_residual": model.merge_residual,
+        }
+    )

@@ -40,7 +40,7 @@ class LlamaCppEmbedder:
     """Groups -> slot embeddings; a group of one token is that token's row of the base's table."""
 
     def __init__(self, base: GGUF, graft: GGUF, model: ModelSpec):
-        d = model.hidden_size
+        d, self.residual = model.hidden_size, model.merge_residual
         self.table = Table(base, base.shaped("token_embd.weight", model.vocab_size, d))
         self.heads = int(graft.need("hamburger.merger_heads"))
         if self.heads < 1 or d % self.heads:
@@ -58,7 +58,8 @@ class LlamaCppEmbedder:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def merge(self, members: Floats) -> Floats:
-        """[N, m, d] -> [N, d]: attention of the mean over the group's members and their positions in it."""
+        """[N, m, d] -> [N, d]: attention of the mean over the group's members and their positions in it, onto the
+        residual."""
         N, m, d = members.shape
         h, size = self.heads, d // self.heads
         mean: Floats = members.mean(1)  # [N, d]
@@ -69,7 +70,7 @@ class LlamaCppEmbedder:
         scores = (query * key).sum(3, keepdims=True) * np.float32(size**-0.5)  # [N, m, h, 1]
         weights = np.exp(scores - scores.max(1, keepdims=True))
         mixed = (weights * value).sum(1) / weights.sum(1)  # [N, h, size]
-        return mean + self.output(mixed.reshape(N, d))
+        return (mean if self.residual == "mean" else members[:, -1]) + self.output(mixed.reshape(N, d))
 
 
 class StopHead:

@@ -160,6 +160,16 @@ def test_missing_keys_are_named(folder: Path, data: dict[str, Any]) -> None:
         refused(folder, less, key)
 
 
+def test_a_manifest_from_before_merge_residual_means_the_mean(folder: Path, data: dict[str, Any]) -> None:
+    """It keeps its fingerprint too: sessions saved with such a bundle go on."""
+    before = load_manifest(folder)
+    assert before.model.merge_residual == data["model"].pop("merge_residual") == "mean"
+    write(folder, data)
+    assert load_manifest(folder) == before
+    assert load_manifest(folder).fingerprint == before.fingerprint
+    refused(folder, at(data, "model.merge_residual", "first"), "merge_residual", "'mean', 'last'")
+
+
 def test_files_that_are_missing_cut_or_changed(folder: Path) -> None:
     manifest = load_manifest(folder)
     weights = folder / "weights.bin"

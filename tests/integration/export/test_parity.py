@@ -168,6 +168,28 @@ def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) 
         check_parity(bundle, load_manifest(bundle), other)
 
 
+@pytest.mark.parametrize("formats", [["onnx"], ["gguf"]])
+def test_merging_onto_the_last_token_passes_and_onto_the_mean_is_refused(
+    formats: list[str], tmp_path: Path
+) -> None:
+    """The same weights, a slot begun otherwise: the embedder's figures differ, whatever the manifest says."""
+    if formats == ["gguf"]:
+        pytest.importorskip("llama_cpp")
+    checkpoint = toy_checkpoint(tmp_path, **CHANGES, merge_residual="last")
+    precision = "fp32" if formats == ["onnx"] else "f32"
+    bundle = export(checkpoint, tmp_path / "bundle", formats=formats, precision=precision)
+    manifest = load_manifest(bundle)
+    assert manifest.model.merge_residual == "last"
+    mean = toy_checkpoint(tmp_path / "mean", **CHANGES)
+    backend = {"onnx": "onnx", "gguf": "llamacpp"}[formats[0]]
+    with pytest.raises(ParityError, match="the bundle's merge_residual is last, the checkpoint's mean"):
+        check_parity(bundle, manifest, mean, backend=backend)
+    if formats == ["onnx"]:
+        other = replace(manifest, model=replace(manifest.model, merge_residual="mean"))
+        with pytest.raises(ParityError, match=r"embedder\.embeddings of 2 tokens: error"):
+            check_parity(bundle, other, mean)
+
+
 @pytest.mark.parametrize("change", ["shortlist", "stop_rule"])
 def test_another_shortlist_or_stop_rule_is_refused(
     change: str, bundles: Callable[..., Path], checkpoint: Checkpoint

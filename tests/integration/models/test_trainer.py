@@ -339,6 +339,12 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, begins: Stage, goes_
     )
     for name, tensor in before.items():
         torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=1e-5, msg=name)
+    # what a merged slot starts as may change on the way
+    over = replace(second, shape=replace(SHAPE, merge_residual="last"), out=str(tmp_path / "over"))
+    changed = load_checkpoint(train(over, tmp_path / "changed", rows="fp32", report=quiet)).model
+    assert (changed.config.merge_residual, changed.embedder.residual) == ("last", "last")
+    for name, tensor in before.items():
+        torch.testing.assert_close(changed.state_dict()[name], tensor, atol=1e-6, rtol=1e-5, msg=name)
     other = replace(second, shape=replace(SHAPE, micro_layers=2), out=str(tmp_path / "three"))
     with pytest.raises(ConfigError, match="its shape is not the recipe's"):
         train(other, tmp_path / "third")

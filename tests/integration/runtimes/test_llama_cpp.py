@@ -34,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "slot": {"position_rule": "slot"},
     "token": {"position_rule": "token"},
     "judged after": {"position_rule": "token", "stop_rule": "after"},
+    "merged onto the last": {"position_rule": "token", "merge_residual": "last"},
     "last layer tapped": {"position_rule": "slot", "taps": (0, 3)},
     "no taps, untied": {"position_rule": "slot", "taps": (), "tied_head": False, "shortlist_size": 0},
     "wide heads, biases": {"position_rule": "token", "head_dim": 32, "qkv_bias": True},

@@ -112,6 +112,7 @@ def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
         ("model.micro_layers", 3, "llama.block_count is 2, but the manifest implies 3"),
         ("model.hidden_size", 96, "embedding_length is 64"),
         ("model.stop_rule", "after", "hamburger.stop_rule is 'before'"),
+        ("model.merge_residual", "last", "hamburger.merge_residual is 'mean'"),
         ("model.shortlist", [1, 2, 3], r"token_embd.weight is of shape \[100, 64\], expected \[3, 64\]"),
         ("kv.kv_heads", 4, "head_count_kv is 2"),
         ("gguf", None, "names neither graphs nor GGUF files"),

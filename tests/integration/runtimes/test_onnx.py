@@ -39,7 +39,8 @@ BY_SLOT = {
     "qk_norm": True,
 }
 PLAIN = {"position_rule": "slot", "taps": (), "shortlist_size": 30, "tied_head": False}
-VARIANTS = {"token": BY_TOKEN, "slot": BY_SLOT, "untied-shortlist": PLAIN}
+LAST = {**BY_TOKEN, "merge_residual": "last"}
+VARIANTS = {"token": BY_TOKEN, "slot": BY_SLOT, "untied-shortlist": PLAIN, "onto-the-last": LAST}
 PROMPT = [(5,), (9,), (11,), (3,), (80,)]
 GROUPS = [(7,), (8, 9), (10, 11, 12), (13, 14, 15, 16), (17,), (18, 19, 20, 21), (22, 23)]
 

@@ -131,6 +131,22 @@ def test_tokens_outside_the_shortlist_only_open_groups() -> None:
     assert merged.sizes[0, :4].tolist() == [1, 1, 2, 4]
 
 
+def test_the_stop_head_is_asked_where_a_token_outside_the_shortlist_follows() -> None:
+    """Such places were left out: at run time the head vouched for whatever was said there instead."""
+    roles = [[0, 0, 2, 2, 2, 2, 2, 2, 0, 2, 2]]
+    data = DataFiles.in_memory(roles=roles, ids=[[10, 11, 20, 21, 22, 23, 24, 2, 12, 20, 22]])
+    batches = batches_of(data, None, rows=1, shortlist=np.array([2, 20, 21, 23, 24]))  # 22 is missing
+    batch = batches.build(batches.plan(0)[0])
+    sizes = batch.groups.target_sizes
+    assert sizes[0, :11].tolist() == [0, 2, 1, 4, 3, 2, 1, 0, 1, 1, 0]
+    # 20, 21 and 20 alone are followed by 22, which cannot join; behind the ends nothing is asked
+    assert batch.judged_sizes.tolist() == [3, 2, 4, 3, 2, 1, 2, 1]
+    assert batch.judged.sum(1).tolist() == [2, 1, 3, 2, 1, 0, 1, 0]
+    whole = batches_of(data, None, rows=1)
+    batch = whole.build(whole.plan(0)[0])
+    assert batch.judged_sizes.tolist() == batch.groups.target_sizes[batch.groups.target_sizes > 0].tolist()
+
+
 def test_rows_hold_every_conversation_once_and_keep_its_text() -> None:
     data = ladders(40)
     batches = batches_of(data)

@@ -34,7 +34,13 @@ from hamburger_edge.models.checkpoints.checkpoint import check_target, load_chec
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"shortlist_size": 20}, {"micro_final_norm": False, "tied_head": False}]
+    "changes",
+    [
+        {},
+        {"shortlist_size": 20},
+        {"micro_final_norm": False, "tied_head": False},
+        {"merge_residual": "last"},
+    ],
 )
 def test_embedded_checkpoint_round_trips(changes: dict[str, Any], tmp_path: Path) -> None:
     model = toy_model(**changes)
@@ -49,6 +55,14 @@ def test_embedded_checkpoint_round_trips(changes: dict[str, Any], tmp_path: Path
     assert loaded.manifest == json.loads((folder / "hamburger.json").read_text(encoding="utf-8"))
     assert loaded.manifest["provenance"] == {"steps": 12, "note": "é"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["saved", "tokenizer.json"]
+
+
+def test_checkpoints_from_before_merge_residual_merge_onto_the_mean(tmp_path: Path) -> None:
+    folder = save(tmp_path / "saved", toy_model())
+    data = json.loads((folder / "hamburger.json").read_text(encoding="utf-8"))
+    assert data["config"].pop("merge_residual") == "mean"
+    (folder / "hamburger.json").write_text(json.dumps(data))
+    assert load_checkpoint(folder).model.embedder.residual == "mean"
 
 
 @pytest.mark.parametrize(("rows", "tolerance"), [("fp16", 1e-3), ("int8", 2e-2)])

@@ -86,10 +86,11 @@ def pack(model: Hamburger, sequences: list) -> GroupBatch:
     return GroupBatch(**joined, documents=torch.cat(documents, dim=1))
 
 
+@pytest.mark.parametrize("residual", ["mean", "last"])
 @torch.no_grad()
-def test_embedder_by_its_definition() -> None:
-    """mean(E) + Wo(attention of Wq(mean) over Wk/Wv([E ; P])), one group at a time; singles untouched."""
-    model = toy_model()
+def test_embedder_by_its_definition(residual: str) -> None:
+    """residual + Wo(attention of Wq(mean) over Wk/Wv([E ; P])), one group at a time; singles untouched."""
+    model = toy_model(merge_residual=residual)
     e = model.embedder
     groups = torch.tensor([[4, 0, 0, 0], [4, 5, 0, 0], [4, 5, 6, 0], [9, 8, 7, 6]])
     sizes = torch.tensor([1, 2, 3, 4])
@@ -104,7 +105,9 @@ def test_embedder_by_its_definition() -> None:
             part = slice(h * 8, (h + 1) * 8)
             weights = (k[:, part] @ q[part] * 8**-0.5).softmax(0)
             heads.append(weights @ v[:, part])
-        torch.testing.assert_close(got[row], E.mean(0) + e.output(torch.cat(heads)), atol=1e-5, rtol=1e-5)
+        start = E.mean(0) if residual == "mean" else E[-1]
+        torch.testing.assert_close(got[row], start + e.output(torch.cat(heads)), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(e.merge(E[None])[0], got[row], atol=1e-5, rtol=1e-5)  # what graphs export
 
 
 @torch.no_grad()

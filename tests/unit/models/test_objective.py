@@ -60,17 +60,24 @@ def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int, stop_r
     assert {1, 2, 3} <= set(sizes), "no merged slots"
     got = Objective(model, weights)(batch)
 
-    sums = {"first": [], "micro": [], "stop": [], "attempt": []}
+    sums = {"first": [], "micro": [], "stop": [], "attempt": [], "agree": []}
     lengths = []
     for row in rows:
         for slots in row:
             loop(model, data, slots, weights.hard, sums, lengths)
     means = {name: sum(values) / max(len(values), 1) for name, values in sums.items()}
+    if shortlist:
+        assert len(sums["stop"]) > 1.1 * len(sums["micro"]), "the shortlist holds everything"
     expected = 0.7 * means["first"] + 1.3 * means["micro"] + 0.4 * (means["stop"] + means["attempt"])
     assert got["loss"].item() == pytest.approx(expected, rel=1e-4)
     assert got["first_loss"].tolist() == pytest.approx([sum(sums["first"]), len(sums["first"])], rel=1e-4)
     assert got["micro_loss"].tolist() == pytest.approx([sum(sums["micro"]), len(sums["micro"])], rel=1e-4)
     assert got["group_length@0.8"].tolist() == [sum(lengths), len(lengths)]
+    assert got["micro_agree_1"].tolist() == [sum(sums["agree"]), len(sums["agree"])]
+    stops, rights, judged = Objective(model, weights).stops_and_rights(batch)  # what calibration reads
+    stops, wrong = stops[judged], 1 - rights[judged].float()
+    found = torch.nn.functional.binary_cross_entropy_with_logits(stops, wrong, reduction="none")
+    assert sorted(found.tolist()) == pytest.approx(sorted(sums["stop"]), rel=1e-3, abs=1e-5)
 
 
 @torch.no_grad()
@@ -131,19 +138,26 @@ def loop(
         after = first + size
         distribution = target(data, after, hard, {i: i for i in range(97)})
         sums["first"].append(-(distribution * torch.tensor(said.logits[0]).log_softmax(-1)).sum().item())
-        stop, goes_on, length = float(said.p_stop[0]), True, 1
+        stop, length = float(said.p_stop[0]), 1
         backend.micro_begin(said.features[0])
-        for i in range(1, wanted):
+        # where a token outside the shortlist follows, it cannot be said, but the stop head is asked
+        later = after + wanted
+        more = later < slots.first[-1] + slots.sizes[-1] and (data.roles[later - 1 :][:2] == 2).all()
+        asked, goes_on = wanted + int(wanted < 4 and more), True
+        for i in range(1, asked):
             step = backend.micro(int(data.ids[after + i - 1]))
             scores = torch.tensor(step.logits)
-            distribution = target(data, after + i, hard, place)
-            sums["micro"].append(-(distribution * scores.log_softmax(-1)).sum().item())
+            if i < wanted:
+                distribution = target(data, after + i, hard, place)
+                sums["micro"].append(-(distribution * scores.log_softmax(-1)).sum().item())
             right = place.get(int(data.top_ids[after + i, 0])) == int(scores.argmax())
             if model.config.stop_rule == "after":  # the token judges itself; the base says whether to try
                 if i == 1:
                     sums["attempt"].append(-np.log(1 - stop if right else stop))
                 stop = step.p_stop
             sums["stop"].append(-np.log(1 - stop if right else stop))
+            if i == 1:
+                sums["agree"].append(right)
             goes_on = goes_on and 1 - stop >= 0.8
             length += goes_on
             stop = step.p_stop
