@@ -52,8 +52,8 @@ class TrainingBatch:
         return steps < self.judged_sizes[:, None]
 
     def to(self, device: torch.device | str) -> TrainingBatch:
-        tensors = (t.to(device) for t in (self.top_ids, self.top_log_probabilities, self.judged_sizes))
-        return TrainingBatch(self.groups.to(device), *tensors, self.starts)
+        tops = self.top_ids.to(device), self.top_log_probabilities.to(device)
+        return TrainingBatch(self.groups.to(device), *tops, self.judged_sizes.to(device), self.starts)
 
 
 @dataclass

@@ -58,8 +58,8 @@ class LlamaCppEmbedder:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def merge(self, members: Floats) -> Floats:
-        """[N, m, d] -> [N, d]: attention of the mean over the group's members and their positions in it, onto the
-        residual."""
+        """[N, m, d] -> [N, d]: attention of the mean over the group's members and their positions in it,
+        onto the residual."""
         N, m, d = members.shape
         h, size = self.heads, d // self.heads
         mean: Floats = members.mean(1)  # [N, d]
