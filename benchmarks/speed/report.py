@@ -187,7 +187,7 @@ HEAD = (
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The report as JSON -> the tables of docs/benchmarks.md."""
+    """The report as JSON -> the tables of docs/research/speed.md."""
     rows: list[tuple[str, ...]] = [HEAD]
     for row in report["results"]:
         cells = (

@@ -9,7 +9,8 @@ from hamburger_edge.cli.parser import COMMANDS
 def markdown() -> str:
     parts = [
         "# The command line",
-        "Made from `hamburger_edge/cli/commands` by `python -m hamburger_edge.cli.reference > docs/cli.md`.",
+        "Made from `hamburger_edge/cli/commands` by "
+        "`python -m hamburger_edge.cli.reference > docs/reference/command-line.md`.",
         "Every command also takes `--help` and `--debug` (shows the traceback of an error). Bad input ends "
         "with one line, `error: ...`, on standard error and exit code 1; a wrong command line with 2; "
         "Ctrl-C with 130.",
@@ -36,5 +37,5 @@ def _markdown_option(each: Option) -> str:
     return f"- `{written}`: {settings['help']}{required}"
 
 
-if __name__ == "__main__":  # python -m hamburger_edge.cli.reference > docs/cli.md
+if __name__ == "__main__":  # python -m hamburger_edge.cli.reference > docs/reference/command-line.md
     print(markdown(), end="")

@@ -32,7 +32,7 @@ Reuse = Literal["none", "groups", "tokens"]
 
 # By stop rule "after" a group's first micro step is only a try, at about a fifth of a macro step, and it must
 # then convince at the confidence asked for: where the base's own row gives it less than this share of that,
-# it is hardly ever worth its price (docs/decisions.md has the curve).
+# it is hardly ever worth its price (docs/research/decisions.md has the curve).
 TRY = 2 / 3
 
 # In verify mode a micro token that was computed is proposed even when it does not convince: one more row of

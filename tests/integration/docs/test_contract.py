@@ -1,4 +1,4 @@
-"""docs/embedding.md, taken at its word: its loop in numpy, its tables against the code, its Python run.
+"""docs/spec/loop.md, taken at its word: its loop in numpy, its tables against the code.
 
 The class Loop uses nothing of this program. What it says must be what the program says.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +18,7 @@ from places import ROOT
 
 import hamburger_edge
 
-DOCUMENT = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "spec" / "loop.md").read_text(encoding="utf-8")
 
 
 class Cache:
@@ -251,14 +250,3 @@ def test_the_documents_tables_are_the_graphs_declarations(graph: str, rule: str,
     }
     assert declared == [row[:4] for row in documented(graph) if row[4] in applies]
     assert {row[4] for row in documented(graph)} <= {"always", "fused", "portable", "portable, or rule token"}
-
-
-def test_the_documents_python_runs(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(bundle, tmp_path / "my-bundle")
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-    names: dict[str, object] = {}
-    for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"docs/embedding.md, Python block {number}", "exec"), names)
-    assert len(blocks) == 9
-    assert (tmp_path / "fruit.session").exists()

@@ -1,4 +1,4 @@
-"""The loop in another language, written from docs/embedding.md alone, says what this program says."""
+"""The loop in another language, written from docs/spec/loop.md alone, says what this program says."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_every_command_is_registered_and_the_documentation_is_current() -> None:
     modules = {path.stem for path in (ROOT / "hamburger_edge/cli/commands").glob("[!_]*.py")}
     assert [command.name for command in COMMANDS if command.name not in modules] == []
     assert len(COMMANDS) == len(modules)
-    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == markdown()
+    assert (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8") == markdown()
 
 
 @pytest.mark.parametrize(

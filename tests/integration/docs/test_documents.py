@@ -1,0 +1,156 @@
+"""What README and guide tell people to type is typed here; what cannot be is marked, with the reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from places import ROOT
+
+GUIDE = ROOT / "docs" / "guide"
+PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
+FIRST = "first-answer.md"  # run to make the bundle of all others
+# Blocks that no test can run; each is marked in its page by <!-- not run: REASON -->.
+NOT_RUN = {"README.md": 1, FIRST: 2, "install.md": 2, "train.md": 3}
+MARK = r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
+BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    reason: str | None  # why it is not run
+
+
+def blocks(page: Path) -> list[Block]:
+    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block(each["language"], each["text"], each["reason"]) for each in found]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own for what a page writes, and the commands of this environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def first_answer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The guide's first page, run: `my-bundle` of all others comes out of it."""
+    folder = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run_page(PAGES[FIRST]) == 3
+    return folder / "my-bundle"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights, as small as they may be."""
+    from toy_bundles import toy_checkpoint
+    from toy_checkpoints import save
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    toy = toy_checkpoint(folder, num_layers=2, micro_layers=1, taps=(0,), shortlist_size=100, head_dim=32)
+    markup = {"tokenizer": toy.tokenizer, "chat_template": toy.chat_template}
+    return save(folder / "my-checkpoint", toy.model, **markup)
+
+
+def run_page(page: Path) -> int:
+    """Its blocks in order, in one folder, the Python ones as one program -> how many ran."""
+    names: dict[str, object] = {"__name__": page.name}
+    ran = 0
+    for number, block in enumerate(blocks(page), 1):
+        if block.reason is not None or block.language == "text":
+            continue
+        if block.language == "python":
+            exec(compile(block.text, f"{page.name}, block {number}", "exec"), names)
+        else:
+            run_shell(block.text)
+        ran += 1
+    return ran
+
+
+def run_shell(text: str) -> None:
+    """In this process where a block has nothing but our own commands: PyTorch is slow to start."""
+    from hamburger_edge.cli.main import main
+
+    commands = [shlex.split(line, comments=True) for line in text.splitlines()]
+    if any(words[0] != "hamburger-edge" or set(words) & {"|", "&&", ">"} for words in commands):
+        subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True, timeout=300)
+        return
+    for words in commands:
+        try:
+            code: object = main(words[1:])
+        except SystemExit as end:  # --help and --version
+            code = end.code
+        assert not code, shlex.join(words)
+
+
+@pytest.mark.parametrize("page", [name for name in PAGES if name != FIRST])
+def test_every_block_of_a_page_runs(
+    page: str, here: Path, first_answer: Path, request: pytest.FixtureRequest
+) -> None:
+    makes = {"export.md": "my-bundle", "train.md": "my-checkpoint"}.get(page)
+    text = PAGES[page].read_text(encoding="utf-8")
+    if "my-bundle" in text and makes != "my-bundle":
+        shutil.copytree(first_answer, here / "my-bundle")
+    if "my-checkpoint" in text and makes != "my-checkpoint":
+        shutil.copytree(request.getfixturevalue("checkpoint"), here / "my-checkpoint")
+    ran = run_page(PAGES[page])
+    assert ran == sum(block.language != "text" for block in blocks(PAGES[page])) - NOT_RUN.get(page, 0)
+    if page == "python.md":
+        assert ran == 9
+        assert (here / "fruit.session").exists()
+
+
+def test_unrun_blocks_are_the_marked_ones_and_every_block_has_a_language() -> None:
+    unrun = {name: sum(block.reason is not None for block in blocks(page)) for name, page in PAGES.items()}
+    assert {name: count for name, count in unrun.items() if count} == NOT_RUN
+    for name, page in PAGES.items():
+        assert {block.language for block in blocks(page)} <= {"python", "sh", "text"}, name
+        text = page.read_text(encoding="utf-8")
+        assert text.count("\n```") == 2 * len(blocks(page)), f"{name}: a block that the pattern does not see"
+        assert text.count("<!-- not run") == unrun[name], f"{name}: a mark without a block"
+
+
+def test_readme_is_the_door_and_not_the_house() -> None:
+    assert len(PAGES["README.md"].read_text(encoding="utf-8").split()) <= 900
+
+
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    ROOT / "examples" / "javascript" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+PATHS = re.compile(r"\b(?:hamburger_edge|export|runtimes|models|benchmarks|tests|docs|examples)/[\w./-]*\w/?")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_and_links_that_documents_name_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    if document.name == "CHANGELOG.md":  # which speaks of what was, too
+        text = re.sub(r"`[^`]+`", "", text)
+    links = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)]
+    for link in links:
+        assert not link or link.startswith("https://") or (document.parent / link).exists(), link
+    code = " ".join([*re.findall(r"`([^`\n]+)`", text), *re.findall(r"```\w*\n(.*?)```", text, re.S)])
+    for path in PATHS.findall(code):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_documents_install_from_the_checkout_and_speak_the_words_of_the_field(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert not re.search(r"pip install\s+(?:-\S+\s+)*['\"]?hamburger-edge", text)
+    for own in ("way out of", "whole zero point", r"run \d+'s", r"\bplaces\b"):
+        assert not re.search(own, text), own
