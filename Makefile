@@ -1,7 +1,8 @@
 # make demo   install what exporting needs, export the built-in model, let it talk
 # make test   install everything, run the checks and the test suite
 # make check  lint, format and types only
-# make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/benchmarks.md anew
+# make docs   build the site of docs/ into site/; a broken link fails
+# make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
 # All of them make .venv on first use and are quick from then on.
 # make graft BIN=gpu/bin  with a torch that knows the GPU: new data, and on from the shipped graft; goes on where it stopped
 
@@ -14,7 +15,7 @@ PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo test check bench graft clean
+.PHONY: demo test check docs bench graft clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
@@ -25,6 +26,9 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
+
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.bench
 	@$(BIN)/hamburger-edge bench $(BUNDLE) --against $(CHECKPOINT) --json bench.json --plot docs/images
@@ -56,10 +60,15 @@ $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@$(PIP) install --editable ".[dev]"
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.torch pyproject.toml
+	@echo "installing hamburger-edge[docs] ..."
+	@$(PIP) install --editable ".[docs]"
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "installing hamburger-edge[bench] ..."
 	@$(PIP) install --editable ".[bench]"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache
