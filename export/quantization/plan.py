@@ -34,8 +34,8 @@ from hamburger_edge.support.progress import Progress, unheard
 BLOCK_SIZE = 64  # weights that share a scale
 SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
 
-# at int4, measured on SmolLM2 (docs/research/quantization.md): v_proj does most damage for its size, then down_proj;
-# the stop head is small; the micro decoder's queries and keys are one product with values
+# at int4, measured on SmolLM2 (docs/research/quantization.md): v_proj does most damage for its size, then
+# down_proj; the stop head is small; the micro decoder's queries and keys are one product with values
 GRAFT_INT8_LAYERS = ("micro.*.self_attn.[qkv]_proj", "stop_head.[02]")
 INT8_LAYERS = ("base.*.self_attn.v_proj", *GRAFT_INT8_LAYERS)
 NARROW_LAYERS = ("*.mlp.down_proj", HEAD)  # of the head, the rows of rare tokens
