@@ -46,9 +46,9 @@ from hamburger_edge.export.graphs.tracing import OPSET, trace
 from hamburger_edge.export.graphs.weight_file import WeightFile
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.parity.gate import check_parity
+from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.quantization.activations import measure
 from hamburger_edge.export.quantization.moments import Moments
-from hamburger_edge.export.quantization.plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.target import check_target, clear_leftovers
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint

@@ -21,8 +21,8 @@ from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.export.graphs.tracing import quiet
 from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.precision_plan import Former, apply_plan, make_plan
 from hamburger_edge.export.quantization.own_grid import GridForm
-from hamburger_edge.export.quantization.plan import Former, apply_plan, make_plan
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
     FormedLinear,

@@ -15,6 +15,7 @@ from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.gguf.tensors import four_bits
 from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan, make_plan
 from hamburger_edge.export.quantization.block_quantizer import (
     dequantize,
     quantize,
@@ -28,7 +29,6 @@ from hamburger_edge.export.quantization.own_grid import (
     quantize_with_means,
     without_means,
 )
-from hamburger_edge.export.quantization.plan import Former, apply_plan, fit_plan, make_plan
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
     FloatForm,
