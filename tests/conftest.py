@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
+from hamburger_edge.support.files import locked
 
 # Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
 # start and interrupt; a shell on a terminal takes it back as well.
@@ -16,16 +19,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(scope="session")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Toy bundles by their configuration, each exported once a session; do not write into them."""
-    made: dict[str, Path] = {}
+    """Toy bundles by their configuration, each exported once a session, by whichever of the processes that
+    share its folder needs it first; do not write into them."""
+    own = tmp_path_factory.getbasetemp()
+    toys = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "toys"
 
     def bundle(**changes: object) -> Path:
-        from toy_bundles import toy_bundle  # not at the top: it imports torch
+        folder = toys / hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
+        with locked(folder.with_suffix(".lock")):
+            if not (folder / "bundle").exists():
+                from toy_bundles import toy_bundle  # not at the top: it imports torch
 
-        key = repr(sorted(changes.items()))
-        if key not in made:
-            made[key] = toy_bundle(tmp_path_factory.mktemp("toy"), **changes)
-        return made[key]
+                toy_bundle(folder, **changes)
+        return folder / "bundle"
 
     return bundle
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from hamburger_edge.models.architecture.llama import Base, Cached, KVCache, WholeSequence, rotary_tables
-from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.weights import LoadedBase
 
 
-def built(folder: Path) -> tuple[Base, tuple[torch.Tensor, torch.Tensor]]:
-    loaded = load_base(folder)
+def built(loaded: LoadedBase) -> tuple[Base, tuple[torch.Tensor, torch.Tensor]]:
     base = Base(loaded.config).eval()
     base.load_state_dict(loaded.state)
     return base, rotary_tables(loaded.config, loaded.config.context_length)

@@ -23,7 +23,8 @@ from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.onnx.parts import OnnxMicroDecoder
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
-CHANGES = {"shortlist_size": 40, "context_length": 2600}
+CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
+ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def test_coarser_embeddings_pass_with_a_float32_base(checkpoint: Checkpoint, tmp
 
 def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:
     bundle = bundles(**CHANGES)
-    other = toy_checkpoint(tmp_path, shortlist_size=40, context_length=2600, max_steps=3)
+    other = toy_checkpoint(tmp_path, **CHANGES, max_steps=3)
     with pytest.raises(ParityError, match="max_steps is 4, the checkpoint's 3"):
         check_parity(bundle, load_manifest(bundle), other)
 
@@ -205,19 +206,19 @@ def test_another_shortlist_or_stop_rule_is_refused(
 
 @pytest.mark.parametrize("max_steps", [1, 26])
 def test_groups_may_be_short_or_long(max_steps: int, tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path, **CHANGES, max_steps=max_steps)
+    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER}, max_steps=max_steps)
     bundle = export(checkpoint, tmp_path / "bundle", precision="fp32")
     assert load_manifest(bundle).model.max_steps == max_steps
 
 
 def test_a_template_with_a_long_system_text_is_cut(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path, **CHANGES)
+    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER})
     template = {**(checkpoint.chat_template or {}), "default_system": "much to say, " * 300}
     assert export(replace(checkpoint, chat_template=template), tmp_path / "bundle", precision="fp32").exists()
 
 
 def test_end_tokens_named_twice_count_once(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path, **CHANGES, eos_ids=(2, 2, 5))
+    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER}, eos_ids=(2, 2, 5))
     assert load_manifest(
         export(checkpoint, tmp_path / "bundle", precision="fp32", verify=False)
     ).model.eos_ids == (2, 5)

@@ -26,7 +26,9 @@ from hamburger_edge.export.graphs import weight_file
 from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
-CHANGES = {"shortlist_size": 40, "context_length": 2600}
+CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
+PORTABLE = {"flavor": "portable", "position_rule": "token", "shortlist_size": 40, "num_layers": 2}
+ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 STANDARD = {"", "ai.onnx"}
 
 
@@ -105,10 +107,12 @@ def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) ->
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"precision": "int8"}, {"precision": "int4"}, {"flavor": "portable"}], ids=str
+    "changes",
+    [CHANGES, {**CHANGES, "precision": "int8"}, {**CHANGES, "precision": "int4"}, PORTABLE],
+    ids=["fp32", "int8", "int4", "portable"],
 )
 def test_onnx_runtime_has_nothing_to_complain_about(
-    changes: dict[str, str], bundles: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+    changes: dict[str, object], bundles: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It warns of every constant that nothing uses, whoever opens the graph."""
     for graph in bundles(**changes).glob("*.onnx"):
@@ -117,7 +121,7 @@ def test_onnx_runtime_has_nothing_to_complain_about(
 
 
 def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..., Path]) -> None:
-    bundle = bundles(flavor="portable", precision="int4", shortlist_size=40)
+    bundle = bundles(flavor="portable", precision="int4", shortlist_size=40, **ONE_LAYER)
     for model in graphs(bundle).values():
         assert {entry.domain for entry in model.opset_import} <= STANDARD
         assert {node.domain for node in model.graph.node} <= STANDARD
@@ -134,7 +138,7 @@ def test_portable_4_bit_weights_are_stored_two_a_byte(
 ) -> None:
     """Also where they are large enough to lie in the weight file; the parity gate reads them back."""
     monkeypatch.setattr(weight_file, "INLINE", 64)
-    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **CHANGES)
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **{**CHANGES, **ONE_LAYER})
     bundle = export(checkpoint, tmp_path / "bundle", flavor="portable", precision="int4")
     graph = onnx.load(bundle / "base.onnx", load_external_data=False).graph
     four_bits = [w for w in graph.initializer if w.data_type == onnx.TensorProto.UINT4 and w.external_data]
@@ -174,7 +178,7 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, tmp_path:
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
 def test_portable_equals_pytorch(rule: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
-    changes = {"position_rule": rule, "shortlist_size": 40}
+    changes = {"position_rule": rule, "shortlist_size": 40, "num_layers": 2}
     bundle = bundles(flavor="portable", **changes)
     ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
     reference = TorchBackend(toy_checkpoint(tmp_path, **changes).model)
@@ -234,7 +238,7 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(
     mine, another, odd = (tmp_path / f".{name}.0123abcd.partial" for name in ("m", "m.int4", "[m]"))
     for folder in (mine, another, odd):
         folder.mkdir()
-    checkpoint = toy_checkpoint(tmp_path / "toy")
+    checkpoint = toy_checkpoint(tmp_path / "toy", **ONE_LAYER)
     export(checkpoint, tmp_path / "m", precision="fp32", verify=False)
     assert not mine.exists()
     assert another.exists()

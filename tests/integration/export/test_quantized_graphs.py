@@ -28,6 +28,8 @@ from hamburger_edge.export.quantization.weight_forms import (
     FormedLinear,
 )
 
+ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
+
 
 def plan_for(precision: str, **options: Any) -> PrecisionPlan:
     asked = ExportOptions(precision=precision, **options)
@@ -64,7 +66,7 @@ def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Pa
 
 
 def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path / "checkpoint", shortlist_size=20, hidden_size=64, head_dim=16)
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", shortlist_size=20, hidden_size=64, **ONE_LAYER)
     assert load_manifest(export(checkpoint, tmp_path / "a", precision="int4")).precision.frequent_rows == 40
     one = export(checkpoint, tmp_path / "b", precision="int4", keep_head="int8")
     assert load_manifest(one).precision.frequent_rows == 0
@@ -72,7 +74,7 @@ def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
 
 def test_a_base_for_speed_averages_nothing(tmp_path: Path) -> None:
     """Integer zero points, in blocks of 64 where that loses least: what is fed the same is one product."""
-    checkpoint = toy_checkpoint(tmp_path / "checkpoint", hidden_size=64, head_dim=16, intermediate_size=96)
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", hidden_size=64, intermediate_size=96, num_layers=2)
     for module in checkpoint.model.base.layers.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)  # a grid of its own that is given up

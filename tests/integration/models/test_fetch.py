@@ -28,6 +28,7 @@ from hamburger_edge.models.bases import hub as hub_module
 from hamburger_edge.models.bases import wheels
 from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete, pinned_name
 from hamburger_edge.models.bases.loading import find_base, load_base
+from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.bases.wheels import WheelBase
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from hamburger_edge.support.cache import cache_folder
@@ -358,8 +359,13 @@ def smollm2() -> Path:
     return fetch("smollm2-135m")
 
 
-def test_smollm2_facts(smollm2: Path) -> None:
-    base = load_base(smollm2)
+@pytest.fixture(scope="module")
+def loaded(smollm2: Path) -> LoadedBase:
+    return load_base(smollm2)
+
+
+def test_smollm2_facts(smollm2: Path, loaded: LoadedBase) -> None:
+    base = loaded
     assert base.config.family == "llama"
     assert (base.config.num_layers, base.config.hidden_size, base.config.vocab_size) == (30, 576, 49152)
     assert (base.config.num_heads, base.config.num_kv_heads, base.config.head_dim) == (9, 3, 64)
@@ -370,7 +376,7 @@ def test_smollm2_facts(smollm2: Path) -> None:
     assert "Apache License" in (smollm2 / "LICENSE").read_text()
 
 
-def test_smollm2_agrees_with_transformers_and_llama_cpp(smollm2: Path) -> None:
+def test_smollm2_agrees_with_transformers_and_llama_cpp(smollm2: Path, loaded: LoadedBase) -> None:
     """transformers, given these very weights, agrees to rounding; llama.cpp reads the file by itself.
 
     llama.cpp rounds activations to 8 bits for every quantized matrix, so its logits (of size 20 or so) differ
@@ -378,7 +384,7 @@ def test_smollm2_agrees_with_transformers_and_llama_cpp(smollm2: Path) -> None:
     """
     import transformers
 
-    base, tables = built(smollm2)
+    base, tables = built(loaded)
     ids = torch.tensor([Tokenizer.from_file(str(smollm2 / "tokenizer.json")).encode(PROMPT).ids])
     ours = logits_whole(base, tables, ids)
     torch.testing.assert_close(
@@ -414,12 +420,13 @@ def test_smollm2_agrees_with_transformers_and_llama_cpp(smollm2: Path) -> None:
     assert cosine.min() > 0.99
 
 
-def test_a_checkpoint_on_a_fetched_base(smollm2: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_on_a_fetched_base(smollm2: Path, loaded: LoadedBase, tmp_path: Path) -> None:
     from hamburger_edge.models.architecture.config import HamburgerConfig
     from hamburger_edge.models.architecture.hamburger import Hamburger
 
-    base = load_base(smollm2)
+    base = loaded
     config = HamburgerConfig(base.config, taps=(7, 15, 23), eos_ids=base.eos_ids, micro_layers=1)
+    model = Hamburger(config)
     digest = json.loads((smollm2 / "fetched.json").read_text())["files"]["model.gguf"]["sha256"]
     for folder, reference in {
         "pinned": {"kind": "fetch", "name": "smollm2-135m", "sha256": digest},
@@ -427,7 +434,7 @@ def test_a_checkpoint_on_a_fetched_base(smollm2: Path, tmp_path: Path) -> None:
     }.items():
         save_checkpoint(
             tmp_path / folder,
-            Hamburger(config),
+            model,
             base=reference,
             tokenizer=None,
             chat_template=None,
@@ -435,9 +442,9 @@ def test_a_checkpoint_on_a_fetched_base(smollm2: Path, tmp_path: Path) -> None:
             license={},
             rows="int8",
         )
-    loaded = load_checkpoint(tmp_path / "pinned")
-    assert torch.equal(loaded.model.base.norm.weight, base.state["norm.weight"])
-    assert loaded.tokenizer == smollm2 / "tokenizer.json"
-    assert loaded.chat_template == base.chat_template
+    checkpoint = load_checkpoint(tmp_path / "pinned")
+    assert torch.equal(checkpoint.model.base.norm.weight, base.state["norm.weight"])
+    assert checkpoint.tokenizer == smollm2 / "tokenizer.json"
+    assert checkpoint.chat_template == base.chat_template
     with pytest.raises(CheckpointError, match="not the weights"):
         load_checkpoint(tmp_path / "other")
