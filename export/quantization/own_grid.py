@@ -6,7 +6,8 @@ column a block, behind the K others, which meets the mean of the block's inputs:
 
     [x, block means of x]  @  [weights | rest of each minimum]^T        one MatMulNBits [N, K + blocks]
 
-Only `export/precision_plan.py` asks for this: `grid_of` when it is fitted to a model, `grid_form` for each layer.
+Only `export/precision_plan.py` asks for this: `grid_of` when it is fitted to a model, `grid_form` for each
+layer.
 """
 
 from __future__ import annotations
