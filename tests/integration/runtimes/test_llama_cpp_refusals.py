@@ -33,7 +33,7 @@ pytest.importorskip("llama_cpp")
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
-    with pytest.raises(MissingExtraError, match=r"llama_cpp is not installed.*hamburger-edge\[llamacpp\]"):
+    with pytest.raises(MissingExtraError, match=r"llama_cpp is not installed.*'\.\[llamacpp\]'"):
         llama_library.Library(False)
 
 
