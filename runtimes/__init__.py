@@ -6,7 +6,7 @@
 
     onnx/       ONNX Runtime on a bundle's graphs: the default
     llamacpp/   stock llama.cpp on a bundle's GGUF files
-    torch/      PyTorch on a checkpoint: the arbiter, which the others have to agree with
+    torch/      PyTorch on a checkpoint: the reference, which the others have to agree with
 
 Each has an `open_*` that `hamburger_edge.load` calls, and nothing else of it is known outside.
 """

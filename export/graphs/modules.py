@@ -4,7 +4,7 @@
     base            embeddings -> logits, p_stop, features of the chosen rows; one cache entry a slot
     micro_decoder   features or nothing, and a token -> the next token's logits, p_stop
 
-Inputs and outputs come and go in the order that `graph_io` declares.
+Inputs and outputs come and go in the order that `graph_ios` (`signatures.py`) declares.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Which weights are stored how, and how they are rounded."""
+"""How weights are rounded and stored; which layer gets which precision is `export/precision_plan.py`."""

@@ -7,7 +7,7 @@
       tokenizer.json
 
 A runtime never asks which model it is: shapes, taps, positions, head and cache layout all stand here.
-Every byte of it is distrusted: see `manifest_loading` and `bundle_files`.
+Every byte of it is distrusted: see `reading.py` and `files.py`.
 """
 
 from __future__ import annotations

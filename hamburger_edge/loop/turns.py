@@ -1,5 +1,7 @@
 """Who may use a model: one answer, or one other use, at a time; and freeing it when nobody does any more.
 
+Turns of use, not those of a conversation, which are in `hamburger_edge/chat/`.
+
 To begin and to end a turn are plain assignments, made where the turn is held: Ctrl-C comes before or after
 one, and leaves no model that is busy with nobody to end it.
 """

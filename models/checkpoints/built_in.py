@@ -1,6 +1,6 @@
 """The checkpoints that come with the project, by name.
 
-In a checkout they lie in models/zoo, beside this room. Installed they are a package of their own,
+In a checkout they lie in `models/zoo`, beside this folder. Installed they are a package of their own,
 `hamburger_edge_zoo`, which those who only run bundles go without.
 """
 

@@ -1,4 +1,4 @@
-"""The arbiter: HAMburger stepped in PyTorch, float32, with a cache. Other runtimes must say what it says."""
+"""The reference: HAMburger stepped in PyTorch, float32, with a cache. Other runtimes must say the same."""
 
 from __future__ import annotations
 
