@@ -84,14 +84,15 @@ class HamburgerWarning(UserWarning):
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Where optional dependencies are imported: a missing one is an error that says which extra brings it."""
+    """Where dependencies are imported: a missing one is an error that says which extra brings it; "" is the
+    package itself."""
     try:
         yield
     except ModuleNotFoundError as error:
         module = (error.name or "").split(".")[0]
         if module in ("", "hamburger_edge"):
             raise
-        raise missing(module, f"'.[{extra}]'") from error
+        raise missing(module, f"'.[{extra}]'" if extra else ".") from error
 
 
 def missing(what: str, wanted: str) -> MissingExtraError:

@@ -12,11 +12,11 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BundleError, InputError, needing
 from hamburger_edge.model import Model
 
-# backend -> module and function; each returns (Backend, path of the tokenizer, ChatTemplate)
+# backend -> module, function and extra; each function returns (Backend, path of the tokenizer, ChatTemplate)
 _OPENERS = {
-    "torch": ("hamburger_edge.runtimes.torch.backend", "open_checkpoint"),
-    "onnx": ("hamburger_edge.runtimes.onnx.backend", "open_bundle"),
-    "llamacpp": ("hamburger_edge.runtimes.llamacpp.backend", "open_bundle"),
+    "torch": ("hamburger_edge.runtimes.torch.backend", "open_checkpoint", "export"),
+    "onnx": ("hamburger_edge.runtimes.onnx.backend", "open_bundle", ""),
+    "llamacpp": ("hamburger_edge.runtimes.llamacpp.backend", "open_bundle", "llamacpp"),
 }
 
 
@@ -32,8 +32,8 @@ def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Mo
         raise BundleError(f"{path}: {error.strerror}: check its name and its rights") from error
     except TypeError as error:
         raise InputError(f"a bundle is named by its path, got {path!r}") from error
-    module, function = _OPENERS[chosen]
-    with needing("export"):  # PyTorch, for checkpoints
+    module, function, extra = _OPENERS[chosen]
+    with needing(extra):
         opener = getattr(importlib.import_module(module), function)
     _, *parameters = inspect.signature(opener).parameters.values()
     known = [parameter.name for parameter in parameters]

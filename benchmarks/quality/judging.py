@@ -22,7 +22,7 @@ from hamburger_edge.loop.backend import Backend, Floats, MicroReadout
 from hamburger_edge.loop.engine import FinishReason
 from hamburger_edge.loop.ledger import Ledger
 from hamburger_edge.model import Model
-from hamburger_edge.models.distillation.text_statistics import four_gram_repetition
+from hamburger_edge.support.repetition import four_gram_repetition
 
 LOOP = 0.3  # an answer with this share of repeated 4-grams goes round in circles
 CHUNK = 128  # slots a forward of the judge: its scores take CHUNK x vocabulary floats

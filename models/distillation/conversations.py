@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.models.distillation.text_statistics import four_gram_repetition
+from hamburger_edge.support.repetition import four_gram_repetition
 
 TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, what is learned
 

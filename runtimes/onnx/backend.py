@@ -92,7 +92,7 @@ def choose_capacity(manifest: Manifest, wanted: int | None) -> int:
     if fixed and wanted not in (None, fixed):
         raise InputError(
             f"this portable bundle's cache holds {fixed} slots, not {wanted}: "
-            f"export it again with --context {wanted}"
+            f"export it again with --cache-length {wanted}"
         )
     return manifest.slots(wanted or DEFAULT_CAPACITY)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from pathlib import Path
@@ -12,7 +13,7 @@ from scripted_backend import ScriptedBackend, info
 
 import hamburger_edge
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.errors import BundleError, InputError, MissingExtraError
 
 
 @pytest.fixture
@@ -93,3 +94,18 @@ def test_public_names() -> None:
     assert hamburger_edge.__version__[0].isdigit()
     for name in hamburger_edge.__all__:
         assert getattr(hamburger_edge, name)
+
+
+def test_a_missing_package_names_what_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = (("onnxruntime", "manifest.json", "."), ("torch", "hamburger.json", "'.[export]'"))
+    for module, file, wanted in cases:
+        folder = tmp_path / module
+        folder.mkdir()
+        (folder / file).write_text("{}")
+        with monkeypatch.context() as patch:
+            for name in [name for name in sys.modules if name.startswith("hamburger_edge.runtimes")]:
+                patch.delitem(sys.modules, name)
+            patch.setitem(sys.modules, module, None)
+            said = re.escape(f"{module} is not installed: run  pip install {wanted} ")
+            with pytest.raises(MissingExtraError, match=said):
+                hamburger_edge.load(folder)

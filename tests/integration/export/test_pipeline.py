@@ -129,7 +129,7 @@ def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..
     manifest = load_manifest(bundle)
     past = next(tensor for tensor in manifest.graph("base").inputs if tensor.name == "past_key.0")
     assert past.dims == (1, 2, manifest.cache_length, 16)
-    with pytest.raises(InputError, match="--context 77"):
+    with pytest.raises(InputError, match="--cache-length 77"):
         open_bundle(bundle, context=77)
 
 

@@ -30,8 +30,8 @@ from hamburger_edge.models.distillation.conversations import (
 )
 from hamburger_edge.models.distillation.distill import distill, shard_size
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.models.distillation.text_statistics import four_gram_repetition
 from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.support.repetition import four_gram_repetition
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -46,7 +46,7 @@ DIRECTION = {
     },
     "benchmarks": GROUND,
     "benchmarks.peers": {*CORE, *APP, *NETWORKS, "export.gguf", "runtimes.llamacpp", "benchmarks"},
-    "benchmarks.quality": {*CORE, *APP, *NETWORKS, "models.distillation", "runtimes.torch", "benchmarks"},
+    "benchmarks.quality": {*CORE, *APP, *NETWORKS, "runtimes.torch", "benchmarks"},
     "benchmarks.speed": {*CORE, *APP, *NETWORKS, "export", "benchmarks", "benchmarks.peers"},
     "cli": {*CORE, *APP, "cli.commands"},
     "cli.commands": {

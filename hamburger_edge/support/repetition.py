@@ -1,4 +1,4 @@
-"""Small measures of token sequences."""
+"""How much a text repeats itself, by its tokens."""
 
 from __future__ import annotations
 
