@@ -14,10 +14,12 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Backend, ModelInfo
-from hamburger_edge.loop.engine import Engine, FinishReason, Reuse
+from hamburger_edge.loop.engine import Engine, Reuse
+from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text
 
@@ -29,6 +31,7 @@ class Result:
     groups: list[list[int]]  # the same tokens, by macro step
     finish_reason: FinishReason
     stats: Stats
+    complete: bool | None = None  # of a structured answer: whether it has all that its structure asks for
 
 
 class Model:
@@ -43,7 +46,8 @@ class Model:
         self.template = template
         self.engine = Engine(backend)
         self.turns = Turns(backend)
-        self._parts = Parts(self.engine, tokenizer, template, self.turns)
+        grammars = Grammars(tokenizer.to_json, self.info.vocab_size, self.info.eos_ids)
+        self._parts = Parts(self.engine, tokenizer, template, self.turns, grammars)
 
     @property
     def info(self) -> ModelInfo:
@@ -94,7 +98,8 @@ class Model:
             records = list(stream)
         groups = [list(record.tokens) for record in records if record.tokens]
         tokens = [token for group in groups for token in group]
-        return Result(stream.text, tokens, groups, stream.finish_reason or "cancelled", stream.stats)
+        finish = stream.finish_reason or "cancelled"
+        return Result(stream.text, tokens, groups, finish, stream.stats, stream.complete)
 
     def chat(self, system: str | None = None, **options: Unpack[Options]) -> Chat:
         """A conversation; an empty system text leaves out the template's own."""

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from hamburger_edge.benchmarks.quality.checks import Prompt
 from hamburger_edge.loop.backend import Backend, Floats, MicroReadout
-from hamburger_edge.loop.engine import FinishReason
 from hamburger_edge.loop.ledger import Ledger
+from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.model import Model
 from hamburger_edge.support.repetition import four_gram_repetition
 
@@ -163,7 +163,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
             if record.tokens:
                 groups.append(list(record.tokens))
                 said += len(record.tokens)
-        slots = model.engine.ledger.slots + bool(model.engine.pending) - len(ids)
+        slots = model.engine.ledger.slots + len(model.engine.unread) - len(ids)
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)
     proposals = [each for each in proposals if each.at < len(tokens)]  # none was refused at the very end

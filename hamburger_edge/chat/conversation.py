@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from os import PathLike
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from hamburger_edge.chat import session
 from hamburger_edge.chat.parts import Parts
@@ -15,6 +15,7 @@ from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.values import check_text
 
 
@@ -42,20 +43,33 @@ class Chat:
         self.groups: list[Group] = []  # everything said so far, template included, as it sits in the cache
         self.stats = Stats()  # of the last answer
         self.unfinished = False  # the last answer was cut, and `proceed` can go on with it
+        self.structure = self.settings.structure  # of the last answer
 
-    def send(self, text: str, *, max_tokens: int | None = None) -> Stream:
-        """Say something; iterate over the result for the answer."""
+    def send(
+        self,
+        text: str,
+        *,
+        max_tokens: int | None = None,
+        json_schema: Any = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+        lenient: bool = False,
+    ) -> Stream:
+        """Say something; iterate over the result for the answer. A structure given here is this answer's
+        alone, instead of the chat's own."""
+        given = Structure.of(json_schema=json_schema, regex=regex, grammar=grammar, lenient=lenient)
+        structure = given or self.settings.structure
         text = check_text(text)
         if not text:
             raise InputError("the message is empty: say something")
         said = self.groups
         turn = self._parts.engine.check_groups((token,) for token in self._turn(text))
         prompt = [*said, *turn]
-        sampler = self._sampler()
+        sampler = self._sampler(structure)
         sampler.begin(token for group in prompt for token in group)
         messages = [*self._settled(), Message("user", text), Message("assistant", "")]
-        output = self._parts.text_stream(self.settings)
-        return self._answer(said, prompt, messages, sampler, output, max_tokens)
+        output = self._parts.text_stream(replace(self.settings, structure=structure))
+        return self._answer(said, prompt, messages, sampler, output, max_tokens, structure)
 
     def proceed(self, *, max_tokens: int | None = None) -> Stream:
         """Go on with an answer that was cancelled or reached max_tokens.
@@ -67,7 +81,9 @@ class Chat:
         if not self.unfinished:
             raise InputError("there is no unfinished answer to go on with: send a message")
         said = self.groups
-        return self._answer(said, said, self.messages, self._sampler(), self._held(), max_tokens)
+        sampler = self._sampler(self.structure)
+        sampler.follow()
+        return self._answer(said, said, self.messages, sampler, self._held(), max_tokens, self.structure)
 
     def reset(self) -> None:
         """Back to the beginning, random draws included."""
@@ -95,6 +111,7 @@ class Chat:
                 options=self.settings.to_options(),
                 sampler=self.sampler.state(),
                 text=self.text.state(),
+                structure=self.structure.to_options() if self.structure else None,
             )
             session.save(path, saved, self._parts.engine)
 
@@ -108,6 +125,9 @@ class Chat:
             chat.groups = saved.groups
             chat.messages = [Message(role, text) for role, text in saved.messages]
             chat.unfinished = saved.unfinished
+            chat.structure = Structure.of(**saved.structure) if saved.structure else None
+            if chat.unfinished:
+                chat._sampler(chat.structure).follow()
         return chat
 
     def _turn(self, text: str) -> list[int]:
@@ -119,9 +139,9 @@ class Chat:
         said = self.groups[-1][-1]
         return ids[1:] if ids[:1] == [said] and said in self._parts.engine.info.eos_ids else ids
 
-    def _sampler(self) -> Sampler:
+    def _sampler(self, structure: Structure | None) -> Sampler:
         """A copy to draw from, so that a turn that fails leaves no trace."""
-        sampler = self._parts.sampler(self.settings)
+        sampler = self._parts.sampler(replace(self.settings, structure=structure))
         sampler.restore(self.sampler.state())
         return sampler
 
@@ -146,6 +166,7 @@ class Chat:
         sampler: Sampler,
         text: TextStream,
         max_tokens: int | None,
+        structure: Structure | None,
     ) -> Stream:
         def commit(stream: Stream) -> None:
             if stream.stats.macro_steps:
@@ -153,6 +174,7 @@ class Chat:
                 self.messages = [*messages[:-1], Message("assistant", messages[-1].text + stream.text)]
                 self.unfinished = stream.finish_reason in ("length", "cancelled")
                 self.sampler, self.text, self.stats = sampler, text, stream.stats
+                self.structure = structure
 
         settings = self.settings
         if max_tokens is not None:

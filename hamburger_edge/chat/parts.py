@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
@@ -18,11 +19,17 @@ class Parts:
     tokenizer: Tokenizer
     template: ChatTemplate
     turns: Turns
+    grammars: Grammars
 
     def sampler(self, settings: Settings) -> Sampler:
         info = self.engine.info
         asked = settings.decoding.probabilities
-        return Sampler(settings.sampling, info.vocab_size, info.shortlist, probabilities=asked)
+        structure = settings.structure
+        grammar = None if structure is None else self.grammars.start(structure, info.shortlist)
+        return Sampler(
+            settings.sampling, info.vocab_size, info.shortlist, probabilities=asked, grammar=grammar
+        )
 
     def text_stream(self, settings: Settings) -> TextStream:
-        return TextStream(self.tokenizer, settings.stop, self.engine.info.eos_ids)
+        structured = settings.structure is not None
+        return TextStream(self.tokenizer, settings.stop, self.engine.info.eos_ids, whole=structured)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.errors import HamburgerError, InputError, SessionError
+from hamburger_edge.errors import HamburgerError, InputError, MissingExtraError, SessionError
 from hamburger_edge.loop.backend import ModelInfo, Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
@@ -41,6 +41,7 @@ class Saved:
     options: Mapping[str, Any]  # of `Settings`
     sampler: Mapping[str, Any]  # state of the sampler
     text: Mapping[str, Any]  # state of the text stream
+    structure: Mapping[str, Any] | None = None  # that the last answer follows
 
 
 def save(path: str | PathLike[str], saved: Saved, engine: Engine) -> None:
@@ -83,12 +84,13 @@ def opened(path: str | PathLike[str], engine: Engine) -> Iterator[Saved]:
             options=header["options"],
             sampler=header["sampler"],
             text=header["text"],
+            structure=header.get("structure"),
         )
         if bool(saved.messages) != bool(saved.groups):
             raise ValueError(f"{len(saved.messages)} messages in {len(saved.groups)} groups")
         _fill(engine, saved.groups, header["slots"], snapshot, path)
         yield saved
-    except SessionError:
+    except (SessionError, MissingExtraError):
         engine.keep([])
         raise
     except _DAMAGE as error:

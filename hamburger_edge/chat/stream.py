@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
-from hamburger_edge.loop.engine import Engine, FinishReason, Flag, Reuse, Step
+from hamburger_edge.loop.engine import Engine, Flag, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.step import FinishReason, Step
 from hamburger_edge.loop.turns import Turns
 
 
@@ -77,6 +78,12 @@ class Stream(Iterator[Record]):
         if self._closing:
             self.close()
 
+    @property
+    def complete(self) -> bool | None:
+        """Of a structured answer: whether it has, so far, all that its structure asks for."""
+        grammar = self._sampler.grammar
+        return None if grammar is None else grammar.complete
+
     def __iter__(self) -> Stream:
         return self
 
@@ -133,7 +140,7 @@ class Stream(Iterator[Record]):
 
     def _advance(self) -> Record:
         step = next(self._steps, Step((), (), (), "cancelled"))
-        tokens, probabilities, stops, finish = step
+        tokens, probabilities, stops, finish, _ = step
         text, stopped = self._output.push(tokens)
         if stopped is not None:
             finish = "stop"
@@ -143,7 +150,7 @@ class Stream(Iterator[Record]):
                 self._sampler.rewind(dropped)
                 self.stats.tokens -= dropped
                 tokens, probabilities, stops = tokens[:stopped], probabilities[:stopped], stops[:stopped]
-        elif finish in ("eos", "context") or (finish and not self._resumable):
+        elif finish in ("eos", "stop", "context") or (finish and not self._resumable):
             text += self._output.flush()
         self.finish_reason = finish
         self.text += text
@@ -151,10 +158,9 @@ class Stream(Iterator[Record]):
 
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger
-        if stats.macro_steps == 1:
-            stats.first_tokens = min(stats.first_tokens, stats.tokens)
-        if stats.ttft_s == 0:
-            stats.ttft_s = seconds
+        stats.first_tokens = min(stats.first_tokens, stats.tokens)  # some are unsaid after a stop string
+        if stats.decode_s == 0 and stats.first_tokens == stats.tokens:
+            stats.ttft_s += seconds
         else:
             stats.decode_s += seconds
         stats.slots, stats.kv_bytes, stats.kv_bytes_uncompressed = (

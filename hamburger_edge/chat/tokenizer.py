@@ -40,6 +40,10 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return int(self._tokenizer.get_vocab_size())
 
+    def to_json(self) -> str:
+        """As tokenizer.json holds it."""
+        return str(self._tokenizer.to_str())
+
     def encode(self, text: str | bytes) -> list[int]:
         """A whole text as its author wrote it: special tokens are recognised, the usual prefix is added."""
         return self._encode(check_text(text), special=True)
@@ -90,13 +94,20 @@ class TextStream:
     Held back: the bytes of an unfinished character, and text that may turn out to begin a stop string.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), silent: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: Sequence[str] = (),
+        silent: Iterable[int] = (),
+        *,
+        whole: bool = False,  # keep a first space that the tokenizer would have put there itself
+    ) -> None:
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
         self._silent = frozenset(silent)  # tokens without text: the end tokens
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
-        self._strip = tokenizer.strips_first_space
+        self._strip = tokenizer.strips_first_space and not whole
 
     def push(self, tokens: Sequence[int]) -> tuple[str, int | None]:
         """New text, and how many of these tokens it took to complete a stop string (None: there is none)."""

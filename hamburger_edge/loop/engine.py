@@ -4,16 +4,16 @@
                            ^                                                              |
                            +------------- macro step: the group becomes one slot ---------+
 
-The newest group of an answer is `pending`: said, but not in the cache. Whatever comes next feeds it, merged,
-so an answer stays compressed when a conversation goes on.
+The newest group of an answer is `unread`: said, but not in the cache. Whatever comes next feeds it, merged,
+so an answer stays compressed when a conversation goes on. Where a grammar forces the tokens that follow,
+they are said without asking anybody, and ride along as groups of their own when the base reads it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from time import perf_counter
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend, Readout
@@ -21,23 +21,12 @@ from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.step import Rules, Step, say
 from hamburger_edge.support.values import whole_in
-
-FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
 
 # Which parts of the cache may stand for the beginning of a prompt: none; slots holding the same groups; or
 # also merged slots holding the same tokens.
 Reuse = Literal["none", "groups", "tokens"]
-
-
-# By stop rule "after" a group's first micro step is only a try, at about a fifth of a macro step, and it must
-# then convince at the confidence asked for: where the base's own row gives it less than this share of that,
-# it is hardly ever worth its price (docs/research/decisions.md has the curve).
-TRY = 2 / 3
-
-# In verify mode a micro token that was computed is proposed even when it does not convince: one more row of
-# the base's call costs a quarter of a macro step, and a token that stays saves a whole one.
-JOIN = 0.4
 
 
 class Flag:
@@ -54,15 +43,6 @@ class Flag:
         return self._set
 
 
-class Step(NamedTuple):
-    """What one macro step said."""
-
-    tokens: Group
-    probabilities: tuple[float, ...]  # of each token; empty unless asked for
-    stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
-    finish_reason: FinishReason | None  # set on the last step
-
-
 class Engine:
     """Drives one backend. Holds what the cache means; settings and sampler are passed to each run."""
 
@@ -71,12 +51,12 @@ class Engine:
         self.info = backend.info
         self.chunk = chunk  # most slots one prefill call appends
         self.ledger = Ledger.of(self.info)
-        self.pending: Group = ()
+        self.unread: list[Group] = []  # said, but not in the cache
 
     @property
     def sequence(self) -> list[Group]:
-        """Everything said so far: what the cache holds, and the pending group."""
-        return [*self.ledger.groups, self.pending] if self.pending else list(self.ledger.groups)
+        """Everything said so far: what the cache holds, and what is unread."""
+        return [*self.ledger.groups, *self.unread]
 
     def run(
         self,
@@ -109,7 +89,7 @@ class Engine:
         stats.prompt_tokens = sum(map(len, groups))
         stats.reused_tokens = sum(map(len, groups[:covered]))
         cancel = cancel or Flag()
-        return self._run(kept, groups[covered:], _Rules(self, decoding, sampler), stats, cancel)
+        return self._run(kept, groups[covered:], Rules(self.info, decoding, sampler), stats, cancel)
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:
         """Groups as this model can take them, or an error that names the token at fault."""
@@ -124,129 +104,123 @@ class Engine:
         """Cut the cache back to what these groups begin with."""
         self._align()
         self._truncate(self.ledger.match(list(groups), merged=False).slots)
-        self.pending = ()
+        self.unread = []
 
     def drop(self, tokens: int) -> None:
         """Unsay the last tokens of the newest group, but not all of it."""
-        if self.pending:
-            self.pending = self.pending[:-tokens]
+        if self.unread:
+            self.unread[-1] = self.unread[-1][:-tokens]
         else:  # a verified group: one slot for each token
             self._truncate(self.ledger.slots - tokens)
 
     def _run(
-        self, kept: int, prompt: list[Group], rules: _Rules, stats: Stats, cancel: Flag
+        self, kept: int, prompt: list[Group], rules: Rules, stats: Stats, cancel: Flag
     ) -> Generator[Step, None, None]:
-        self.pending = ()
         self._truncate(kept)
-        readout: Readout | None = None
-        for chunk in self._chunks(prompt):
-            if cancel.is_set():
-                return
-            readout, seconds = self._feed(chunk, [len(chunk) - 1])
-            stats.prefill_s += seconds
-        assert readout is not None
-        row = 0
-        while not cancel.is_set():
-            step, readout = self._say(readout, row, rules, stats)
-            row = len(step.tokens) - 1  # of a verified step, where the next group starts
-            finish = rules.finish(step.tokens, stats)
-            if finish is None and self.pending and not self.ledger.fits(len(self.pending)):
-                finish = "context"
-            stats.tokens += len(step.tokens)
-            stats.macro_steps += 1
-            if stats.macro_steps == 1:
-                stats.first_tokens = len(step.tokens)
-            yield step._replace(finish_reason=finish)
-            if finish or cancel.is_set():
-                return
-            if self.pending:
-                readout, row = self._step([self.pending], [0], stats), 0
-                self.pending = ()
+        self.unread = prompt
+        readout: Readout | None = None  # of what was said so far; None: some of it is unread
+        row, prompt_read = 0, False
+        opening = True  # up to the first group that the base, having read the prompt, had a say in
+        try:
+            while not cancel.is_set():
+                if readout is None and not rules.ahead():
+                    row, readout = 0, self._read(stats, None if prompt_read else cancel)
+                    prompt_read = True
+                    continue  # cancelled in the middle of the prompt, there is none
+                step, readout, row = self._say(readout, row, rules, stats)
+                finish = rules.finish(step.tokens, stats)
+                if finish is None and self.unread and not self.ledger.fits(*map(len, self.unread)):
+                    finish = "context"
+                stats.tokens += len(step.tokens)
+                stats.forced_tokens += step.forced
+                stats.macro_steps += 1
+                if opening:
+                    stats.first_tokens, opening = stats.tokens, not prompt_read
+                yield step._replace(finish_reason=finish)
+                if finish:
+                    return
+        finally:
+            if not stats.macro_steps:
+                self.unread = []  # nothing was answered: the prompt was never said
 
-    def _chunks(self, prompt: list[Group]) -> Iterator[list[Group]]:
+    def _read(self, stats: Stats, cancel: Flag | None) -> Readout | None:
+        """Append what is unread to the cache, for the base's view of what comes next. The prompt, which may
+        be long, is where this can be cancelled."""
+        readout = None
+        while self.unread:
+            if cancel and cancel.is_set():
+                return None
+            chunk = self._chunk()
+            readout, seconds = self._feed(chunk, [len(chunk) - 1])
+            self.unread = self.unread[len(chunk) :]
+            if cancel:
+                stats.prefill_s += seconds
+            else:
+                stats.macro_s += seconds
+                stats.base_calls += 1
+        return readout
+
+    def _chunk(self) -> list[Group]:
         """What is read at once: into the empty cache, where positions have no gaps (see `Backend.macro`),
         nothing beyond the first merged group."""
-        start = 0
-        while start < len(prompt):
-            stop = min(start + self.chunk, len(prompt))
-            if not self.ledger.slots:
-                stop = next((i for i in range(start + 1, stop) if len(prompt[i]) > 1), stop)
-            yield prompt[start:stop]
-            start = stop
+        stop = min(self.chunk, len(self.unread))
+        if not self.ledger.slots:
+            stop = next((i for i in range(1, stop) if len(self.unread[i]) > 1), stop)
+        return self.unread[:stop]
 
-    def _say(self, readout: Readout, row: int, rules: _Rules, stats: Stats) -> tuple[Step, Readout]:
-        """What one macro step says. Where that fails nobody sees it, and so it was never chosen."""
+    def _say(
+        self, readout: Readout | None, row: int, rules: Rules, stats: Stats
+    ) -> tuple[Step, Readout | None, int]:
+        """What one macro step says, and where the base's view of the next one stands, if it was verified.
+        Where that fails nobody sees it, and so it was never chosen."""
         sampler = rules.sampler
         said = len(sampler.answer)
         try:
-            step = self._group(readout, row, rules, stats)
-            if rules.verify and self.ledger.room and not rules.finish(step.tokens[:1], stats):
+            room = min(self.ledger.room, self.chunk) if rules.verify else rules.max_tokens
+            step = say(self.backend, readout, row, rules, room, stats)
+            goes_on = len(step.tokens) > 1 or not rules.finish(step.tokens, stats)
+            if rules.verify and readout is not None and room and goes_on:
                 return self._verify(step, sampler, stats)
-            self.pending = step.tokens
-            return step, readout
+            self.unread = [*self.unread, step.tokens]
+            return step, None, 0
         except BaseException:
             sampler.rewind(len(sampler.answer) - said)
             raise
 
-    def _group(self, readout: Readout, row: int, rules: _Rules, stats: Stats) -> Step:
-        """One group: the base's token, then micro tokens until a rule ends it."""
-        sampler, backend = rules.sampler, self.backend
-        limit = min(rules.size, rules.max_tokens - stats.tokens)
-        if rules.verify:
-            limit = min(limit, self.ledger.room)
-        token, probability = sampler.choose(readout.logits[row])
-        p_stop = float(readout.p_stop[row])
-        tokens, probabilities, stops = [token], [probability], [p_stop]
-        trying = 1 - p_stop >= rules.try_confidence
-        while trying and len(tokens) < limit and token not in rules.eos_ids:
-            begin = perf_counter()
-            if len(tokens) == 1:
-                backend.micro_begin(readout.features[row])
-            logits, stop = backend.micro(token)
-            stats.micro_s += perf_counter() - begin
-            stats.micro_steps += 1
-            p_stop = float(stop)
-            trying = 1 - p_stop >= rules.confidence
-            if rules.judge_after and 1 - p_stop < rules.join_confidence:
-                break  # this token is not sure enough: the base will choose it instead
-            choice = sampler.choose_judged(logits) if rules.judged else sampler.choose_micro(logits)
-            if choice is None:
-                break  # nobody vouches for what the sampler prefers: the base will choose
-            token, probability = choice
-            tokens.append(token)
-            probabilities.append(probability)
-            stops.append(p_stop)
-        return Step(tuple(tokens), tuple(probabilities) if rules.probabilities else (), tuple(stops), None)
-
-    def _verify(self, draft: Step, sampler: Sampler, stats: Stats) -> tuple[Step, Readout]:
+    def _verify(self, draft: Step, sampler: Sampler, stats: Stats) -> tuple[Step, Readout, int]:
         """Keep the part of a draft that the base would have said itself, with the same draws.
 
         draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
         base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
+
+        Forced tokens need no scores: the rows before them are not read out.
         """
         tokens, probabilities = draft.tokens, draft.probabilities[:1]
-        start, agreed = self.ledger.slots, 1
+        start, agreed, row = self.ledger.slots, 1, 0
+        sampler.rewind(len(tokens) - 1)
+        rows = _rows_to_verify(tokens, sampler)
         try:
-            readout = self._step([(token,) for token in tokens], range(len(tokens)), stats)
-            sampler.rewind(len(tokens) - 1)
-            for row, proposed in enumerate(tokens[1:]):
-                token, probability = sampler.choose(readout.logits[row])
-                if token != proposed:
-                    sampler.rewind(1)
-                    break
+            readout, seconds = self._feed([(token,) for token in tokens], rows)
+            stats.macro_s += seconds
+            stats.base_calls += 1
+            for proposed in tokens[1:]:
+                if sampler.forced is not None:
+                    token, probability = sampler.choose_forced()
+                else:
+                    token, probability = sampler.choose(readout.logits[row])
+                    if token != proposed:
+                        sampler.rewind(1)
+                        break
+                    row += 1
                 probabilities += (probability,) if draft.probabilities else ()
                 agreed += 1
         except BaseException:
             self._truncate(start)
             raise
         self._truncate(start + agreed)
-        return Step(tokens[:agreed], probabilities, draft.stop_probabilities[:agreed], None), readout
-
-    def _step(self, groups: Sequence[Group], rows: Sequence[int], stats: Stats) -> Readout:
-        readout, seconds = self._feed(groups, rows)
-        stats.macro_s += seconds
-        stats.base_calls += 1
-        return readout
+        forced = draft.forced - sum(row not in rows for row in range(agreed - 1, len(tokens) - 1))
+        step = Step(tokens[:agreed], probabilities, draft.stop_probabilities[:agreed], None, forced)
+        return step, readout, row
 
     def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
         """Append slots; also says how long the backend took."""
@@ -285,26 +259,14 @@ class Engine:
             )
 
 
-class _Rules:
-    """When a group and an answer end; worked out once a run."""
-
-    def __init__(self, engine: Engine, decoding: Decoding, sampler: Sampler) -> None:
-        self.sampler = sampler
-        self.verify = decoding.mode == "verify"
-        self.max_tokens = decoding.max_tokens
-        self.probabilities = decoding.probabilities
-        self.eos_ids = frozenset(() if decoding.ignore_eos else engine.info.eos_ids)
-        self.confidence = -math.inf if decoding.force_group else decoding.confidence
-        self.judge_after = engine.info.stop_rule == "after"
-        self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
-        self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
-        self.judged = not self.verify and decoding.force_group is None
-        self.size = decoding.force_group or (1 if decoding.confidence >= 1 else engine.info.max_steps)
-        if not sampler.micro_usable:
-            self.size = 1
-
-    def finish(self, tokens: Group, stats: Stats) -> FinishReason | None:
-        """Whether the answer ends with this newest group (not yet counted in the statistics)."""
-        if tokens[-1] in self.eos_ids:
-            return "eos"
-        return "length" if stats.tokens + len(tokens) >= self.max_tokens else None
+def _rows_to_verify(tokens: Group, sampler: Sampler) -> list[int]:
+    """Of a draft whose first token alone is chosen: where the base decides what comes next."""
+    if sampler.grammar is None:
+        return list(range(len(tokens)))
+    rows = []
+    for row, token in enumerate(tokens[1:]):
+        if sampler.forced is None:
+            rows.append(row)
+        sampler.grammar.consume(token)
+    sampler.grammar.rewind(len(tokens) - 1)
+    return [*rows, len(tokens) - 1]

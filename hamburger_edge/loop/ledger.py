@@ -70,9 +70,10 @@ class Ledger:
         """Where a group of this many tokens would sit."""
         return self.slots if self.rule == "slot" else self.tokens + tokens - 1
 
-    def fits(self, tokens: int) -> bool:
-        """Whether a group of this many tokens still finds a slot and a position."""
-        return self.slots < self.capacity and self.next_position(tokens) < self.context_length
+    def fits(self, *sizes: int) -> bool:
+        """Whether groups of so many tokens each still find slots and positions."""
+        last = self.slots + len(sizes) - 1 if self.rule == "slot" else self.tokens + sum(sizes) - 1
+        return self.slots + len(sizes) <= self.capacity and last < self.context_length
 
     def append(self, group: Iterable[int]) -> int:
         """Take the next slot for a group; returns its position."""

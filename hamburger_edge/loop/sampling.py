@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
+from hamburger_edge.loop.grammar import Grammar
+from hamburger_edge.loop.scores import Head, Ints, nucleus_cut, pick
 from hamburger_edge.support.values import number_in, whole_in
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -85,16 +84,19 @@ class Sampler:
         shortlist: Ints | None = None,
         *,
         probabilities: bool = True,
+        grammar: Grammar | None = None,
     ) -> None:
         self.settings = settings
+        self.grammar = grammar  # what the answer must look like; moves with every choice
         self.probabilities = probabilities
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
         self.answer: list[int] = []  # tokens chosen since `begin`
         self._prompt: set[int] = set()  # remembered without penalties too: they may come between two parts
         self._draws = 0
         self._random = np.random.Generator(np.random.PCG64(self.seed))
-        self._base = _Head(settings, vocab_size, None)
-        self._micro = self._base if shortlist is None else _Head(settings, vocab_size, shortlist)
+        changes = {**settings.logit_bias, **dict.fromkeys(settings.banned, -math.inf)}
+        self._base = Head(changes, vocab_size, None)
+        self._micro = self._base if shortlist is None else Head(changes, vocab_size, shortlist)
         self._penalised = (
             settings.repetition_penalty != 1
             or settings.presence_penalty != 0
@@ -109,17 +111,49 @@ class Sampler:
         """False when every token a micro step could choose is banned: groups then hold one token."""
         return self._micro.usable
 
+    @property
+    def micro_open(self) -> bool:
+        """Whether the grammar allows any token here that a micro step could choose."""
+        if self.grammar is None:
+            return True
+        allowed = self.grammar.allowed_micro()
+        return int(np.count_nonzero(allowed)) > int(np.count_nonzero(allowed[self._micro.banned]))
+
     def begin(self, prompt: Iterable[int]) -> None:
         """Start an answer: penalties look at this prompt and at what is chosen from here on."""
         self.answer.clear()
         self._prompt = set(prompt)
+        if self.grammar is not None:
+            self.grammar.restart()
         if self._penalised:
             self._counts[:] = 0
             self._in_prompt[:] = False
             self._in_prompt[list(self._prompt)] = True
 
+    @property
+    def forced(self) -> int | None:
+        """The next token, where the grammar leaves but one: it needs no scores."""
+        return None if self.grammar is None else self.grammar.forced
+
+    @property
+    def ended(self) -> bool:
+        """The grammar's answer is complete, and cannot go on."""
+        return self.grammar is not None and self.grammar.ended
+
+    def choose_forced(self) -> Choice:
+        """The forced token. It costs a draw as all others do, so that draws can be counted in tokens."""
+        token = self.forced
+        assert token is not None
+        if token in self.settings.banned:
+            raise InputError(f"the structure needs token {token} here, which is banned: allow it")
+        if not self.settings.greedy:
+            self._advance(1)
+        return self._accept(Choice(token, 1.0))
+
     def choose(self, logits: Floats) -> Choice:
         """From the base's scores, [vocab]."""
+        if self.forced is not None:
+            return self.choose_forced()
         return self._accept(self._choose(logits, self._base))
 
     def choose_micro(self, logits: Floats) -> Choice:
@@ -129,7 +163,10 @@ class Sampler:
     def choose_judged(self, logits: Floats) -> Choice | None:
         """The token of a micro step's highest score: it is the one that the stop head speaks of. None, and
         nothing chosen, where settings or the draw prefer another."""
-        judged = self._micro.token(int(logits.argmax()))
+        best = int(logits.argmax())
+        judged = self._micro.token(best)
+        if self.grammar is not None and not self.grammar.allowed_micro()[best]:
+            return None
         choice = self.choose_micro(logits)
         if choice.token == judged:
             return choice
@@ -143,11 +180,13 @@ class Sampler:
         if self._penalised:
             np.subtract.at(self._counts, self.answer[-tokens:], 1)
         del self.answer[-tokens:]
+        if self.grammar is not None:
+            self.grammar.rewind(tokens)
         if not self.settings.greedy:
             self._advance(-tokens)
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON; with the same settings, `restore` goes on exactly from here."""
+        """Plain JSON; with the same settings, `restore` (and `follow`) goes on exactly from here."""
         prompt = sorted(self._prompt)
         return {"seed": self.seed, "draws": self._draws, "answer": list(self.answer), "prompt": prompt}
 
@@ -166,7 +205,14 @@ class Sampler:
         if self._penalised:
             np.add.at(self._counts, answer, 1)
 
+    def follow(self) -> None:
+        """After `restore`: the grammar goes on from what was said."""
+        if self.grammar is not None:
+            self.grammar.restart(self.answer)
+
     def _accept(self, choice: Choice) -> Choice:
+        if self.grammar is not None:
+            self.grammar.consume(choice.token)
         self.answer.append(choice.token)
         if self._penalised:
             self._counts[choice.token] += 1
@@ -176,9 +222,12 @@ class Sampler:
         self._draws += draws
         self._random.bit_generator.advance(draws)  # type: ignore[attr-defined]
 
-    def _choose(self, logits: Floats, head: _Head) -> Choice:
+    def _choose(self, logits: Floats, head: Head) -> Choice:
         if self._penalised or head.changed is not None:
             logits = self._adjust(logits.copy(), head)
+        if self.grammar is not None:
+            allowed = self.grammar.allowed() if head is self._base else self.grammar.allowed_micro()
+            logits = np.where(allowed, logits, -np.inf)
         index = int(logits.argmax())
         best = float(logits[index])
         if not math.isfinite(best):  # argmax stops at a NaN, so this one look covers the whole vector
@@ -188,7 +237,7 @@ class Sampler:
         probability = 1 / float(np.exp(logits - best).sum()) if self.probabilities else math.nan
         return Choice(head.token(index), probability)
 
-    def _adjust(self, logits: Floats, head: _Head) -> Floats:
+    def _adjust(self, logits: Floats, head: Head) -> Floats:
         if self._penalised:
             settings = self.settings
             tokens = np.flatnonzero(self._in_prompt | (self._counts > 0))
@@ -202,7 +251,7 @@ class Sampler:
             logits[head.changed] += head.change
         return logits
 
-    def _draw(self, logits: Floats, best: float, head: _Head) -> Choice:
+    def _draw(self, logits: Floats, best: float, head: Head) -> Choice:
         """Inverse CDF. Weights are relative to the likeliest token's: each truncation is a cut-off weight."""
         settings = self.settings
         if head.order is not None:
@@ -212,83 +261,20 @@ class Sampler:
         if 0 < settings.top_k < weights.size:
             cut = np.partition(weights, -settings.top_k)[-settings.top_k]
         if settings.top_p < 1:
-            cut = _nucleus_cut(weights[weights >= cut], settings.top_p)
+            cut = nucleus_cut(weights[weights >= cut], settings.top_p)
         cut = max(cut, np.float32(settings.min_p))
         survivors = np.flatnonzero(weights >= cut) if cut > 0 else None
-        place, probability = _pick(
-            weights if survivors is None else weights[survivors], self._random.random()
-        )
+        place, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
         self._draws += 1
         index = place if survivors is None else int(survivors[place])
         return Choice(head.ordered_token(index), probability)
 
     def _unusable(self, best: float) -> Exception:
+        if best == -math.inf and self.grammar is not None:
+            return InputError("the structure leaves no token here that is not banned: allow one")
         if best == -math.inf and (self.settings.banned or self.settings.logit_bias):
             return InputError("banned leaves no token to choose: allow at least one")
         return CheckpointError(
             f"the model's scores are not usable (highest is {best}): its weights or precision are damaged, "
             "verify it or export it again"
         )
-
-
-class _Head:
-    """One space of scores: which token each index means, and the changes that never vary."""
-
-    def __init__(self, settings: SamplingSettings, vocab_size: int, shortlist: Ints | None) -> None:
-        self.size = vocab_size if shortlist is None else int(shortlist.size)
-        self._tokens = shortlist
-        self._ordered = shortlist
-        self.order: Ints | None = None  # index by rising token id, where a shortlist is ranked otherwise
-        if shortlist is not None:
-            self._index = np.full(vocab_size, -1, dtype=np.int64)
-            self._index[shortlist] = np.arange(shortlist.size)
-            if (np.diff(shortlist) < 0).any():
-                self.order = np.argsort(shortlist)
-                self._ordered = shortlist[self.order]
-        changes = {**settings.logit_bias, **dict.fromkeys(settings.banned, -math.inf)}
-        if changes and max(changes) >= vocab_size:
-            raise InputError(
-                f"token {max(changes)} in banned or logit_bias is not in the vocabulary of {vocab_size}"
-            )
-        tokens, index = self.locate(np.fromiter(changes, dtype=np.int64))
-        self.changed = index if index.size else None
-        self.change = np.array([changes[token] for token in tokens.tolist()], dtype=np.float32)
-        self.usable = bool(np.isinf(self.change).sum() < self.size)
-
-    def token(self, index: int) -> int:
-        return index if self._tokens is None else int(self._tokens[index])
-
-    def ordered_token(self, index: int) -> int:
-        return index if self._ordered is None else int(self._ordered[index])
-
-    def locate(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """The tokens that this head can choose, and their indices."""
-        if self._tokens is None:
-            return tokens, tokens
-        index = self._index[tokens]
-        return tokens[index >= 0], index[index >= 0]
-
-
-def _nucleus_cut(weights: Floats, top_p: float) -> np.float32:
-    """The smallest weight inside the smallest set of likeliest tokens that holds `top_p` of the whole."""
-    total = weights.sum(dtype=np.float64)
-    # All tokens below this floor together hold less than 1 - top_p: the nucleus is above it, and few are.
-    floor = (1 - top_p) * total / weights.size
-    likely = np.sort(weights[weights >= floor])[::-1]
-    inside = np.cumsum(likely.astype(np.float64))
-    last = int(np.searchsorted(inside, top_p * total))
-    return np.float32(likely[min(last, likely.size - 1)])
-
-
-def _pick(weights: Floats, draw: float) -> tuple[int, float]:
-    """Where a draw in [0, 1) falls among the weights, and that one's share: by block, then inside it."""
-    block = 256
-    sums = np.add.reduceat(weights, np.arange(0, weights.size, block), dtype=np.float64)
-    edges = np.cumsum(sums)
-    total = edges[-1]
-    # rounding may put the draw on an upper edge: the last place with any weight takes it
-    number = min(int(np.searchsorted(edges, draw * total, side="right")), int(np.flatnonzero(sums)[-1]))
-    inside = weights[number * block : (number + 1) * block].astype(np.float64)
-    reached = np.cumsum(inside) + (edges[number] - sums[number])
-    place = min(int(np.searchsorted(reached, draw * total, side="right")), int(np.flatnonzero(inside)[-1]))
-    return number * block + place, float(inside[place] / total)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.sampling import SamplingSettings
+from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.values import number_in, whole_in
 
 
@@ -29,6 +30,11 @@ class Options(TypedDict, total=False):
     logit_bias: Mapping[int, float]
     banned: Sequence[int]
     seed: int | None
+    json_schema: Any  # the answer is JSON that follows this schema: a dictionary, its JSON, a Pydantic model
+    regex: str  # the answer matches this regular expression
+    grammar: str  # the answer follows this grammar, in Lark's syntax
+    lenient: bool  # keywords of a schema that are not supported are left out of account
+    forced: Literal["split", "merge", "single"]  # how tokens that the structure forces are fed; see Decoding
     force_group: int | None  # for measurements
     ignore_eos: bool  # for measurements
 
@@ -40,6 +46,9 @@ class Decoding:
     max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
     confidence: float = 0.8  # a group goes on while 1 - p_stop is at least this; 1: one token a step
     mode: Literal["trust", "verify"] = "trust"  # verify: the base checks groups; plain decoding's output
+    # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
+    # groups (not at confidence 1 and in verify mode), or each with a call of its own
+    forced: Literal["split", "merge", "single"] = "split"
     force_group: int | None = None  # for measurements: every group this size, whatever the stop head says
     ignore_eos: bool = False  # for measurements: do not end at an end token
     probabilities: bool = False  # report each token's probability (one pass over the scores each)
@@ -49,6 +58,8 @@ class Decoding:
         object.__setattr__(self, "confidence", number_in("confidence", self.confidence, 0, 1))
         if self.mode not in ("trust", "verify"):
             raise InputError(f"mode must be 'trust' or 'verify', got {self.mode!r}")
+        if self.forced not in ("split", "merge", "single"):
+            raise InputError(f"forced must be 'split', 'merge' or 'single', got {self.forced!r}")
         if self.force_group is not None:
             object.__setattr__(self, "force_group", whole_in("force_group", self.force_group, 1, 2**31 - 1))
         for name in ("ignore_eos", "probabilities"):
@@ -63,6 +74,7 @@ class Decoding:
 
 _DECODING = {item.name for item in fields(Decoding)}
 _SAMPLING = {item.name for item in fields(SamplingSettings)}
+_STRUCTURE = {"json_schema", "regex", "grammar", "lenient"}
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,7 @@ class Settings:
     decoding: Decoding = field(default_factory=Decoding)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     stop: tuple[str, ...] = ()
+    structure: Structure | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Settings:
@@ -82,11 +95,13 @@ class Settings:
             raise InputError(f"stop must be texts of at least one character, got {stop!r}")
         decoding = {name: value for name, value in options.items() if name in _DECODING}
         sampling = {name: value for name, value in options.items() if name in _SAMPLING}
-        return cls(Decoding(**decoding), SamplingSettings(**sampling), tuple(stop))
+        structure = Structure.of(**{name: value for name, value in options.items() if name in _STRUCTURE})
+        return cls(Decoding(**decoding), SamplingSettings(**sampling), tuple(stop), structure)
 
     def to_options(self) -> dict[str, Any]:
         """What `of` takes; plain JSON."""
-        return {**asdict(self.decoding), **asdict(self.sampling), "stop": list(self.stop)}
+        structure = self.structure.to_options() if self.structure else {}
+        return {**asdict(self.decoding), **asdict(self.sampling), "stop": list(self.stop), **structure}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:

@@ -13,8 +13,10 @@ class Stats:
     prompt_tokens: int = 0
     reused_tokens: int = 0  # of the prompt, already in the cache
     tokens: int = 0
-    first_tokens: int = 0  # in the first group, which comes with the prompt's readout
+    first_tokens: int = 0  # up to the first group that the prompt's readout has a say in, which is the first
+    # but for tokens that a grammar forces before the prompt is read
     macro_steps: int = 0  # groups
+    forced_tokens: int = 0  # of these tokens: a grammar left no choice about them
     micro_steps: int = 0
     base_calls: int = 0  # forwards of the base after the prompt
     slots: int = 0  # in use, prompt included
@@ -23,7 +25,7 @@ class Stats:
     prefill_s: float = 0.0  # in the backend
     macro_s: float = 0.0  # in the backend, after the prompt
     micro_s: float = 0.0  # in the backend
-    ttft_s: float = 0.0  # from the start to the first group's text
+    ttft_s: float = 0.0  # from the start until these were said
     decode_s: float = 0.0  # from then on, the caller's own time left out
 
     @property

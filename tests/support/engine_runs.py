@@ -6,10 +6,11 @@ from typing import Any
 
 from scripted_backend import ScriptedBackend
 
-from hamburger_edge.loop.engine import Engine, Step
+from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.step import Step
 
 PROMPT = [5, 6, 7]
 
@@ -37,4 +38,4 @@ def check_the_books(engine: Engine, prompt: list[int], steps: list[Step]) -> Non
     """What was said is what the ledger and the backend hold, slot by slot."""
     assert engine.ledger.groups == engine.backend.context
     assert [t for g in engine.sequence for t in g] == prompt + said(steps)
-    assert engine.ledger.tokens + len(engine.pending) == len(prompt) + len(said(steps))
+    assert engine.ledger.tokens + sum(map(len, engine.unread)) == len(prompt) + len(said(steps))

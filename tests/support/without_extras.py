@@ -2,9 +2,10 @@
 
 WITHOUT_EXTRAS = """
 import sys
+LACKING = ("torch", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf", "llguidance")
 class Nothing:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf"):
+        if name.split(".")[0] in LACKING:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Nothing())
 """

@@ -64,8 +64,8 @@ def test_the_pending_group_is_fed_merged_when_the_sequence_goes_on() -> None:
     backend = ScriptedBackend(p_stop=0.0, eos_rate=0)
     engine = Engine(backend)
     steps, _ = run(engine, max_tokens=7)
-    assert engine.pending == steps[-1].tokens
-    assert len(engine.pending) == 3
+    assert engine.unread == [steps[-1].tokens]
+    assert len(engine.unread[0]) == 3
     prompt = [*engine.sequence, (20,), (21,)]
     more = list(engine.run(prompt, Decoding(max_tokens=3), sampler(backend), reuse="groups"))
     assert engine.ledger.groups[: len(prompt)] == prompt

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import CheckpointError, InputError
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings, _pick
+from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.scores import pick
 
 VOCAB = 12
 SCORES = np.array([0.5, 3.0, 2.9, -1.0, 0.0, 1.0, 2.0, -3.0, 0.1, 0.2, 0.3, 1.5], dtype=np.float32)
@@ -231,7 +232,7 @@ def test_a_large_vocabulary_is_drawn_from_as_it_should() -> None:
 def test_the_ends_of_the_distribution_have_weight(draw: float) -> None:
     weights = np.zeros(1000, dtype=np.float32)
     weights[[300, 301, 700]] = [1, 2, 1e-30]
-    place, share = _pick(weights, draw)
+    place, share = pick(weights, draw)
     assert weights[place] > 0
     assert share <= 1
 

@@ -1,0 +1,199 @@
+"""Structured answers: a structure compiled for a tokenizer, and how far in it an answer is.
+
+    Structure --Grammars.start--> Grammar:  forced tokens, masks for base and micro steps, consume, rewind
+
+The parsing is llguidance's. Its forced tokens are those that the structure leaves no choice about, as the
+tokenizer itself would cut that text; nobody's scores are needed for them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.errors import BundleError, InputError, require
+from hamburger_edge.loop.structure import Structure
+
+Bools = npt.NDArray[np.bool_]
+Run = tuple[Sequence[int], int]  # tokens forced one after the other, and which of them is next
+
+# As json.dumps writes, and so as models are tuned to: a space after commas and colons and none elsewhere,
+# which leaves more to be forced. A schema's own "x-guidance" goes before.
+_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+# What a parser may hold, instead of hanging: enough for objects of a thousand optional properties.
+_LIMITS = {"max_items_in_row": 20_000, "step_max_items": 200_000, "verbose_errors": False}
+
+
+class Grammars:
+    """Compiles structures for one tokenizer and keeps the newest: the same is asked for again and again."""
+
+    def __init__(self, tokenizer_json: Callable[[], str], vocab_size: int, eos_ids: Sequence[int]) -> None:
+        self._tokenizer_json = tokenizer_json
+        self._vocab_size, self._eos_ids = vocab_size, list(eos_ids)
+        self._tokenizer: Any = None  # made when a structure is first asked for: it takes a moment
+        self._lock = threading.Lock()
+        self._newest: tuple[Structure, Any] | None = None
+
+    def start(self, structure: Structure, shortlist: npt.NDArray[np.int64] | None) -> Grammar:
+        with self._lock:
+            if self._newest is None or self._newest[0] != structure:
+                self._newest = structure, self._compile(structure)
+            return Grammar(self._newest[1].deep_copy(), self._vocab_size, shortlist)
+
+    def _compile(self, structure: Structure) -> Any:
+        guidance = require("llguidance", "structured")
+        if self._tokenizer is None:
+            try:
+                self._tokenizer = guidance.LLTokenizer(
+                    self._tokenizer_json(), n_vocab=self._vocab_size, eos_token=self._eos_ids or None
+                )
+            except ValueError as error:
+                raise BundleError(
+                    f"this tokenizer cannot hold a structure ({error}): leave it out"
+                ) from error
+        make, text = guidance.LLMatcher, structure.text
+        try:
+            if structure.kind == "json_schema":
+                text = make.grammar_from_json_schema(text, defaults={**_LAYOUT, "lenient": structure.lenient})
+            else:
+                text = (make.grammar_from_regex if structure.kind == "regex" else make.grammar_from_lark)(
+                    text
+                )
+        except ValueError as error:
+            raise InputError(f"{structure.kind}: {error}: correct it") from error
+        matcher = make(self._tokenizer, text, log_level=0, limits=guidance.LLParserLimits(**_LIMITS))
+        if matcher.is_error():
+            raise InputError(_explained(structure, matcher.get_error()))
+        if not structure.lenient and (warnings := matcher.get_grammar_warnings()):
+            raise InputError(_explained(structure, str(warnings[0])))
+        beginning = Grammar(matcher.deep_copy(), self._vocab_size, None)
+        if beginning.forced is None:  # else what is asked first; both show a structure that allows nothing
+            beginning.allowed()
+        return matcher
+
+
+class Grammar:
+    """A place in a structure: what may come next there. One answer's, beside its sampler."""
+
+    def __init__(self, matcher: Any, vocab_size: int, shortlist: npt.NDArray[np.int64] | None) -> None:
+        self._matcher = matcher
+        self._shortlist = shortlist
+        self._bits = np.zeros((vocab_size + 31) // 32, dtype=np.int32)
+        self._vocab_size = vocab_size
+        self._runs: list[Run] = []  # what was forced before each token consumed
+        self._run: Run | None = None  # what is forced here; found when asked for
+        self._allowed: Bools | None = None
+
+    @property
+    def forced(self) -> int | None:
+        """The only token that may come next, if there is but one.
+
+        A run of forced tokens is cut out of the text as a whole, and its rest is never cut anew, wherever
+        an answer stops and goes on.
+        """
+        if self._run is None:
+            self._run = self._matcher.compute_ff_tokens(), 0
+            self._check()
+        tokens, index = self._run
+        return tokens[index] if index < len(tokens) else None
+
+    @property
+    def complete(self) -> bool:
+        """The answer may end here."""
+        return bool(self._matcher.is_accepting()) or self.ended
+
+    @property
+    def ended(self) -> bool:
+        """The answer cannot go on from here."""
+        return bool(self._matcher.is_stopped()) and not self._matcher.is_error()
+
+    def allowed(self) -> Bools:
+        """[vocab]: the tokens that may come next."""
+        if self._allowed is None:
+            self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+            self._check()
+            bits = np.unpackbits(self._bits.view(np.uint8), bitorder="little")
+            self._allowed = bits[: self._vocab_size].view(np.bool_)
+        return self._allowed
+
+    def allowed_micro(self) -> Bools:
+        """The same for the scores of a micro step, [shortlist] or [vocab]."""
+        allowed = self.allowed()
+        return allowed if self._shortlist is None else allowed[self._shortlist]
+
+    def consume(self, token: int) -> None:
+        forced = self.forced
+        assert self._run is not None
+        tokens, index = self._run
+        self._matcher.consume_token(token)
+        self._check()
+        self._runs.append(self._run)
+        going_on = token == forced and index + 1 < len(tokens)
+        self._run = (tokens, index + 1) if going_on else None
+        self._allowed = None
+
+    def rewind(self, tokens: int) -> None:
+        """After an error too: what is wrong then shows when the grammar is next asked."""
+        if tokens:
+            self._matcher.rollback(tokens)
+            self._run = self._runs[-tokens]
+            del self._runs[-tokens:]
+            self._allowed = None
+
+    def restart(self, said: Sequence[int] = ()) -> None:
+        """At the beginning of an answer, or after what was said of it."""
+        self._matcher.reset()
+        self._runs.clear()
+        self._run = self._allowed = None
+        for token in said:
+            self.consume(token)
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            said = _first_line(self._matcher.get_error())
+            if "NoExtension" in said:
+                raise InputError("the structure allows no answer that goes on from here: correct it")
+            raise InputError(f"the structure is too much to follow from here ({said}): make it simpler")
+
+
+def _explained(structure: Structure, message: str) -> str:
+    """One line of what llguidance says, which draws pictures: the place, what is wrong, and the way out."""
+    kind = structure.kind
+    if found := re.search(r'^Unimplemented keys: \["([^"]*)"', message):
+        return _unsupported(structure, f'"{found[1]}"', structure.place(found[1]))
+    if found := re.search(r"^Unknown format: (.*)", message):
+        place = structure.place("format", found[1])
+        return _unsupported(structure, f"format {json.dumps(found[1])}", place)
+    if message.startswith("oneOf"):
+        place = structure.place("oneOf")
+        return _unsupported(structure, "oneOf of alternatives that may overlap", place, "use anyOf, ")
+    if found := re.search(r"regex parse error:\n    (.*)\n    ( *)\^+\nerror: (.*)", message):
+        pattern, before, reason = found.groups()
+        before, after = (
+            part.replace("\\/", "/") for part in (pattern[: len(before)], pattern[len(before) :])
+        )
+        shown = before + after if len(pattern) <= 60 else after[:60]
+        return f'{kind}: {reason} in "{shown}", at character {len(before) + 1}: correct it'
+    said = _first_line(message)
+    if kind == "regex":  # its place is one in a grammar made around it
+        said = re.sub(r"^at [\d()]+: (invalid regex .*\(in regex\): )?(regex parse error: )?", "", said)
+    said = re.sub(r"^(at )?(\d+)\((\d+)\):", r"line \2, column \3:", said)
+    return f"{kind}: {said[:1].lower()}{said[1:]}: correct it"
+
+
+def _unsupported(structure: Structure, what: str, place: str | None, instead: str = "") -> str:
+    where = f" (at {place})" if place else ""
+    return f"{structure.kind}: {what}{where} is not supported: {instead}leave it out, or set lenient"
+
+
+def _first_line(message: str) -> str:
+    """Without the pictures below."""
+    first = re.split(r"\n<|\n +\d+ \| |\n\n", message.strip())[0]
+    return re.sub(r"\s+", " ", first)[:200].rstrip(": ")

@@ -1,0 +1,128 @@
+"""What one macro step says: a token of the base, forced tokens, micro tokens, until a rule ends the group."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+from typing import Literal, NamedTuple
+
+from hamburger_edge.loop.backend import Backend, ModelInfo, Readout
+from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.stats import Stats
+
+FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
+
+# By stop rule "after" a group's first micro step is only a try, at about a fifth of a macro step, and it must
+# then convince at the confidence asked for: where the base's own row gives it less than this share of that,
+# it is hardly ever worth its price (docs/research/decisions.md has the curve).
+TRY = 2 / 3
+
+# In verify mode a micro token that was computed is proposed even when it does not convince: one more row of
+# the base's call costs a quarter of a macro step, and a token that stays saves a whole one.
+JOIN = 0.4
+
+# Micro steps that only read what was forced, so that one more can choose: beyond so many, the base's own step
+# is worth more.
+CATCH_UP = 2
+
+
+class Step(NamedTuple):
+    """What one macro step said."""
+
+    tokens: Group
+    probabilities: tuple[float, ...]  # of each token; empty unless asked for
+    stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
+    finish_reason: FinishReason | None  # set on the last step
+    forced: int = 0  # how many of the tokens the grammar left no choice about
+
+
+class Rules:
+    """When a group and an answer end; worked out once a run."""
+
+    def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler) -> None:
+        self.sampler = sampler
+        self.verify = decoding.mode == "verify"
+        self.max_tokens = decoding.max_tokens
+        self.probabilities = decoding.probabilities
+        self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
+        self.confidence = -math.inf if decoding.force_group else decoding.confidence
+        self.judge_after = info.stop_rule == "after"
+        self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
+        self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
+        self.judged = not self.verify and decoding.force_group is None
+        self.size = decoding.force_group or (1 if decoding.confidence >= 1 else info.max_steps)
+        if not sampler.micro_usable:
+            self.size = 1
+        self.merges = decoding.forced == "merge" and not decoding.exact
+        self.rides = decoding.forced != "single"  # forced tokens need no call of their own
+
+    def ahead(self) -> bool:
+        """Whether the next token can be said before the last ones are read."""
+        return self.rides and self.sampler.forced is not None
+
+    def finish(self, tokens: Group, stats: Stats) -> FinishReason | None:
+        """Whether the answer ends with this newest group (not yet counted in the statistics)."""
+        if tokens[-1] in self.eos_ids:
+            return "eos"
+        if self.sampler.ended:
+            return "stop"
+        return "length" if stats.tokens + len(tokens) >= self.max_tokens else None
+
+
+def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room: int, stats: Stats) -> Step:
+    """One group, or a draft of at most `room` tokens to be verified, which may hold more of the forced ones.
+
+    Without a readout there are no features for micro steps, and the group begins with a forced token.
+    """
+    sampler = rules.sampler
+    room = min(room, rules.max_tokens - stats.tokens)
+    limit = min(rules.size, room)
+    forced_limit = 1  # tokens that a group may hold for another forced one to join
+    if rules.merges:
+        forced_limit = limit
+    elif rules.verify and rules.rides and readout is not None:
+        forced_limit = room
+    forced = int(sampler.forced is not None)
+    if readout is None:
+        (token, probability), p_stop = sampler.choose_forced(), 0.0
+    else:
+        token, probability = sampler.choose(readout.logits[row])
+        p_stop = float(readout.p_stop[row])
+    tokens, probabilities, stops = [token], [probability], [0.0 if forced else p_stop]
+    trying = readout is not None and 1 - p_stop >= rules.try_confidence
+    fed = 0  # of these tokens, to the micro decoder
+    while token not in rules.eos_ids and not sampler.ended:
+        if sampler.forced is not None:
+            if len(tokens) >= forced_limit:
+                break
+            token, probability = sampler.choose_forced()
+            p_stop = 0.0
+            forced += 1
+        else:
+            behind = len(tokens) - fed
+            if not trying or len(tokens) >= limit or behind > CATCH_UP or not sampler.micro_open:
+                break
+            begin = perf_counter()
+            assert readout is not None
+            if not fed:
+                backend.micro_begin(readout.features[row])
+            for read in tokens[fed:]:
+                logits, stop = backend.micro(read)
+            fed = len(tokens)
+            stats.micro_s += perf_counter() - begin
+            stats.micro_steps += behind
+            p_stop = float(stop)
+            trying = 1 - p_stop >= rules.confidence
+            if rules.judge_after and 1 - p_stop < rules.join_confidence:
+                break  # this token is not sure enough: the base will choose it instead
+            choice = sampler.choose_judged(logits) if rules.judged else sampler.choose_micro(logits)
+            if choice is None:
+                break  # nobody vouches for what the sampler prefers: the base will choose
+            token, probability = choice
+        tokens.append(token)
+        probabilities.append(probability)
+        stops.append(p_stop)
+    shown = tuple(probabilities) if rules.probabilities else ()
+    return Step(tuple(tokens), shown, tuple(stops), None, forced)

@@ -1,0 +1,141 @@
+"""What an answer must look like, as it was asked for: a JSON schema, a regular expression, or a grammar.
+
+Checked here: what would take minutes or gigabytes to compile. Everything else is for the compiler to say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from hamburger_edge.errors import InputError
+
+Kind = Literal["json_schema", "regex", "grammar"]
+
+LARGEST = 1 << 16  # characters of a structure
+MOST_PROPERTIES = 1000  # of one object: compiling takes time by their square
+DEEPEST = 64  # objects and arrays inside each other
+LARGEST_MULTIPLE = 30_000  # that multipleOf asks for: an automaton has as many states
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What an answer must look like; plain text."""
+
+    kind: Kind
+    text: str  # a JSON schema, a regular expression, or a grammar in Lark's syntax
+    lenient: bool = False  # keywords of a schema that are not supported are left out of account
+
+    @classmethod
+    def of(
+        cls, *, json_schema: Any = None, regex: Any = None, grammar: Any = None, lenient: Any = False
+    ) -> Structure | None:
+        """From the options of an answer; None where none is given."""
+        given: dict[Kind, Any] = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
+        named: list[Kind] = [kind for kind, value in given.items() if value is not None]
+        if not isinstance(lenient, bool):
+            raise InputError(f"lenient must be true or false, got {lenient!r:.80}")
+        if not named:
+            return None
+        if len(named) > 1:
+            raise InputError(f"give one of {' and '.join(named)}: an answer has one structure")
+        [kind] = named
+        text = _schema_text(json_schema) if kind == "json_schema" else given[kind]
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{kind} must be a text that says something, got {text!r:.80}")
+        if len(text) > LARGEST:
+            raise InputError(
+                f"{kind} has {len(text)} characters, at most {LARGEST} are taken: make it simpler"
+            )
+        if kind == "json_schema":
+            _check_schema(text)
+        if kind != "regex":
+            _check_multiples(kind, text)
+        return cls(kind, text, lenient)
+
+    def to_options(self) -> dict[str, Any]:
+        return {self.kind: self.text, "lenient": self.lenient}
+
+    def place(self, keyword: str, value: Any = None) -> str | None:
+        """Where a JSON schema has a keyword (with this value), as a JSON pointer."""
+        if self.kind != "json_schema":
+            return None
+        for path, part in _parts(json.loads(self.text)):
+            if isinstance(part, dict) and keyword in part and value in (None, part[keyword]):
+                return "#" + "".join(f"/{name}" for name in path)
+        return None
+
+
+def _schema_text(schema: Any) -> Any:
+    """A dictionary, its JSON, or a Pydantic model class -> JSON without escapes."""
+    describe = getattr(schema, "model_json_schema", None)
+    if callable(describe):
+        schema = describe()
+    if isinstance(schema, str):
+        if len(schema) > LARGEST:
+            return schema  # too large to look into
+        try:
+            schema = json.loads(schema)
+        except RecursionError as error:
+            raise _too_deep() from error
+        except ValueError as error:
+            raise InputError(f"json_schema is not valid JSON ({error}): correct it") from error
+    if not isinstance(schema, Mapping):
+        raise InputError(f"json_schema must be an object, got {schema!r:.80}")
+    try:
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+    except RecursionError as error:
+        raise _too_deep() from error
+    except (TypeError, ValueError) as error:
+        raise InputError(f"json_schema is not plain JSON ({error}): correct it") from error
+
+
+def _check_schema(text: str) -> None:
+    for path, part in _parts(json.loads(text)):
+        if len(path) > DEEPEST:
+            raise _too_deep()
+        properties = part.get("properties") if isinstance(part, dict) else None
+        if isinstance(properties, dict) and len(properties) > MOST_PROPERTIES:
+            raise InputError(
+                f"json_schema: an object has {len(properties)} properties, at most {MOST_PROPERTIES} "
+                "are taken: split it"
+            )
+
+
+def _too_deep() -> InputError:
+    return InputError(f"json_schema: more than {DEEPEST} levels inside each other: make it flatter")
+
+
+def _check_multiples(kind: Kind, text: str) -> None:
+    """Of all multipleOf together: what they ask of one number is multiplied. Grammars can hold schemas."""
+    common = 1
+    for number in set(re.findall(r'"multipleOf"\s*:\s*([-+.\deE]+)', text)):
+        try:
+            digits = int("".join(map(str, Decimal(number).normalize().as_tuple().digits)))
+        except ArithmeticError:
+            continue  # the compiler's to say
+        common = math.lcm(common, digits)
+    if common > LARGEST_MULTIPLE:
+        raise InputError(
+            f"{kind}: all multipleOf together ask for multiples of {common}, at most {LARGEST_MULTIPLE} "
+            "is taken: ask for rounder ones"
+        )
+
+
+def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Everything in a schema with its path, level by level."""
+    level: list[tuple[tuple[str, ...], Any]] = [((), schema)]
+    while level:
+        yield from level
+        level = [
+            ((*path, str(name)), inner)
+            for path, part in level
+            if isinstance(part, dict | list)
+            for name, inner in (part.items() if isinstance(part, dict) else enumerate(part))
+            if isinstance(inner, dict | list)
+        ]

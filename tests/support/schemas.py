@@ -1,0 +1,96 @@
+"""JSON schemas of many shapes, whose answers a random model can finish."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+from hypothesis import strategies as st
+
+NAMES = ["name", "naïve", "na", 'say "hi"', "日本", "tab\t", "back\\slash", "🙂", "x y", "a"]
+WORDS = [
+    "the",
+    "then",
+    "the cat",
+    "the cat sat",
+    "",
+    "héllo 🙂",
+    'a "quoted" word',
+    "new\nline",
+    "日本",
+    "9",
+    "\\u0041",
+]
+
+_scalars = st.one_of(
+    st.sampled_from([{"type": "boolean"}, {"type": "null"}]),
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=5, unique=True).map(lambda words: {"enum": words}),
+    st.sampled_from([*WORDS, 17, -2.5, None, True, ["a", {"b": 1}]]).map(lambda value: {"const": value}),
+    st.tuples(st.integers(-50, 50), st.integers(0, 300)).map(
+        lambda ends: {"type": "integer", "minimum": ends[0], "maximum": sum(ends)}
+    ),
+    st.integers(0, 4).map(lambda most: {"type": "string", "maxLength": most}),
+    st.sampled_from(
+        [
+            {"type": "string", "pattern": "^[a-c]{2,5}$"},
+            {"type": "string", "pattern": "^(yes|no|maybe)$"},
+            {"type": "string", "format": "date"},
+            {"type": "string", "minLength": 2, "maxLength": 5},
+            {"type": ["integer", "null"], "minimum": 5, "maximum": 12, "multipleOf": 5},
+        ]
+    ),
+)
+
+
+@st.composite
+def _objects(draw: st.DrawFn, inner: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
+    names = draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True))
+    properties = {name: draw(inner) for name in names}
+    required = [name for name in names if draw(st.booleans())]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _nested(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.one_of(
+        _objects(inner),
+        _objects(inner),
+        st.tuples(inner, st.integers(0, 2), st.integers(0, 2)).map(
+            lambda given: {
+                "type": "array",
+                "items": given[0],
+                "minItems": given[1],
+                "maxItems": given[1] + given[2],
+            }
+        ),
+        st.lists(inner, min_size=1, max_size=3).map(lambda schemas: {"anyOf": schemas}),
+        st.lists(inner, min_size=1, max_size=3).map(
+            lambda schemas: {
+                "type": "array",
+                "prefixItems": schemas,
+                "items": False,
+                "minItems": len(schemas),
+            }
+        ),
+    )
+
+
+def _referred(schema: dict[str, Any]) -> dict[str, Any]:
+    part = {"$ref": "#/$defs/part"}
+    return {
+        "$defs": {"part": schema},
+        "type": "array",
+        "prefixItems": [part, part],
+        "minItems": 2,
+        "items": False,
+    }
+
+
+_plain = st.recursive(_scalars, _nested, max_leaves=6)
+schemas = st.one_of(_plain, _plain, _plain, _plain.map(_referred))
+
+
+def check(schema: dict[str, Any], text: str) -> None:
+    """A complete answer is JSON that follows its schema."""
+    validator = jsonschema.Draft202012Validator
+    jsonschema.validate(json.loads(text), schema, validator, format_checker=validator.FORMAT_CHECKER)

@@ -1,0 +1,250 @@
+"""The loop with a grammar, on a scripted backend that counts what it is asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_models import toy_model
+from engine_runs import check_the_books, said
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schemas import check, schemas
+from scripted_backend import EOS, ScriptedBackend, info
+
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import InputError
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.step import Step
+from hamburger_edge.loop.structure import Structure
+
+PROMPT = [70, 71, 72]
+LONG = {"const": "the cat sat on the mat, the cat sat on the mat"}  # many more tokens than a group holds
+
+
+@pytest.fixture(scope="module")
+def grammars(tokenizer: Tokenizer) -> Grammars:
+    return Grammars(tokenizer.to_json, tokenizer.vocab_size, [EOS])
+
+
+def scripted(tokenizer: Tokenizer, **options: Any) -> ScriptedBackend:
+    shape = {name: options.pop(name) for name in list(options) if name in info().__dataclass_fields__}
+    if shape.get("shortlist") is not None:
+        shape["shortlist"] = np.array(shape["shortlist"])
+    return ScriptedBackend(info(vocab_size=tokenizer.vocab_size, **shape), **{"agreement": 0.7, **options})
+
+
+def run(
+    grammars: Grammars,
+    backend: ScriptedBackend,
+    structure: dict[str, Any],
+    sampling: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[list[Step], Stats, Sampler, Engine]:
+    wanted = Structure.of(**structure)
+    assert wanted
+    shortlist = backend.info.shortlist
+    grammar = grammars.start(wanted, shortlist)
+    settings = SamplingSettings(**(sampling or {}))
+    sampler = Sampler(settings, backend.info.vocab_size, shortlist, grammar=grammar)
+    sampler.begin(PROMPT)
+    engine, stats = Engine(backend), Stats()
+    steps = list(engine.run([(token,) for token in PROMPT], Decoding(**options), sampler, stats=stats))
+    check_the_books(engine, PROMPT, steps)
+    assert stats.forced_tokens == sum(step.forced for step in steps)
+    return steps, stats, sampler, engine
+
+
+def test_an_answer_that_is_forced_from_the_beginning_asks_nobody(
+    grammars: Grammars, tokenizer: Tokenizer
+) -> None:
+    backend = scripted(tokenizer)
+    steps, stats, sampler, engine = run(grammars, backend, {"json_schema": LONG})
+    assert tokenizer.decode(said(steps)) == json.dumps(LONG["const"])
+    assert (steps[-1].finish_reason, sampler.grammar.complete) == ("stop", True)
+    assert stats.forced_tokens == stats.tokens == stats.first_tokens > 8
+    assert (backend.macro_calls, backend.micro_calls) == ([], 0)
+    assert len(engine.unread) == len(PROMPT) + stats.tokens  # whatever comes next reads the prompt, too
+
+
+def test_forced_tokens_at_the_beginning_ride_with_the_prompt(
+    grammars: Grammars, tokenizer: Tokenizer
+) -> None:
+    structure = {"regex": "the cat sat on the mat[0-9]x"}
+    backend = scripted(tokenizer)
+    steps, stats, *_ = run(grammars, backend, structure)
+    ahead = len(tokenizer.encode("the cat sat on the mat"))
+    assert backend.macro_calls == [len(PROMPT) + ahead]
+    assert stats.forced_tokens == ahead + 1
+    assert stats.first_tokens == ahead + 1
+    assert stats.base_calls == 0
+    assert tokenizer.decode(said(steps))[-1] == "x"
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.8, 1.0])
+def test_a_run_of_forced_tokens_rides_in_one_call(
+    grammars: Grammars, tokenizer: Tokenizer, confidence: float
+) -> None:
+    """One token a slot, with the group before it; none of them has a micro step."""
+    structure = {"regex": "[0-9]the cat sat on the mat[0-9]"}
+    backend = scripted(tokenizer, p_stop=0.0)
+    steps, stats, *_ = run(grammars, backend, structure, confidence=confidence)
+    run_length = len(tokenizer.encode("the cat sat on the mat"))
+    assert backend.macro_calls == [len(PROMPT), 1 + run_length]
+    assert (stats.base_calls, stats.micro_steps) == (1, 0)
+    assert [len(step.tokens) for step in steps] == [1] * (run_length + 2)
+
+
+def test_one_by_one_every_token_has_a_call_of_its_own(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    backend = scripted(tokenizer)
+    structure = {"regex": "[0-9]the cat sat on the mat"}
+    _steps, stats, *_ = run(grammars, backend, structure, forced="single", confidence=1)
+    assert backend.macro_calls == [len(PROMPT)] + [1] * (stats.tokens - 1)
+
+
+def test_merged_forced_tokens_fill_groups(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    backend = scripted(tokenizer, p_stop=0.0)
+    structure = {"regex": "[0-9]the cat sat on the mat[0-9]x"}
+    steps, _stats, *_ = run(grammars, backend, structure, forced="merge", confidence=0.0)
+    sizes = [len(step.tokens) for step in steps]
+    assert max(sizes) == backend.info.max_steps
+    assert sizes[0] == backend.info.max_steps  # the digit, and what follows it
+    assert backend.macro_calls == [len(PROMPT), len(backend.context) - len(PROMPT)]
+
+
+def test_in_verify_mode_forced_tokens_are_read_with_the_draft_and_not_verified(
+    grammars: Grammars, tokenizer: Tokenizer
+) -> None:
+    backend = scripted(tokenizer, p_stop=1.0)
+    structure = {"regex": "[0-9]the cat sat on the mat[0-9]"}
+    steps, _stats, *_ = run(grammars, backend, structure, mode="verify")
+    run_length = len(tokenizer.encode("the cat sat on the mat"))
+    assert backend.macro_calls == [len(PROMPT), 1 + run_length]
+    assert len(steps[0].tokens) == 1 + run_length
+    assert steps[0].forced == run_length
+
+
+@pytest.mark.parametrize("mode", ["trust", "verify"])
+def test_a_run_longer_than_a_call_may_be_takes_several(
+    grammars: Grammars, tokenizer: Tokenizer, mode: str
+) -> None:
+    backend = scripted(tokenizer, capacity=2000, context_length=2000)
+    steps, stats, *_ = run(grammars, backend, {"regex": "[0-9](x y ){300}[0-9]"}, mode=mode, max_tokens=1500)
+    assert steps[-1].finish_reason == "stop"
+    assert stats.forced_tokens > 256
+    assert max(backend.macro_calls) <= 256
+
+
+def test_a_full_cache_ends_a_forced_run(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    for mode in ("trust", "verify"):
+        backend = scripted(tokenizer, capacity=12, context_length=12)
+        steps, _, sampler, _ = run(grammars, backend, {"json_schema": LONG}, mode=mode)
+        assert (steps[-1].finish_reason, sampler.grammar.complete) == ("context", False)
+
+
+@pytest.mark.parametrize("forced", ["split", "merge", "single"])
+@pytest.mark.parametrize("mode", ["trust", "verify"])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_complete_answers_follow_their_schema(
+    grammars: Grammars, tokenizer: Tokenizer, forced: str, mode: str, data: st.DataObject
+) -> None:
+    schema = data.draw(schemas)
+    options = {
+        "confidence": data.draw(st.sampled_from([0.0, 0.5, 1.0])),
+        "force_group": data.draw(st.sampled_from([None, None, 1, 2, 3, 4])),
+        "max_tokens": data.draw(st.sampled_from([7, 300])),
+    }
+    sampling = {"temperature": data.draw(st.sampled_from([0.0, 1.0])), "seed": 3, "frequency_penalty": 0.3}
+    shape = {
+        "position_rule": data.draw(st.sampled_from(["token", "slot"])),
+        "stop_rule": data.draw(st.sampled_from(["before", "after"])),
+        "shortlist": data.draw(st.sampled_from([None, list(range(60, 130))])),
+    }
+    backend = scripted(tokenizer, capacity=2000, context_length=2000, **shape)
+    steps, _stats, sampler, _ = run(
+        grammars, backend, {"json_schema": schema}, sampling, mode=mode, forced=forced, **options
+    )
+    finish, grammar = steps[-1].finish_reason, sampler.grammar
+    assert finish in ("stop", "eos", "length")
+    assert grammar.complete or finish == "length"
+    tokens = [token for token in said(steps) if token != EOS]
+    if grammar.complete:
+        check(schema, tokenizer.decode(tokens))
+    if finish == "length":
+        assert len(tokens) == options["max_tokens"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(schema=schemas, temperature=st.sampled_from([0.0, 1.0]))
+def test_how_forced_tokens_are_fed_does_not_change_plain_decoding(
+    grammars: Grammars, tokenizer: Tokenizer, schema: dict[str, Any], temperature: float
+) -> None:
+    """At confidence 1 and in verify mode, with the same draws."""
+    plain = None
+    for options in (
+        {"confidence": 1, "forced": "single"},
+        {"confidence": 1, "forced": "split"},
+        {"confidence": 1, "forced": "merge"},
+        {"mode": "verify", "confidence": 0.3},
+        {"mode": "verify", "confidence": 0.3, "forced": "single"},
+    ):
+        backend = scripted(tokenizer, capacity=2000, context_length=2000)
+        sampling = {"temperature": temperature, "seed": 5}
+        steps, _, sampler, _ = run(
+            grammars, backend, {"json_schema": schema}, sampling, max_tokens=120, **options
+        )
+        answer = said(steps), steps[-1].finish_reason, sampler.state()
+        plain = plain or answer
+        assert answer == plain
+
+
+def test_a_banned_forced_token_is_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    [*_, banned] = tokenizer.encode("the cat")
+    with pytest.raises(
+        InputError, match=rf"^the structure needs token {banned} here, which is banned: allow it$"
+    ):
+        run(grammars, scripted(tokenizer), {"regex": "[0-9]the cat"}, {"banned": [banned]})
+
+
+def test_bans_that_leave_nothing_are_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    digits = [token for digit in "0123456789" for token in tokenizer.encode(digit)]
+    with pytest.raises(
+        InputError, match=r"^the structure leaves no token here that is not banned: allow one$"
+    ):
+        run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"banned": digits})
+
+
+def test_micro_steps_wait_where_the_shortlist_holds_only_banned_tokens(
+    grammars: Grammars, tokenizer: Tokenizer
+) -> None:
+    """The base can still choose another one."""
+    one, two, x, y = (tokenizer.encode(letter)[0] for letter in "12xy")
+    backend = scripted(tokenizer, shortlist=[one, two, x], p_stop=0.0)
+    for mode in ("trust", "verify"):
+        steps, *_ = run(grammars, backend, {"regex": "[12][xy]"}, {"banned": [x]}, mode=mode)
+        assert said(steps)[1] == y
+
+
+def test_a_bias_chooses_among_what_the_grammar_allows(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    [seven], [z] = tokenizer.encode("7"), tokenizer.encode("z")
+    steps, *_ = run(
+        grammars, scripted(tokenizer), {"regex": "[0-9]{5}"}, {"logit_bias": {seven: 50.0, z: 900.0}}
+    )
+    assert said(steps) == [seven] * 5
+
+
+def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer) -> None:
+    [*_, banned] = tokenizer.encode("the cat")
+    chat = toy_model(tokenizer).chat(banned=[banned])
+    with pytest.raises(InputError, match="banned"):
+        list(chat.send("hello", regex="[0-9]the cat"))
+    assert chat.sampler.answer == chat.sampler.answer[:2]
+    list(chat.send("hello", regex="[0-9]x"))
+    assert chat.messages[-1].text[-1] == "x"

@@ -1,0 +1,244 @@
+"""What may be asked for as a structure, and how the rest is refused: in one line, soon, in little memory."""
+
+from __future__ import annotations
+
+import enum
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pydantic
+import pytest
+from grammar_walks import EOS, start, text_of, walk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from places import PROGRAMS, environment
+
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import InputError
+from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.structure import LARGEST, Structure
+
+
+@pytest.fixture(scope="module")
+def grammars(tokenizer: Tokenizer) -> Grammars:
+    return Grammars(tokenizer.to_json, tokenizer.vocab_size, [EOS])
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Closed(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+
+class Part(Closed):
+    name: Literal["wheel", "wheels"]
+    colour: Colour | None = None
+
+
+class Car(Closed):
+    parts: list[Part] = pydantic.Field(min_length=1, max_length=2)
+    doors: int = pydantic.Field(ge=2, le=5)
+    sold: bool
+
+
+def test_a_pydantic_model_is_a_schema(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(10):
+        grammar = start(grammars, json_schema=Car)
+        said = walk(grammar, lambda allowed: int(random.choice(allowed)))
+        assert grammar.complete
+        car = Car.model_validate_json(text_of(tokenizer, said))
+        assert 1 <= len(car.parts) <= 2
+
+
+def test_a_schema_is_a_dictionary_or_its_text(grammars: Grammars) -> None:
+    schema = {"type": "object", "properties": {"é": {"enum": [1, "2"]}}}
+    assert Structure.of(json_schema=schema) == Structure.of(json_schema=json.dumps(schema, indent=1))
+
+
+def test_structures_survive_as_options() -> None:
+    for options in (
+        {"json_schema": {"const": "é"}},
+        {"regex": "a|b", "lenient": True},
+        {"grammar": "start: A"},
+    ):
+        structure = Structure.of(**options)
+        assert structure
+        assert Structure.of(**json.loads(json.dumps(structure.to_options()))) == structure
+    assert Structure.of() is None
+    assert Structure.of(lenient=True) is None
+
+
+TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"regex": "[0-9"}, 'regex: unclosed character class in "[0-9", at character 1: correct it'),
+    ({"regex": "a/b("}, 'regex: unclosed group in "a/b(", at character 4: correct it'),
+    (
+        {"regex": "a(?=b)"},
+        "regex: look-around, including look-ahead and look-behind, is not supported "
+        'in "a(?=b)", at character 2: correct it',
+    ),
+    ({"regex": ""}, "regex must be a text that says something, got ''"),
+    ({"regex": 7}, "regex must be a text that says something, got 7"),
+    ({"regex": r"[^\s\S]"}, "the structure allows no answer that goes on from here: correct it"),
+    (
+        {"grammar": "start: A\nA: /a/ & /b/"},
+        "the structure allows no answer that goes on from here: correct it",
+    ),
+    ({"grammar": "start: foo"}, 'grammar: line 1, column 8: unknown name: "foo": correct it'),
+    ({"grammar": 'start: "a"\n  | b\nb: c'}, 'grammar: line 3, column 4: unknown name: "c": correct it'),
+    ({"grammar": "a: /x/"}, "grammar: no start rule found: correct it"),
+    (
+        {"json_schema": "{"},
+        "json_schema is not valid JSON (Expecting property name enclosed in double quotes: ",
+    ),
+    ({"json_schema": "[]"}, "json_schema must be an object, got []"),
+    ({"json_schema": 7}, "json_schema must be an object, got 7"),
+    ({"json_schema": {"enum": [object]}}, "json_schema is not plain JSON (Object of type type is not JSON "),
+    ({"json_schema": {"const": float("nan")}}, "json_schema is not plain JSON (Out of range float values "),
+    (
+        {"json_schema": TAGS},
+        'json_schema: "uniqueItems" (at #/properties/tags) is not supported: leave it out, or set lenient',
+    ),
+    (
+        {"json_schema": {"items": {"type": "string", "format": "colour"}}},
+        'json_schema: format "colour" (at #/items) is not supported: leave it out, or set lenient',
+    ),
+    (
+        {"json_schema": {"oneOf": [{"type": "integer"}, {"minimum": 3}]}},
+        "json_schema: oneOf of alternatives that may overlap (at #) is not supported: "
+        "use anyOf, leave it out, or set lenient",
+    ),
+    ({"json_schema": {"type": "colour"}}, "json_schema: invalid type: colour: correct it"),
+    ({"json_schema": {"properties": 3}}, "json_schema: properties must be an object: correct it"),
+    ({"json_schema": {"enum": []}}, "json_schema: unsatisfiable schema: anyOf is empty: correct it"),
+    (
+        {"json_schema": {"$ref": "#/$defs/none"}},
+        "json_schema: pointer '/$defs/none' does not exist: correct it",
+    ),
+    (
+        {"json_schema": {"pattern": "[0-9", "type": "string"}},
+        'json_schema: unclosed character class in "[0-9", ',
+    ),
+    ({"json_schema": {"x-guidance": {"colour": 1}}}, "json_schema: unknown field `colour`, expected one of "),
+    ({"json_schema": {}, "regex": "a"}, "give one of json_schema and regex: an answer has one structure"),
+    ({"regex": "a", "lenient": 1}, "lenient must be true or false, got 1"),
+    ({"regex": "a" * (LARGEST + 1)}, "regex has 65537 characters, at most 65536 are taken: make it simpler"),
+    (
+        {"json_schema": {"properties": {str(i): {} for i in range(1001)}}},
+        "json_schema: an object has 1001 properties, at most 1000 are taken: split it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_an_answer_is_refused_in_one_line(
+    grammars: Grammars, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        start(grammars, **options)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_lenient_leaves_out_what_is_not_supported(grammars: Grammars) -> None:
+    assert start(grammars, json_schema=TAGS, lenient=True).forced is not None
+
+
+keywords = st.sampled_from(
+    [
+        "type",
+        "properties",
+        "required",
+        "items",
+        "prefixItems",
+        "minItems",
+        "enum",
+        "const",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "not",
+        "if",
+        "$ref",
+        "$defs",
+        "pattern",
+        "format",
+        "minLength",
+        "maximum",
+        "multipleOf",
+        "additionalProperties",
+        "patternProperties",
+        "minProperties",
+        "$schema",
+        "title",
+    ]
+)
+odd = st.recursive(
+    st.sampled_from([0, -1, 2.5, 10**20, True, None, "", "string", "object", "array", "(", "#", "#/$defs/a"]),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keywords, inner, max_size=4)),
+)
+
+
+def refusal(grammars: Grammars, **options: Any) -> str:
+    try:
+        walk(start(grammars, **options), lambda allowed: allowed[0], most=20)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@settings(max_examples=200, deadline=None)
+@given(schema=st.dictionaries(keywords, odd, max_size=4), lenient=st.booleans())
+def test_odd_schemas_work_or_are_refused(grammars: Grammars, schema: dict[str, Any], lenient: bool) -> None:
+    assert "\n" not in refusal(grammars, json_schema=schema, lenient=lenient)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    text=st.text(alphabet='abcxy()[]{}*+?|\\^$.-,19:"/&~<>é\n ', min_size=1),
+    kind=st.sampled_from(["regex", "grammar"]),
+)
+def test_odd_texts_work_or_are_refused(grammars: Grammars, text: str, kind: str) -> None:
+    assert "\n" not in refusal(grammars, **{kind: text})
+    assert "\n" not in refusal(grammars, grammar=f"start: {text}")
+
+
+def test_what_is_made_to_hang_or_to_fill_the_memory_does_neither(tokenizer_path: Path) -> None:
+    """In a process of its own, with little memory; each takes a second at most where nothing else runs."""
+    program = [sys.executable, PROGRAMS / "schema_bombs.py", tokenizer_path]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment(), timeout=300)
+    assert done.returncode == 0, done.stderr
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(ended) == 39
+    for name, how, seconds in ended:
+        assert how == "works" or how.startswith("InputError: "), name
+        assert seconds < 20, name
+
+
+def test_without_llguidance_the_extra_is_named() -> None:
+    """And nothing imports it before a structure is asked for."""
+    code = """
+import sys
+from pathlib import Path
+import hamburger_edge, hamburger_edge.cli.main, hamburger_edge.loop.grammar
+assert "llguidance" not in sys.modules
+sys.modules["llguidance"] = None
+from hamburger_edge.errors import MissingExtraError
+from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.structure import Structure
+try:
+    Grammars(lambda: "", 1, []).start(Structure.of(regex="a"), None)
+except MissingExtraError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "llguidance is not installed: run  pip install '.[structured]'  in the checkout\n"
