@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from hamburger_edge.cli.command import option
+from hamburger_edge.errors import InputError
 from hamburger_edge.loop.settings import Options
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
@@ -58,6 +60,14 @@ ANSWER = (
     option("--frequency-penalty", type=float, metavar="R", help="the same, for each time it was said"),
     option("--seed", type=int, metavar="N", help="same seed, same text"),
     option("--stop", action="append", metavar="TEXT", help="end the answer before this text (repeatable)"),
+    option(
+        "--json-schema",
+        metavar="FILE|TEXT",
+        help="the answer is JSON that follows this schema; what it leaves no choice about costs nothing",
+    ),
+    option("--regex", metavar="TEXT", help="the answer matches this regular expression"),
+    option("--grammar", metavar="FILE", help="the answer follows this grammar, in Lark's syntax"),
+    option("--lenient", action="store_true", help="leave keywords of a schema that are not supported out"),
     option("--system", metavar="TEXT", help="system message instead of the model's own"),
     option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
 )
@@ -70,7 +80,20 @@ def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def answer_options(options: argparse.Namespace, **more: Any) -> Options:
-    """What was given of the answer's options."""
+    """What was given of the answer's options; structures are read from their files."""
     given = {n: getattr(options, n) for n in Options.__annotations__ if getattr(options, n, None) is not None}
+    if (schema := given.get("json_schema")) is not None and not schema.lstrip().startswith("{"):
+        given["json_schema"] = _read("--json-schema", schema)
+    if (grammar := given.get("grammar")) is not None:
+        given["grammar"] = _read("--grammar", grammar)
     chosen: Options = {**given, **more}  # type: ignore[typeddict-item]
     return chosen
+
+
+def _read(flag: str, name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{flag} {name}: cannot be read ({error.strerror}): name a file") from error
+    except ValueError as error:  # not UTF-8, or a name that no file can have
+        raise InputError(f"{flag} {name}: is not UTF-8 text: name a text file") from error

@@ -60,11 +60,14 @@ def run(options: argparse.Namespace) -> None:
                     "text": stream.text,
                     "tokens": [token for group in groups for token in group],
                     "groups": groups,
+                    **({} if stream.complete is None else {"complete": stream.complete}),
                     "stats": {name: facts[name] for name in STATS},
                 }
             )
             return
         print()
+        if stream.complete is False:
+            note("the answer was cut before its structure was complete: allow more with  --max-tokens")
         if options.show_steps or options.stats:
             note(stats_line(stream.stats))
 
@@ -85,6 +88,7 @@ COMMAND = Command(
         'hamburger-edge run bundle "Why is the sky blue?" --show-steps',
         'hamburger-edge run bundle "Write a poem." --temperature 0.7 --seed 1 --confidence 0.9',
         "cat letter.txt | hamburger-edge run bundle - --json",
+        'hamburger-edge run bundle "What does it weigh?" --json-schema answer.schema.json',
     ),
     run=run,
 )

@@ -51,6 +51,11 @@ def run(bundle: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-un
         (["\udcff"], "UTF-8"),
         ([""], "empty"),
         (["word " * 600], "positions"),
+        (["hi", "--regex", "[0-9"], 'unclosed character class in "[0-9"'),
+        (["hi", "--json-schema", '{"type": "colour"}'], "invalid type: colour"),
+        (["hi", "--json-schema", "no-such-file.json"], "--json-schema no-such-file.json: cannot be read"),
+        (["hi", "--grammar", "no\0file"], "--grammar"),
+        (["hi", "--regex", "a", "--json-schema", "{}"], "give one of json_schema and regex"),
     ],
 )
 def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], named: str) -> None:  # type: ignore[no-untyped-def]
@@ -113,3 +118,29 @@ def test_brackets_and_statistics_without_a_terminal(run) -> None:  # type: ignor
     assert "[" in out
     assert "\x1b" not in out
     assert re.fullmatch(r"12 tokens in \d+ steps .* saved\n", err)
+
+
+def test_structured_answers(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """From a schema's text or file, a grammar's file, a regular expression."""
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
+    schema["additionalProperties"] = False
+    (tmp_path / "schema.json").write_text(json.dumps(schema), encoding="utf-8")
+    (tmp_path / "grammar.lark").write_text('start: "yes" | "no"', encoding="utf-8")
+    for given in (json.dumps(schema), str(tmp_path / "schema.json")):
+        code, out, err = run("hi", "--json-schema", given)
+        assert (code, err) == (0, "")
+        assert json.loads(out)["a"] in "xy"
+    assert run("hi", "--grammar", str(tmp_path / "grammar.lark"))[1] in ("yes\n", "no\n")
+    assert re.fullmatch("[0-9]{3}\n", run("hi", "--regex", "[0-9]{3}")[1])
+    code, out, _ = run("hi", "--regex", "[0-9]{3}", "--json")
+    assert json.loads(out)["complete"] is True
+    code, out, err = run("hi", "--regex", "[0-9]{30}", "--max-tokens", "2")
+    assert (code, len(out)) == (0, 3)
+    assert "before its structure was complete" in err
+
+
+def test_a_schema_of_unsupported_keywords_runs_when_lenient(run) -> None:  # type: ignore[no-untyped-def]
+    schema = '{"type": "array", "items": {"enum": [1, 2]}, "maxItems": 2, "uniqueItems": true}'
+    assert "leave it out, or set lenient" in run("hi", "--json-schema", schema)[2]
+    code, out, _ = run("hi", "--json-schema", schema, "--lenient")
+    assert (code, set(json.loads(out)) <= {1, 2}) == (0, True)

@@ -15,7 +15,8 @@ bundle, data, new = sys.argv[1:]
 for words in (["run", "tiny", "Hi"], ["demo"], ["verify", bundle],
               ["export", "tiny", "-o", new], ["eval", "tiny", "--quick"], ["segment", data],
               ["distill", "smollm2-135m", "-o", new, "--tokens", "9"], ["train", "recipe.toml", "-o", new],
-              ["bench", bundle, "--quick"], ["run", bundle, "Hi", "--max-tokens", "3"]):
+              ["run", bundle, "Hi", "--regex", "a"], ["bench", bundle, "--quick"],
+              ["run", bundle, "Hi", "--max-tokens", "3"]):
     print("code", main(words), words, flush=True, file=sys.stderr)
 """
 
@@ -40,8 +41,8 @@ def test_importing_the_core_stays_light() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     loaded = {name.split(".")[0] for name in printed.splitlines()[1:]}
-    heavy = {"torch", "onnx", "transformers", "llama_cpp", "gguf", "safetensors", "onnxscript", "optimum"}
-    assert not loaded & heavy
+    extras = {"transformers", "llama_cpp", "gguf", "safetensors", "onnxscript", "optimum", "llguidance"}
+    assert not loaded & {"torch", "onnx", *extras}
     without = "import sys, hamburger_edge; assert 'onnxruntime' not in sys.modules"
     subprocess.run([sys.executable, "-c", without], check=True)
 
@@ -52,4 +53,5 @@ def test_the_core_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "hamburger_edge" in loaded
-    assert not {"torch", "onnx", "onnxruntime", "transformers", "llama_cpp", "gguf", "jinja2"} & set(loaded)
+    extras = {"transformers", "llama_cpp", "gguf", "jinja2", "llguidance"}
+    assert not {"torch", "onnx", "onnxruntime", *extras} & set(loaded)
