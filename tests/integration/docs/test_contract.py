@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
+import llguidance
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -208,6 +209,94 @@ def test_a_trained_model_in_trust_and_verify_mode(trained: Path) -> None:
             forwards, tokens = forwards + len(verified), tokens + len(plain.tokens)
         assert lengths == {1, 2, 3, 4}
         assert forwards < 0.8 * tokens
+
+
+class Structured(Loop):
+    """With a grammar, in trust mode."""
+
+    def start(self, regex: str, tokenizer_json: str) -> Structured:
+        tokenizer = llguidance.LLTokenizer(
+            tokenizer_json, n_vocab=self.model["vocab_size"], eos_token=self.model["eos_ids"]
+        )
+        self.grammar = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_regex(regex))
+        self.run: list[int] = []
+        return self
+
+    def forced(self) -> int | None:
+        self.run = self.run or self.grammar.compute_ff_tokens()
+        return self.run[0] if self.run else None
+
+    def consume(self, token: int) -> None:
+        self.run = self.run[1:] if self.run and self.run[0] == token else []
+        self.grammar.consume_token(token)
+
+    def allowed(self) -> np.ndarray:
+        bits = np.unpackbits(np.frombuffer(self.grammar.compute_bitmask(), np.uint8), bitorder="little")
+        return bits[: self.model["vocab_size"]].astype(bool)
+
+    def draft(self, read: dict, row: int, size: int, confidence: float) -> list[int]:
+        """Every token of it is consumed."""
+        model, before = self.model, self.model["stop_rule"] == "before"
+        shortlist = np.array(model["shortlist"] or range(model["vocab_size"]))
+        group = [int(np.where(self.allowed(), read["logits"][row], -np.inf).argmax())]
+        self.consume(group[0])
+        trying = 1 - float(read["p_stop"][row]) >= (confidence if before else 2 / 3 * confidence)
+        while (
+            trying
+            and len(group) < size
+            and group[-1] not in model["eos_ids"]
+            and not self.grammar.is_stopped()
+        ):
+            if self.forced() is not None or not self.allowed()[shortlist].any():
+                break
+            given = np.zeros((0, model["hidden_size"]), np.float32)
+            if len(group) == 1:
+                given = read["features"][row]
+                entries = len(model["taps"]) + 1 + model["max_steps"]
+                cache = Cache(self.graphs["micro_decoder"], entries, self.portable)
+            micro = cache.run(
+                self.sessions["micro_decoder"], len(given) + 1, features=given, token=np.int64(group[-1:])
+            )
+            highest = int(shortlist[micro["logits"].argmax()])
+            trying = 1 - float(micro["p_stop"][0]) >= confidence
+            if (not before and not trying) or not self.allowed()[highest]:
+                break
+            self.consume(highest)
+            group.append(highest)
+        return group
+
+    def structured(self, prompt: list[int], max_tokens: int, confidence: float) -> list[list[int]]:
+        unread, said = [[token] for token in prompt], []
+        while True:
+            if (token := self.forced()) is not None:
+                group = [token]
+                self.consume(token)
+            else:
+                read = self.macro(unread, [len(unread) - 1])
+                left = max_tokens - sum(map(len, said))
+                size = 1 if confidence >= 1 else min(self.model["max_steps"], left)
+                unread, group = [], self.draft(read, 0, size, confidence)
+            unread.append(group)
+            said.append(group)
+            if group[-1] in self.model["eos_ids"] or self.grammar.is_stopped():
+                return said
+            if sum(map(len, said)) == max_tokens:
+                return said
+
+
+def test_structured_answers_written_from_the_document(folder: Path) -> None:
+    loop, lengths = Structured(folder), set()
+    with hamburger_edge.load(folder, threads=1) as model:
+        tokens, tokenizer = model.encode("the cat sat on the mat"), model.tokenizer.to_json()
+        for regex in ("the cat [a-z ]{0,60} sat on the mat[0-9]{2}.", "[0-9a-f]{9} the mat", "[^x]{30}x*"):
+            for confidence in (0.0, 0.4, 1.0):
+                expected = model.generate(
+                    tokens, max_tokens=50, confidence=confidence, reuse_prefix=False, regex=regex
+                )
+                loop.start(regex, tokenizer).forget()
+                assert loop.structured(tokens, 50, confidence) == expected.groups
+                lengths |= set(map(len, expected.groups))
+    assert {1, 2} <= lengths
 
 
 def documented(graph: str) -> list[list[str]]:

@@ -1,0 +1,90 @@
+"""Function calling: the model answers with JSON that follows a schema of three tools, the program does what
+it says and hands the result back, and the model puts it into words.
+
+    python examples/function_calling.py BUNDLE ["What is 12 plus 30?"]
+
+BUNDLE is an exported bundle or `tiny`. Needs the extra `structured`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import hamburger_edge
+
+UNITS = {"seconds": 1, "minutes": 60, "hours": 3600}
+
+
+def add(a: int, b: int) -> dict[str, Any]:
+    return {"sum": a + b}
+
+
+def set_timer(amount: int, unit: str) -> dict[str, Any]:
+    end = datetime.now(UTC) + timedelta(seconds=amount * UNITS[unit])
+    return {"rings at": f"{end:%H:%M:%S}"}
+
+
+def take_note(text: str) -> dict[str, Any]:
+    return {"noted": text}
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    """The schema of an object with these properties, in this order, and no others: its names and punctuation
+    are forced."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+NUMBER = {"type": "integer", "minimum": 0, "maximum": 9999}
+TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], dict[str, Any]]] = {
+    "add": (add, closed(a=NUMBER, b=NUMBER)),
+    "set_timer": (set_timer, closed(amount=NUMBER, unit={"enum": list(UNITS)})),
+    "take_note": (take_note, closed(text={"type": "string", "maxLength": 60})),
+}
+CALL = {"anyOf": [closed(name={"const": name}, arguments=schema) for name, (_, schema) in TOOLS.items()]}
+
+
+def dispatch(call: dict[str, Any]) -> dict[str, Any]:
+    function, _ = TOOLS[call["name"]]
+    return function(**call["arguments"])
+
+
+def converse(model: hamburger_edge.Model, question: str) -> str:
+    chat = model.chat(f"You call one of the functions {', '.join(TOOLS)}.", max_tokens=120)
+    stream = chat.send(question, json_schema=CALL)
+    for record in stream:
+        print(record.text, end="", flush=True)
+    print()
+    if not stream.complete:
+        raise SystemExit("the call was cut: give it more tokens or a larger context")
+    result = json.dumps(dispatch(json.loads(stream.text)))
+    print(f"-> {result}")
+    answer = chat.send(f"The result is {result}. Say so in one sentence.", max_tokens=40)
+    for record in answer:
+        print(record.text, end="", flush=True)
+    print()
+    return answer.text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("bundle")
+    parser.add_argument("question", nargs="?", default="What is 12 plus 30?")
+    options = parser.parse_args()
+    try:
+        with hamburger_edge.load(options.bundle) as model:
+            converse(model, options.question)
+    except hamburger_edge.HamburgerError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+if __name__ == "__main__":
+    main()

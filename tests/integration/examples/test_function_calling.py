@@ -1,0 +1,55 @@
+"""The example of function calling: as a program, and what it makes of every function."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+from schemas import check
+
+import hamburger_edge
+
+SCRIPT = ROOT / "examples" / "function_calling.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("function_calling", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_runs_as_a_program(bundle: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, bundle, "add 1 and 2"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    call, result, *_ = done.stdout.splitlines()
+    assert json.loads(call)["name"] in ("add", "set_timer", "take_note")
+    assert isinstance(json.loads(result.removeprefix("-> ")), dict)
+
+
+def test_it_says_what_it_lacks(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path / "none"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+
+
+def test_every_function_can_be_called(bundle: Path, example: Any) -> None:
+    called = set()
+    with hamburger_edge.load(bundle, threads=1) as model:
+        for seed in range(20):
+            said = model.generate("hello", json_schema=example.CALL, temperature=4, seed=seed, max_tokens=250)
+            assert said.complete
+            call = json.loads(said.text)
+            check(example.CALL, said.text)
+            assert example.dispatch(call)
+            called.add(call["name"])
+    assert called == set(example.TOOLS)
