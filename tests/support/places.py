@@ -14,3 +14,8 @@ def environment(**changes: str) -> dict[str, str]:
     """For processes that import what tests import."""
     path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
     return {**os.environ, "PYTHONPATH": path, **changes}
+
+
+def names(folder: Path) -> list[str]:
+    """What a folder holds, by name."""
+    return sorted(path.name for path in folder.iterdir())

@@ -1,4 +1,4 @@
-"""Fetching: verified, atomic, resumable, safe beside another process; and SmolLM2 itself."""
+"""Fetching: verified, atomic, resumable, safe beside another process."""
 
 from __future__ import annotations
 
@@ -9,28 +9,18 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from base_logits import built, logits_cached, logits_whole
-from gguf_files import llama_cpp_logits, small_base, write_gguf
-from local_hub import LocalHub, fetch_from, serving
+from gguf_files import small_base, write_gguf
+from places import names
 from tokenizers import Tokenizer
-from toy_checkpoints import same_weights, save, write_hf
-from toy_models import toy_model
 
-from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.errors import CheckpointError, FetchError
-from hamburger_edge.models.bases import hub as hub_module
+from hamburger_edge.errors import FetchError
 from hamburger_edge.models.bases import wheels
-from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete, pinned_name
-from hamburger_edge.models.bases.loading import find_base, load_base
-from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
+from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.wheels import WheelBase
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
 
@@ -71,10 +61,6 @@ def only_local_packages(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_fetch_unpacks_records_and_reports(tiny: WheelBase) -> None:
@@ -244,207 +230,3 @@ def test_home_follows_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert cache_folder() == tmp_path / "Local" / "hamburger-edge"
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "mine"))
     assert cache_folder() == tmp_path / "mine"
-
-
-# -- a model hub on this machine, asked by the hub's own client ------------------------------------------
-
-OLD, NEW = "0" * 39 + "1", "0" * 39 + "2"  # commits
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
-    """`hub(name)` fetches from a repository of two commits, whose first is tagged v1."""
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
-    files = {"config.json": b"{}", "pytorch_model.bin": b"", "model.pt": b"", "code.py": b"raise"}
-    local = LocalHub({"main": NEW, "v1": OLD}, {OLD: files, NEW: {**files, "LICENSE": b"MIT"}})
-    with serving(local) as address:
-
-        def bring(name: str) -> Path:
-            done = fetch_from(address, name, dict(os.environ))
-            assert done.returncode == 0, done.stderr[-2000:]
-            return Path(done.stdout.strip())
-
-        bring.asked, bring.local, bring.address = local.asked, local, address  # type: ignore[attr-defined]
-        yield bring
-
-
-def test_repository(tmp_path: Path, hub: Any) -> None:
-    folder = hub("hf:Org/Name-1.5")
-    assert folder == tmp_path / "bases" / "hf--Org--Name-1.5"
-    assert names(folder) == ["LICENSE", "config.json", "fetched.json"]
-    asked = list(hub.asked)
-    assert asked[0].startswith("/api/models/Org/Name-1.5")
-    assert not any(path.endswith((".bin", ".pt", ".py")) for path in asked)
-    assert "*.safetensors" in hub_module._WANTED
-    record = json.loads((folder / "fetched.json").read_text())
-    assert (record["source"], record["commit"]) == ("hf:Org/Name-1.5", NEW)
-    assert fetch("hf:Org/Name-1.5") == folder  # nobody is asked: in this process there is no such hub
-    assert hub.asked == asked
-
-
-def test_a_repository_at_a_revision(tmp_path: Path, hub: Any) -> None:
-    tagged, exact = hub("hf:Org/Name-1.5@v1"), hub(f"hf:Org/Name-1.5@{OLD}")
-    assert tagged == tmp_path / "bases" / "hf--Org--Name-1.5--v1"
-    assert exact == tmp_path / "bases" / f"hf--Org--Name-1.5--{OLD}"
-    for folder in (tagged, exact):
-        assert names(folder) == ["config.json", "fetched.json"]
-        assert json.loads((folder / "fetched.json").read_text())["commit"] == OLD
-
-
-def test_a_damaged_repository_comes_again_from_its_commit(hub: Any) -> None:
-    folder = hub("hf:Org/Name-1.5")
-    hub.local.revisions["main"] = OLD  # the branch moves
-    (folder / "LICENSE").write_text("other")
-    assert hub("hf:Org/Name-1.5") == folder
-    assert (folder / "LICENSE").read_text() == "MIT"
-    assert is_complete(folder, verify=True)
-    # and the name that a checkpoint keeps is that folder as well
-    assert pinned_name("hf:Org/Name-1.5", folder) == f"hf:Org/Name-1.5@{NEW}"
-    assert base_folder(f"hf:Org/Name-1.5@{NEW}") == folder
-    assert base_folder(f"hf:Org/Name-1.5@{OLD}") != folder
-
-
-def test_what_a_killed_fetch_left_of_another_commit_is_thrown_away(tmp_path: Path, hub: Any) -> None:
-    left = tmp_path / "bases" / ".hf--Org--Name-1.5.partial"
-    left.mkdir(parents=True)
-    (left / "begun-commit").write_text(OLD)
-    (left / "model-00001-of-00002.safetensors").write_text("of the other commit")
-    assert names(hub("hf:Org/Name-1.5")) == ["LICENSE", "config.json", "fetched.json"]
-
-
-def test_a_revision_that_is_not_there(hub: Any) -> None:
-    done = fetch_from(hub.address, "hf:Org/Name-1.5@v2", dict(os.environ))
-    assert "FetchError: hf:Org/Name-1.5@v2 could not be fetched" in done.stderr
-    assert not base_folder("hf:Org/Name-1.5@v2").exists()
-
-
-def test_a_repository_is_a_base(tmp_path: Path, hub: Any) -> None:
-    model = toy_model()
-    written = tmp_path / "written"
-    write_hf(written, model)
-    hub.local.commits[NEW] = {path.name: path.read_bytes() for path in written.iterdir()}
-    hub("hf:Org/Name-1.5")
-    base, reference = find_base("hf:Org/Name-1.5")
-    assert base.config == model.config.base
-    assert reference["name"] == f"hf:Org/Name-1.5@{NEW}"
-    folder = save(tmp_path / "checkpoint", model, base=reference, tokenizer=None)
-    loaded = load_checkpoint(folder)
-    assert loaded.tokenizer == tmp_path / "bases" / "hf--Org--Name-1.5" / "tokenizer.json"
-    same_weights(loaded.model, model)
-
-
-def test_repository_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    def model_info(*_: object, **__: object) -> None:
-        raise ConnectionError("Max retries exceeded\nwith many details")
-
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-    with pytest.raises(
-        FetchError, match=r"hf:Org/Name could not be fetched \(Max retries exceeded\): check the"
-    ) as error:
-        fetch("hf:Org/Name")
-    assert "\n" not in str(error.value)
-    assert not base_folder("hf:Org/Name").exists()
-
-
-# -- SmolLM2 itself ------------------------------------------------------------------------------------
-
-PROMPT = "<|im_start|>user\nName three primary colors.<|im_end|>\n<|im_start|>assistant\n"
-
-
-@pytest.fixture(scope="module")
-def smollm2() -> Path:
-    return fetch("smollm2-135m")
-
-
-@pytest.fixture(scope="module")
-def loaded(smollm2: Path) -> LoadedBase:
-    return load_base(smollm2)
-
-
-def test_smollm2_facts(smollm2: Path, loaded: LoadedBase) -> None:
-    base = loaded
-    assert base.config.family == "llama"
-    assert (base.config.num_layers, base.config.hidden_size, base.config.vocab_size) == (30, 576, 49152)
-    assert (base.config.num_heads, base.config.num_kv_heads, base.config.head_dim) == (9, 3, 64)
-    assert (base.config.rope_theta, base.config.rms_norm_eps, base.config.tied_head) == (1e5, 1e-5, True)
-    assert (base.eos_ids, base.license) == ((2,), "apache-2.0")
-    assert base.chat_template is not None
-    assert ChatTemplate.from_json(base.chat_template) == ChatTemplate.preset("smollm2")
-    assert "Apache License" in (smollm2 / "LICENSE").read_text()
-
-
-def test_smollm2_agrees_with_transformers_and_llama_cpp(smollm2: Path, loaded: LoadedBase) -> None:
-    """transformers, given these very weights, agrees to rounding; llama.cpp reads the file by itself.
-
-    llama.cpp rounds activations to 8 bits for every quantized matrix, so its logits (of size 20 or so) differ
-    by some tenths; a wrong row order, norm or rotation moves them by several units.
-    """
-    import transformers
-
-    base, tables = built(loaded)
-    ids = torch.tensor([Tokenizer.from_file(str(smollm2 / "tokenizer.json")).encode(PROMPT).ids])
-    ours = logits_whole(base, tables, ids)
-    torch.testing.assert_close(
-        logits_cached(base, tables, ids, [9, 1, ids.shape[1] - 10]), ours, atol=1e-3, rtol=0
-    )
-
-    config = base.config
-    with torch.device("meta"):
-        theirs = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                vocab_size=config.vocab_size,
-                hidden_size=config.hidden_size,
-                intermediate_size=config.intermediate_size,
-                num_hidden_layers=config.num_layers,
-                num_attention_heads=config.num_heads,
-                num_key_value_heads=config.num_kv_heads,
-                max_position_embeddings=config.context_length,
-                rms_norm_eps=config.rms_norm_eps,
-                rope_theta=config.rope_theta,
-                tie_word_embeddings=True,
-            )
-        )
-    theirs.model.load_state_dict(base.state_dict(), assign=True)
-    theirs.tie_weights()
-    theirs.model.rotary_emb = type(theirs.model.rotary_emb)(theirs.config)
-    with torch.no_grad():
-        torch.testing.assert_close(ours, theirs.eval()(ids).logits, atol=1e-3, rtol=0)
-
-    stored = llama_cpp_logits(smollm2 / "model.gguf", ids[0])
-    assert (ours[0] - stored).abs().mean() < 0.3
-    assert ours[0, -1].argmax() == stored[-1].argmax()
-    cosine = torch.nn.functional.cosine_similarity(ours[0], stored, dim=-1)
-    assert cosine.min() > 0.99
-
-
-def test_a_checkpoint_on_a_fetched_base(smollm2: Path, loaded: LoadedBase, tmp_path: Path) -> None:
-    from hamburger_edge.models.architecture.config import HamburgerConfig
-    from hamburger_edge.models.architecture.hamburger import Hamburger
-
-    base = loaded
-    config = HamburgerConfig(base.config, taps=(7, 15, 23), eos_ids=base.eos_ids, micro_layers=1)
-    model = Hamburger(config)
-    digest = json.loads((smollm2 / "fetched.json").read_text())["files"]["model.gguf"]["sha256"]
-    for folder, reference in {
-        "pinned": {"kind": "fetch", "name": "smollm2-135m", "sha256": digest},
-        "other": {"kind": "fetch", "name": "smollm2-135m", "sha256": "0" * 64},
-    }.items():
-        save_checkpoint(
-            tmp_path / folder,
-            model,
-            base=reference,
-            tokenizer=None,
-            chat_template=None,
-            provenance={},
-            license={},
-            rows="int8",
-        )
-    checkpoint = load_checkpoint(tmp_path / "pinned")
-    assert torch.equal(checkpoint.model.base.norm.weight, base.state["norm.weight"])
-    assert checkpoint.tokenizer == smollm2 / "tokenizer.json"
-    assert checkpoint.chat_template == base.chat_template
-    with pytest.raises(CheckpointError, match="not the weights"):
-        load_checkpoint(tmp_path / "other")
