@@ -264,9 +264,9 @@ class Sampler:
             cut = nucleus_cut(weights[weights >= cut], settings.top_p)
         cut = max(cut, np.float32(settings.min_p))
         survivors = np.flatnonzero(weights >= cut) if cut > 0 else None
-        place, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
+        found, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
         self._draws += 1
-        index = place if survivors is None else int(survivors[place])
+        index = found if survivors is None else int(survivors[found])
         return Choice(head.ordered_token(index), probability)
 
     def _unusable(self, best: float) -> Exception:

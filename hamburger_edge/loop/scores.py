@@ -68,9 +68,9 @@ def pick(weights: Floats, draw: float) -> tuple[int, float]:
     sums = np.add.reduceat(weights, np.arange(0, weights.size, block), dtype=np.float64)
     edges = np.cumsum(sums)
     total = edges[-1]
-    # rounding may put the draw on an upper edge: the last place with any weight takes it
+    # rounding may put the draw on an upper edge: the last index with any weight takes it
     number = min(int(np.searchsorted(edges, draw * total, side="right")), int(np.flatnonzero(sums)[-1]))
     inside = weights[number * block : (number + 1) * block].astype(np.float64)
     reached = np.cumsum(inside) + (edges[number] - sums[number])
-    place = min(int(np.searchsorted(reached, draw * total, side="right")), int(np.flatnonzero(inside)[-1]))
-    return number * block + place, float(inside[place] / total)
+    index = min(int(np.searchsorted(reached, draw * total, side="right")), int(np.flatnonzero(inside)[-1]))
+    return number * block + index, float(inside[index] / total)

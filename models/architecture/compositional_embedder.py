@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 
 class CompositionalEmbedder(nn.Module):
-    """Cross attention with one query, the mean of the group, over its tokens and their places.
+    """Cross attention with one query, the mean of the group, over its tokens and their positions in it.
 
-        E [m, d] ---------> mean --Wq--> query ----+
-        [E ; places] [m, 1.5 d] --Wk, Wv--> m keys +--> softmax over the group --Wo--> + residual = slot
+        E [m, d] -----> mean --Wq--> query ----+
+        [E ; P] [m, 1.5 d] --Wk, Wv--> m keys -+-> softmax over the group --Wo--> + residual = slot
 
     The residual is the mean again, or the embedding of the group's last token. A group of one token is that
     token's embedding, untouched.
@@ -25,7 +25,7 @@ class CompositionalEmbedder(nn.Module):
         super().__init__()
         wide = hidden_size + hidden_size // 2
         self.heads, self.residual = heads, residual
-        self.places = nn.Parameter(torch.zeros(max_steps, hidden_size // 2))
+        self.places = nn.Parameter(torch.zeros(max_steps, hidden_size // 2))  # P; named so in checkpoints
         self.query = nn.Linear(hidden_size, hidden_size)
         self.key = nn.Linear(wide, hidden_size)
         self.value = nn.Linear(wide, hidden_size)

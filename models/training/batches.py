@@ -3,7 +3,7 @@
 Conversations are cut into slots (by the entropy rule, at random, or one token a slot), then laid end to end
 in rows of a fixed number of slots. Every slot before an answer token is asked for the tokens that follow it:
 up to `max_steps`, whatever the cuts say, but none outside the shortlist after the first. Where such a token
-follows, no micro step can say it, but the stop head must know that: it is asked about that place too.
+follows, no micro step can say it, but the stop head must know that: it is asked about that position too.
 """
 
 from __future__ import annotations
@@ -269,9 +269,9 @@ class Batches:
                 judged_sizes[row, here] = slots.judged_sizes
                 at += len(slots)
         last = len(self.data.ids) - 1
-        places = np.arange(m)
-        members = np.minimum(first[..., None] + places, last)
-        follow = np.minimum((first + sizes)[..., None] + places, last)
+        members_at = np.arange(m)
+        members = np.minimum(first[..., None] + members_at, last)
+        follow = np.minimum((first + sizes)[..., None] + members_at, last)
         read = follow[target_sizes > 0]  # [G, m]
         ids = self.ids
         return TrainingBatch(

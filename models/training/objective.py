@@ -7,7 +7,7 @@
          + features: squared distance of what the base makes of merged slots to what the plain base makes
            of the same text, one token a slot
 
-Soft targets are the plain base's top-k probabilities at the same place of the un-merged text, so matching
+Soft targets are the plain base's top-k probabilities at the same position of the un-merged text, so matching
 them is the KL to the plain base; `hard` mixes in the token that was actually written.
 """
 
@@ -99,15 +99,15 @@ def chooses(logits: Tensor, ids: Tensor) -> Tensor:
 class Objective(nn.Module):
     """Wraps the model so that one `forward` is one training step: data-parallel wrappers need just that."""
 
-    place: Tensor  # [vocab] token id -> micro logit, or -1
+    micro_index: Tensor  # [vocab] token id -> micro logit, or -1
 
     def __init__(self, model: Hamburger, weights: LossWeights, confidences: Sequence[float] = (0.8, 0.9)):
         super().__init__()
         self.model, self.weights, self.confidences = model, weights, tuple(confidences)
         vocab = model.config.base.vocab_size
-        place = torch.full((vocab,), -1, dtype=torch.long)
-        place[model.shortlist.cpu()] = torch.arange(len(model.shortlist))
-        self.register_buffer("place", place, persistent=False)
+        micro_index = torch.full((vocab,), -1, dtype=torch.long)
+        micro_index[model.shortlist.cpu()] = torch.arange(len(model.shortlist))
+        self.register_buffer("micro_index", micro_index, persistent=False)
 
     def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
         """Sums and counts: {"loss", and name: [sum, count] for each metric}"""
@@ -184,9 +184,9 @@ class Objective(nn.Module):
         valid, judged = out.valid[:, 1:], batch.judged  # [G, m-1] token i+1 can be said; is asked about
         scores = self.model.micro_logits(out.micro_hidden[judged])  # [J, K]
         logits = scores[valid[judged]]  # [N, K]
-        top_ids = self.place[batch.top_ids[:, 1:][valid]]  # [N, k] places among the micro logits
+        top_ids = self.micro_index[batch.top_ids[:, 1:][valid]]  # [N, k] indices of micro logits
         top = batch.top_log_probabilities[:, 1:][valid]
-        written = self.place[out.targets[:, 1:][valid]]
+        written = self.micro_index[out.targets[:, 1:][valid]]
         losses = SoftCrossEntropy.apply(logits, *soft_targets(top_ids, top, written, self.weights.hard))
         agree = self.right(scores.detach(), batch.top_ids[..., 0], judged)
         stops = self.stops(out, scores, judged)
@@ -220,11 +220,11 @@ class Objective(nn.Module):
         logits = self.model.micro_logits(out.micro_hidden[judged])
         return self.stops(out, logits, judged), self.right(logits, batch.top_ids[..., 0], judged), judged
 
-    def right(self, logits: Tensor, tokens: Tensor, places: Tensor) -> Tensor:
-        """[G, m-1] bool: micro `logits` [N, K], those of these places, choose these tokens [G, m]; no micro
+    def right(self, logits: Tensor, tokens: Tensor, asked: Tensor) -> Tensor:
+        """[G, m-1] bool: micro `logits` [N, K], those asked about, choose these tokens [G, m]; no micro
         step chooses a token outside the shortlist"""
-        right = torch.zeros_like(places)
-        right[places] = chooses(logits, self.place[tokens[:, 1:][places]])
+        right = torch.zeros_like(asked)
+        right[asked] = chooses(logits, self.micro_index[tokens[:, 1:][asked]])
         return right
 
 

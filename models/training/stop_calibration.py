@@ -51,7 +51,7 @@ class StopCalibration:
 
 @torch.no_grad()
 def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Tensor, Tensor]:
-    """Stop logits [N] of places with a next token, and whether the micro one was right [N]; on the CPU."""
+    """Stop logits [N] of positions with a next token, and whether the micro one was right [N]; on the CPU."""
     stops, rights = [], []
     for batch in batches:
         stop, right, judged = objective.stops_and_rights(batch)
