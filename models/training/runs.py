@@ -110,6 +110,7 @@ def train(
     _same_source(data, reference, recipe)
     trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
     done = trainer.run(minutes=minutes)
+    trainer.leave()
     if not (done or finish) or not trainer.accelerator.is_main_process:
         return None
     so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()

@@ -246,6 +246,13 @@ class Trainer:
         apply_to_stop_head(self.model, scale, offset)
         return StopCalibration(scale, offset, before, reliability(*measured(self.split.held_out)))
 
+    def leave(self) -> None:
+        """Let the other processes go, all at one moment: what one still does would end with another."""
+        if self.accelerator.num_processes > 1:
+            self.accelerator.wait_for_everyone()
+            self.accelerator.free_memory()
+            self.accelerator.end_training()
+
     def _any(self, mine: bool) -> bool:
         """Whether it is so in any process: what one decides, all must, or they wait for its gradients."""
         if mine:
