@@ -12,6 +12,6 @@
                           +--> quality/figures, report, tables, plots   what a reader sees
 
 Shared: `machine` (processor, versions, speed of memory), `weight_bytes` (what a step reads), `made_once`
-(files kept in the cache folder), `tables`, `pictures`. Imports core, runtimes, models and export; nothing
+(files kept in the cache folder), `pictures`. Imports core, runtimes, models and export; nothing
 imports it but the command line.
 """

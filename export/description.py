@@ -18,9 +18,11 @@ from hamburger_edge.bundle.manifest import (
     PrecisionPlan,
 )
 from hamburger_edge.export.graphs.signatures import GraphIO
+from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.version import __version__
 
 TOKENIZER = "tokenizer.json"
@@ -54,7 +56,14 @@ def manifest_of(
         base=origins[0],
         graft=origins[1],
         chat_template=checkpoint.chat_template,
+        recommended=recommended_of(checkpoint),
     )
+
+
+def recommended_of(checkpoint: Checkpoint) -> Recommended | None:
+    found = checkpoint.manifest.get("recommended")
+    recommended: Recommended | None = found and from_mapping(Recommended, found, "recommended")
+    return recommended
 
 
 def model_spec(model: Hamburger) -> ModelSpec:

@@ -75,7 +75,7 @@ class Model:
         token ids, it is taken as it is. What the cache already holds of the prompt is not computed again;
         unless the answer has to equal plain decoding, that includes earlier answers in their merged slots.
         """
-        settings = Settings.of({"probabilities": True, **options})
+        settings = Settings.of({"probabilities": True, **options}, self.info.recommended)
         groups = self._prompt(prompt, raw, system)
         sampler = self._parts.sampler(settings)
         sampler.begin(token for group in groups for token in group)
@@ -103,7 +103,7 @@ class Model:
 
     def chat(self, system: str | None = None, **options: Unpack[Options]) -> Chat:
         """A conversation; an empty system text leaves out the template's own."""
-        return Chat(self._parts, system, Settings.of(options))
+        return Chat(self._parts, system, Settings.of(options, self.info.recommended))
 
     def resume(self, path: str | PathLike[str]) -> Chat:
         """A conversation from where `Chat.save` left it."""

@@ -8,7 +8,7 @@ from typing import Any
 from hamburger_edge.benchmarks.quality.figures import Figures
 from hamburger_edge.benchmarks.quality.judging import LOOP
 from hamburger_edge.benchmarks.quality.report import Loss, ModelReport, QualityReport
-from hamburger_edge.benchmarks.tables import number, table
+from hamburger_edge.support.tables import number, table
 
 _COLUMNS = (
     "model", "conf.", "tok/step", "KV saved", "nats/tok", "+plain", "agree", "micro", "prefix",

@@ -14,7 +14,7 @@ from hamburger_edge.benchmarks.peers.contender import Facts, TimedTurn, WeightBy
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.plan import pairs
-from hamburger_edge.benchmarks.tables import number, table
+from hamburger_edge.support.tables import number, table
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ def show(facts: dict[str, Any]) -> str:
         f"micro       {model['micro_layers']} layers, choosing from {head}",
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
+        *([f"recommended {_recommended(facts['recommended'])}"] if facts["recommended"] else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),
@@ -88,6 +89,10 @@ def show(facts: dict[str, Any]) -> str:
 def _origin(origin: dict[str, Any]) -> str:
     source = f" ({origin['source']})" if origin["source"] else ""
     return f"{origin['name']}{source}, licence {origin['license'] or 'not stated'}"
+
+
+def _recommended(facts: dict[str, Any]) -> str:
+    return "mode verify" if facts["mode"] == "verify" else f"confidence {facts['confidence']:g}"
 
 
 def _mib(count: int) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.loop.backend import Recommended
 
 KIND = "hamburger-edge bundle"
 FORMAT = 1
@@ -199,6 +200,7 @@ class Manifest:
     graft: Origin
     chat_template: dict | None = None  # type: ignore[type-arg]
     gguf: GGUFPart | None = None
+    recommended: Recommended | None = None  # mode and confidence where none are asked for
 
     def graph(self, name: str) -> GraphSpec:
         for graph in self.graphs:

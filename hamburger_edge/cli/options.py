@@ -35,7 +35,8 @@ ANSWER = (
         "--confidence",
         type=float,
         metavar="C",
-        help="how sure each further token of a group must be, 0 to 1 (default 0.8; 1: one token a step)",
+        help="how sure each further token of a group must be, 0 to 1 (default: what the model recommends, "
+        "or 0.8; 1: one token a step)",
     ),
     option(
         "--mode",

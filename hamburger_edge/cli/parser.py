@@ -19,13 +19,28 @@ from hamburger_edge.cli.commands import (
     run,
     segment,
     train,
+    tune,
     verify,
 )
 
 # In the order in which people meet them.
 COMMANDS = tuple(
     module.COMMAND
-    for module in (demo, export, run, chat, verify, inspect, eval, bench, fetch, distill, segment, train)
+    for module in (
+        demo,
+        export,
+        run,
+        chat,
+        verify,
+        inspect,
+        eval,
+        bench,
+        fetch,
+        tune,
+        distill,
+        segment,
+        train,
+    )
 )
 
 

@@ -17,12 +17,26 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hamburger_edge.errors import ConfigError
+
 Floats = npt.NDArray[np.float32]
 PositionRule = Literal["token", "slot"]
 StopRule = Literal["before", "after"]
 
 # What a runtime needs to come back to an earlier state: plain arrays, so that it can go to disk.
 Snapshot = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """How a model answers fastest without losing answers, as those who made it found."""
+
+    mode: Literal["trust", "verify"] = "trust"
+    confidence: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.confidence <= 1:
+            raise ConfigError(f"recommended.confidence must be 0 to 1, got {self.confidence}")
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,7 @@ class ModelInfo:
     shortlist: npt.NDArray[np.int64] | None  # token id of each micro logit; None: the whole vocabulary
     kv_bytes_per_slot: int
     fingerprint: str  # identifies weights and precision: sessions are only restored onto the same one
+    recommended: Recommended | None = None  # mode and confidence where none are asked for
 
 
 class Readout(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.loop.sampling import SamplingSettings
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.values import number_in, whole_in
@@ -16,7 +17,9 @@ class Options(TypedDict, total=False):
     """Keyword arguments of `stream`, `generate` and `chat`."""
 
     max_tokens: int  # 256
-    confidence: float  # 0.8; 0 makes the largest groups, 1 is plain one-token-a-step decoding
+    # 0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither it nor `mode` is given,
+    # both are as the model recommends, or 0.8 and "trust"
+    confidence: float
     mode: Literal["trust", "verify"]  # "verify": the text of plain decoding, in fewer base calls
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
@@ -85,7 +88,10 @@ class Settings:
     structure: Structure | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Settings:
+    def of(cls, options: Mapping[str, Any], recommended: Recommended | None = None) -> Settings:
+        """`recommended` holds where neither mode nor confidence is asked for."""
+        if recommended and not set(options) & {"mode", "confidence", "force_group"}:
+            options = {**options, **asdict(recommended)}
         unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
             raise InputError(f"unknown option {unknown[0]!r} (known: {', '.join(Options.__annotations__)})")

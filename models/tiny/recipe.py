@@ -16,9 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from hamburger_edge.chat.markup import KINDS
@@ -28,16 +26,15 @@ from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.checkpoint import check_target, save_checkpoint
 from hamburger_edge.models.checkpoints.rows import RowPrecision
-from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
-from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, Shard
+from hamburger_edge.models.distillation.conversations import DistillSettings, TurnTokens
 from hamburger_edge.models.distillation.distill import distill
+from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.tiny.corpus import QuestionAnswer, conversations
 from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import merged, new_model, provenance
 from hamburger_edge.models.training.trainer import Trainer
-from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import LogCallback
 from hamburger_edge.support.strict import from_mapping
 
@@ -188,45 +185,22 @@ def turn_tokens(tokenizer: Tokenizer) -> TurnTokens:
 def write_corpus(
     folder: Path, talks: list[list[QuestionAnswer]], tokenizer: Tokenizer, turns: TurnTokens
 ) -> None:
-    """The corpus as a data folder whose "base" was certain of every written token.
+    """The corpus as a data folder.
 
     Questions after the first are learned like answers, so that the base can go on with a conversation by
     itself when it makes the graft's data.
     """
-    ids: list[int] = []
-    roles: list[int] = []
-    starts = [0]
 
-    def add(tokens: Iterable[int], role: int) -> None:
-        ids.extend(tokens)
-        roles.extend([role] * (len(ids) - len(roles)))
-
-    for talk in talks:
+    def written(talk: list[QuestionAnswer]) -> WrittenConversation:
+        one = WrittenConversation()
         for number, (question, answer) in enumerate(talk):
-            add(turns.answer_to_user if number else turns.prefix, TEMPLATE)
-            add([*tokenizer.encode(question).ids, turns.end], ANSWER if number else TEMPLATE)
-            add(turns.user_to_answer, TEMPLATE)
-            add([*tokenizer.encode(answer).ids, turns.end], ANSWER)
-        starts.append(len(ids))
-    arrays: dict[str, np.ndarray] = {
-        "starts": np.asarray(starts, dtype=np.int64),
-        "ids": np.asarray(ids, dtype=np.int32),
-        "roles": np.asarray(roles, dtype=np.uint8),
-        "entropies": np.zeros(len(ids), dtype=np.float16),
-        "top_ids": np.asarray(ids, dtype=np.int32)[:, None],
-        "top_log_probabilities": np.zeros((len(ids), 1), dtype=np.float16),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    with write_atomically(folder / "corpus.safetensors") as temporary:
-        save_file(arrays, temporary)
-    shard = Shard(
-        file="corpus.safetensors",
-        sha256=sha256(folder / "corpus.safetensors"),
-        conversations=len(talks),
-        tokens=len(ids),
-        answer_tokens=roles.count(ANSWER),
-    )
-    DataManifest(FORMAT, {"base": "corpus"}, (shard,)).save(folder)
+            one.add(turns.answer_to_user if number else turns.prefix)
+            one.add([*tokenizer.encode(question).ids, turns.end], learned=number > 0)
+            one.add(turns.user_to_answer)
+            one.add([*tokenizer.encode(answer).ids, turns.end], learned=True)
+        return one
+
+    write_conversations(folder, "corpus", map(written, talks), {"base": "corpus"})
 
 
 def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:

@@ -51,6 +51,11 @@ class TrainingBatch:
         steps = torch.arange(1, self.top_ids.shape[1], device=self.judged_sizes.device)
         return steps < self.judged_sizes[:, None]
 
+    def groups_of(self, picked: slice) -> TrainingBatch:
+        """What is known of some of the groups."""
+        tops = self.top_ids[picked], self.top_log_probabilities[picked]
+        return TrainingBatch(self.groups, *tops, self.judged_sizes[picked], self.starts[picked])
+
     def to(self, device: torch.device | str) -> TrainingBatch:
         tops = self.top_ids.to(device), self.top_log_probabilities.to(device)
         return TrainingBatch(self.groups.to(device), *tops, self.judged_sizes.to(device), self.starts)

@@ -14,6 +14,9 @@ from torch import Tensor, nn
 class LoraLinear(nn.Module):
     """A frozen linear layer plus `up @ down`; starts as the layer it wraps."""
 
+    down_before: Tensor | None
+    up_before: Tensor | None
+
     def __init__(self, layer: nn.Linear, rank: int):
         super().__init__()
         self.layer = layer.requires_grad_(False)
@@ -21,16 +24,20 @@ class LoraLinear(nn.Module):
         self.down = nn.Parameter(torch.empty(rank, inputs))
         self.up = nn.Parameter(torch.zeros(outputs, rank))
         self.on = True
+        # of the base to be like; None: the plain one
+        self.register_buffer("down_before", None, persistent=False)
+        self.register_buffer("up_before", None, persistent=False)
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
         plain: Tensor = self.layer(x)
-        return plain + F.linear(F.linear(x, self.down), self.up) if self.on else plain
+        down, up = (self.down, self.up) if self.on else (self.down_before, self.up_before)
+        return plain if down is None or up is None else plain + F.linear(F.linear(x, down), up)
 
 
 @contextmanager
-def without_lora(module: nn.Module) -> Iterator[None]:
-    """The layers as they were before their updates."""
+def before_training(module: nn.Module) -> Iterator[None]:
+    """The layers without their updates, or with those that `remember_lora` found."""
     layers = [m for m in module.modules() if isinstance(m, LoraLinear)]
     for layer in layers:
         layer.on = False
@@ -51,6 +58,13 @@ def add_lora(module: nn.Module, rank: int) -> list[nn.Parameter]:
                 setattr(parent, name, wrapped)
                 added += [wrapped.down, wrapped.up]
     return added
+
+
+def remember_lora(module: nn.Module) -> None:
+    """The updates as they are now are those of the base to be like."""
+    for layer in module.modules():
+        if isinstance(layer, LoraLinear):
+            layer.down_before, layer.up_before = layer.down.detach().clone(), layer.up.detach().clone()
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.hamburger import GroupBatch, GroupOutput, Hamburger
 from hamburger_edge.models.training.batches import TrainingBatch
-from hamburger_edge.models.training.lora import without_lora
+from hamburger_edge.models.training.lora import before_training
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class LossWeights:
     features_every: int = 1  # compare only every n-th row's features: a second forward pass is dear
     hard: float = 0.1  # share of the written token against the base's distribution
     first_every: int = 1  # score only every n-th group's first token: the whole vocabulary is dear
+    micro_every: int = 1  # and only every n-th group's further tokens
 
 
 class SoftCrossEntropy(torch.autograd.Function):
@@ -127,8 +128,10 @@ class Objective(nn.Module):
             first, found = self.first(read[picked, -1], targets[picked, 0], batch, picked)
             loss, metrics = loss + first, metrics | found
         if weights.micro:
-            out = self.model.score_groups(read, targets, groups.target_sizes[at])
-            micro, found = self.micro(out, batch)
+            some = slice(None, None, weights.micro_every)
+            sizes = groups.target_sizes[at]
+            out = self.model.score_groups(read[some], targets[some], sizes[some])
+            micro, found = self.micro(out, batch.groups_of(some))
             loss, metrics = loss + micro, metrics | found
         return {"loss": torch.as_tensor(loss), **metrics}
 
@@ -142,7 +145,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def plain_features(self, groups: GroupBatch) -> Tensor:
-        """[B, S, F, d] the untrained base's features at each slot's last token, one token a slot"""
+        """[B, S, F, d] features of the base before training, one token a slot, at each slot's last token"""
         sizes = groups.sizes
         members = torch.arange(groups.groups.shape[2], device=sizes.device) < sizes[..., None]
         lengths = sizes.sum(1)  # [B] tokens
@@ -160,7 +163,7 @@ class Objective(nn.Module):
             target_sizes=torch.zeros_like(ids),
             documents=documents,
         )
-        with without_lora(self.model.base):
+        with before_training(self.model.base):
             features = self.model.features(plain)  # [B, T, F, d]
         last = (sizes.cumsum(1) - 1).clamp(min=0)  # [B, S] the token that a slot ends with
         return features[torch.arange(len(last), device=last.device)[:, None], last]

@@ -60,6 +60,7 @@ class Recipe:
     more_data: tuple[str, ...] = ()  # further folders from the same base; one named twice counts twice
     start: str = ""  # checkpoint folder or built-in name to go on from, instead of a new graft
     more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice
+    tuned_base: str = ""  # checkpoint whose changes to the base a new graft goes on from
     seed: int = 0
     held_out: float = 0.02  # share of questions never trained on
     rows: int = 4  # packed rows a batch ...
@@ -71,6 +72,9 @@ class Recipe:
     save_minutes: float = 5.0
     judge_every: int = 200  # steps between looks at held-out data
     judge_batches: int = 8
+    patience: int = (
+        0  # looks in a row without a better loss that end a stage, at its best weights; 0: none do
+    )
     calibrate: bool = True  # fit the stop head's scale and offset at the end
 
     @property
@@ -81,6 +85,11 @@ class Recipe:
     def starts(self) -> tuple[str, ...]:
         """Checkpoints whose mean training goes on from; none: a new graft."""
         return (self.start, *self.more_starts) if self.start else ()
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Checkpoints whose mean brings the base, if it is not the plain one."""
+        return self.starts or ((self.tuned_base,) if self.tuned_base else ())
 
     @property
     def rounds_base(self) -> bool:
@@ -103,6 +112,10 @@ class Recipe:
             raise ConfigError(f"recipe.row_slots must be at least {SHORTEST_ROW}, got {self.row_slots}")
         if self.more_starts and not self.start:
             raise ConfigError("recipe.more_starts: there is no start that they could be averaged with")
+        if self.tuned_base and self.start:
+            raise ConfigError(
+                "recipe.tuned_base: `start` brings a base that was trained already: name one of them"
+            )
         if not 0 < self.held_out < 1:
             raise ConfigError(f"recipe.held_out must be between 0 and 1, got {self.held_out}")
         for stage in self.stages:
@@ -113,7 +126,7 @@ class Recipe:
                     raise ConfigError(
                         f"recipe.stages {stage.name!r}: {name} must be 0 to 1, got {getattr(stage, name)}"
                     )
-            for name in ("first_every", "features_every"):
+            for name in ("first_every", "micro_every", "features_every"):
                 _positive(f"recipe.stages {stage.name!r}: loss.{name}", getattr(stage.loss, name))
             if not stage.learns:
                 raise ConfigError(f"recipe.stages {stage.name!r}: learns is empty, known are {known}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from hamburger_edge.models.training.averaging import mean_state
 from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.grafting import graft, prepare
-from hamburger_edge.models.training.lora import merge_lora, restore_lora
+from hamburger_edge.models.training.lora import merge_lora, remember_lora, restore_lora
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.trainer import Trainer
@@ -41,20 +41,38 @@ def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburge
     model = graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
     if recipe.start:
         _go_on(model, recipe)
+    elif recipe.tuned_base:
+        _take_base(model, recipe)
     return model
 
 
 def _go_on(model: Hamburger, recipe: Recipe) -> None:
     """From the mean of the checkpoints that the recipe names."""
-    pairs = _changes_of_start(recipe)
+    pairs = _changes_of(recipe.starts)
     state = mean_state(_begun(start, model) for start in recipe.starts)
     if _whole(pairs):
         model.load_state_dict(state)
         return
     model.load_state_dict({n: t for n, t in state.items() if n[:5] != "base."}, strict=False)
+    _go_on_with_lora(model, pairs, recipe.start, recipe)
+
+
+def _take_base(model: Hamburger, recipe: Recipe) -> None:
+    """The base as a checkpoint changed it, whatever graft that has."""
+    changes = _changes_of(recipe.origins)
+    if _whole(changes):
+        model.base.load_state_dict(load_checkpoint(recipe.tuned_base).model.base.state_dict())
+    else:
+        _go_on_with_lora(model, changes, recipe.tuned_base, recipe)
+        remember_lora(model.base)  # the tuned base is the one to be like
+
+
+def _go_on_with_lora(
+    model: Hamburger, pairs: Mapping[str, torch.Tensor], source: str, recipe: Recipe
+) -> None:
     restore_lora(model.base, pairs)  # which goes on learning, beside the plain base
     if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
-        raise ConfigError(f"{recipe.start}: its LoRA has another rank than the recipe's lora_rank")
+        raise ConfigError(f"{source}: its LoRA has another rank than the recipe's lora_rank")
 
 
 def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
@@ -73,14 +91,14 @@ def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
     return dict(begun.state_dict())
 
 
-def _changes_of_start(recipe: Recipe) -> dict[str, torch.Tensor]:
+def _changes_of(checkpoints: Sequence[str]) -> dict[str, torch.Tensor]:
     """What the checkpoints that a run goes on from had changed in their base, on average."""
-    files = [resolve(start) / DELTA for start in recipe.starts]
+    files = [resolve(checkpoint) / DELTA for checkpoint in checkpoints]
     changes = [load_rows(file) if file.exists() else {} for file in files]
-    for start, found in zip(recipe.starts, changes, strict=True):
+    for start, found in zip(checkpoints, changes, strict=True):
         if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in changes[0].items()}:
             raise ConfigError(
-                f"{start}: changes its base in another way than {recipe.start}: average checkpoints of "
+                f"{start}: changes its base in another way than {checkpoints[0]}: average checkpoints of "
                 "which one went on from the other"
             )
     return mean_state(changes)
@@ -98,6 +116,7 @@ def train(
     minutes: float | None = None,
     finish: bool = False,
     rows: RowPrecision = "int8",
+    chat_template: dict[str, Any] | None = None,
     report: LogCallback = print,
 ) -> Path | None:
     """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
@@ -123,7 +142,7 @@ def train(
         model,
         base=reference,
         tokenizer=None,
-        chat_template=base.chat_template,
+        chat_template=chat_template or base.chat_template,
         provenance=provenance(recipe, data, calibration),
         license={"graft": "Apache-2.0", "base": base.license},
         base_delta=delta or None,
@@ -148,7 +167,7 @@ def merged(
     learned = {n: t for n, t in trained.state_dict().items() if not _frozen(n, recipe)}
     model.load_state_dict(learned, strict=False)
     delta = merge_lora(model.base)
-    if not delta or _whole(_changes_of_start(recipe)):
+    if not delta or _whole(_changes_of(recipe.origins)):
         delta = {
             f"{n}.delta": t.float() - base.state[n]
             for n, t in model.base.state_dict().items()
@@ -163,13 +182,17 @@ def _frozen(name: str, recipe: Recipe) -> bool:
 
 
 def provenance(recipe: Recipe, data: DistilledData, calibration: StopCalibration | None) -> dict[str, Any]:
-    began = json.loads((resolve(recipe.start) / MANIFEST).read_text())["provenance"] if recipe.start else None
+    began = {
+        name: json.loads((resolve(source) / MANIFEST).read_text())["provenance"]
+        for name, source in {"start": recipe.start, "tuned_base": recipe.tuned_base}.items()
+        if source
+    }
     return {
         "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
         "data_answer_tokens": sum(shard.answer_tokens for shard in data.shards),
         "data_sha256": data.sha256,
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
-        **({"start": began} if began else {}),  # how the checkpoint it went on from was made
+        **began,  # how the checkpoint it went on from was made
     }
 
 

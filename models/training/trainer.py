@@ -20,6 +20,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import without_cudnn_attention
 from hamburger_edge.models.training.averaging import WeightMean
 from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData, TrainingBatch
+from hamburger_edge.models.training.early_stopping import BestWeights
 from hamburger_edge.models.training.grafting import learned_state, prepare
 from hamburger_edge.models.training.metrics import Totals, append_metrics
 from hamburger_edge.models.training.objective import LossWeights, Objective
@@ -128,8 +129,11 @@ class Trainer:
         steps = max(1, round(stage.epochs * per_epoch))
         learning = [p for group in groups for p in group["params"]]
         mean = self.mean = WeightMean(learning, begins=steps - round(stage.average * steps))
+        best = BestWeights(learning, self.recipe.patience)
         if saved is not None and "mean" in saved:
             mean.load(saved["mean"])
+        if saved is not None and "best" in saved:
+            best.load(saved["best"])
         self.report(
             f"stage {stage.name}: {steps} steps of {self.recipe.rows * self.recipe.row_slots} slots, "
             f"{sum(p.numel() for p in learning) / 1e6:.1f}M parameters learn"
@@ -169,15 +173,21 @@ class Trainer:
                 window, shown = Totals(), now
             if last:
                 mean.exchange()  # the stage ends with them
-                self._judge(stage, objective)
+                self._judge(stage, objective, best)
             elif (step + 1) % self.recipe.judge_every == 0:
                 with mean.in_place():
-                    self._judge(stage, objective)
+                    last = self._judge(stage, objective, best)
+                if last:
+                    self.report(f"{stage.name}: held-out text is read no better any more")
+            if last:
+                best.restore()
             over = self._any(now > self.deadline)
             if now - saved_at > 60 * self.recipe.save_minutes or over or last:
-                self._save(optimizers, mean)
+                self._save(optimizers, mean, best)
                 saved_at = now
-            if over and not last:
+            if last:
+                return True
+            if over:
                 self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
                 return False
         return True
@@ -210,10 +220,12 @@ class Trainer:
                 step += 1
 
     @torch.no_grad()
-    def judge(self, objective: Objective, cuts: Cuts | None) -> dict[str, float]:
-        """Metrics on held-out questions."""
+    def judge(
+        self, objective: Objective, cuts: Cuts | None, questions: list[int] | None = None
+    ) -> dict[str, float]:
+        """Metrics on held-out questions, or on others that are not trained on."""
         totals = Totals()
-        batches = self.batches(self.split.held_out, cuts, seed=1)
+        batches = self.batches(self.split.held_out if questions is None else questions, cuts, seed=1)
         for rows in batches.plan(0)[: self.recipe.judge_batches]:
             with self.autocast():
                 results = objective(batches.build(rows).to(self.device))
@@ -221,7 +233,9 @@ class Trainer:
             totals.add(results)
         return totals.means()
 
-    def _judge(self, stage: Stage, objective: Objective) -> None:
+    def _judge(self, stage: Stage, objective: Objective, best: BestWeights) -> bool:
+        """Look at held-out text; whether it is time to stop, which is asked of the calibration's questions:
+        figures of the held-out ones are to be of text that decided nothing."""
         own = dataclasses.replace(stage.loss, first=stage.loss.first or 1.0)  # without the micro decoder
         everything = Objective(self.model, LossWeights() if stage.loss.micro else own).to(self.device)
         for kind, cuts in {"plain": None, "merged": JUDGING_CUTS if stage.cuts else None}.items():
@@ -230,6 +244,11 @@ class Trainer:
             means = self.judge(everything, cuts)
             self.report(f"  held out, {kind}: " + "  ".join(f"{k} {v:.3f}" for k, v in means.items()))
             self._log(f"held_out_{kind}", stage, means)
+        if not best.patience:
+            return False
+        means = self.judge(everything, stage.cuts and JUDGING_CUTS, self.split.calibration)
+        loss = sum(means.get(name, 0.0) for name in ("first_loss", "micro_loss"))
+        return best.look(loss)
 
     @torch.no_grad()
     def calibrate(self) -> StopCalibration:
@@ -265,12 +284,18 @@ class Trainer:
         if self.accelerator.is_main_process:
             append_metrics(self.out, kind, stage.name, self.reached.step, means)
 
-    def _save(self, optimizers: list[torch.optim.Optimizer], mean: WeightMean | None = None) -> None:
+    def _save(
+        self,
+        optimizers: list[torch.optim.Optimizer],
+        mean: WeightMean | None = None,
+        best: BestWeights | None = None,
+    ) -> None:
         if self.accelerator.is_main_process:
             learned = {
                 "model": learned_state(self.model),
                 "optimizers": [optimizer.state_dict() for optimizer in optimizers],
                 **({"mean": mean.state()} if mean else {}),
+                **({"best": best.state()} if best else {}),
             }
             save_state(self.out, self.recipe, self._surroundings(), self.reached, learned)
 

@@ -150,6 +150,7 @@ class LlamaCppBackend:
             // weights
             * size,
             fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
+            recommended=manifest.recommended,
         )
 
     @property

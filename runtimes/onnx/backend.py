@@ -142,6 +142,7 @@ class OnnxBackend:
             shortlist=None if model.shortlist is None else np.array(model.shortlist, np.int64),
             kv_bytes_per_slot=manifest.kv.bytes_per_slot,
             fingerprint=manifest.fingerprint,
+            recommended=manifest.recommended,
         )
 
     def _cache(self, layout: KVLayout, capacity: int) -> Cache:

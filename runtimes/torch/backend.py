@@ -14,10 +14,11 @@ from torch import Tensor
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ContextFullError, HamburgerError
-from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Recommended, Snapshot
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.processors import MOST_THREADS
+from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.values import whole_in
 
 DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
@@ -26,7 +27,14 @@ DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
 class TorchBackend:
     """Implements `hamburger_edge.loop.backend.Backend` on the PyTorch modules."""
 
-    def __init__(self, model: Hamburger, *, capacity: int | None = None, fingerprint: str = ""):
+    def __init__(
+        self,
+        model: Hamburger,
+        *,
+        capacity: int | None = None,
+        fingerprint: str = "",
+        recommended: Recommended | None = None,
+    ):
         config = model.config
         base = config.base
         self.model = model.eval()
@@ -50,6 +58,7 @@ class TorchBackend:
             shortlist=model.shortlist.numpy() if config.shortlist_size else None,
             kv_bytes_per_slot=2 * base.num_layers * base.num_kv_heads * base.head_dim * 4,
             fingerprint=fingerprint,
+            recommended=recommended,
         )
 
     @property
@@ -140,11 +149,13 @@ def open_checkpoint(
     if context is not None:
         whole_in("context", context, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
+    recommended = checkpoint.manifest.pop("recommended", None)
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
         checkpoint.model,
         capacity=min(context or DEFAULT_CONTEXT, checkpoint.model.config.base.context_length),
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
+        recommended=None if recommended is None else from_mapping(Recommended, recommended, "recommended"),
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

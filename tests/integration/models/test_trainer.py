@@ -27,14 +27,14 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.data_manifest import Shard
-from hamburger_edge.models.training.batches import Cuts
+from hamburger_edge.models.training.batches import Cuts, DistilledData
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.grafting import prepare
 from hamburger_edge.models.training.metrics import read_metrics
 from hamburger_edge.models.training.objective import LossWeights, Objective
 from hamburger_edge.models.training.optimizers import make_optimizers, schedule
 from hamburger_edge.models.training.recipe import Recipe, Stage
-from hamburger_edge.models.training.runs import merged, train
+from hamburger_edge.models.training.runs import merged, new_model, train
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
@@ -348,3 +348,31 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, begins: Stage, goes_
     other = replace(second, shape=replace(SHAPE, micro_layers=2), out=str(tmp_path / "three"))
     with pytest.raises(ConfigError, match="its shape is not the recipe's"):
         train(other, tmp_path / "third")
+
+
+@pytest.mark.parametrize("begins", [LORA, JOINT])
+def test_a_graft_of_another_shape_takes_a_tuned_base(tmp_path: Path, begins: Stage) -> None:
+    first = on_disk(tmp_path, replace(begins, name="base", learns=("base",), epochs=0.5))
+    tuned = train(first, tmp_path / "tuned", rows="fp32", report=quiet)
+    still = replace(LORA, epochs=0.1, learning_rate=1e-12, base_learning_rate=1e-12)
+    still = replace(still, loss=replace(still.loss, features=1.0))
+    shape = replace(SHAPE, micro_layers=2, merge_residual="last")
+    second = replace(
+        first, tuned_base=str(tuned), shape=shape, out=str(tmp_path / "two"), stages=(still,), calibrate=False
+    )
+    end = train(second, tmp_path / "second", rows="fp32", report=quiet)
+    before, after = load_checkpoint(tuned), load_checkpoint(end)
+    assert after.model.config.micro_layers == 2
+    for name, tensor in before.model.base.state_dict().items():
+        torch.testing.assert_close(after.model.base.state_dict()[name], tensor, atol=1e-6, rtol=1e-5)
+    assert after.manifest["provenance"]["tuned_base"] == before.manifest["provenance"]
+    # the tuned base, not the plain one, is whose features merged text should give: unmerged it gives them
+    data = DistilledData.load(Path(second.data))
+    trainer = Trainer(second, new_model(second, load_base(second.base), data), data, quiet, device="cpu")
+    prepare(trainer.model, still, bf16=False)
+    batch = trainer.batches(trainer.split.train, None, 0)
+    groups = batch.build(batch.plan(0)[0]).groups
+    distances = Objective(trainer.model, still.loss).distances(trainer.model.features(groups), groups)
+    assert distances.max() < 1e-9
+    with pytest.raises(ConfigError, match="brings a base that was trained already"):
+        replace(second, start=str(tuned))

@@ -48,11 +48,14 @@ DIRECTION = {
     "benchmarks.peers": {*CORE, *APP, *NETWORKS, "export.gguf", "runtimes.llamacpp", "benchmarks"},
     "benchmarks.quality": {*CORE, *APP, *NETWORKS, "runtimes.torch", "benchmarks"},
     "benchmarks.speed": {*CORE, *APP, *NETWORKS, "export", "benchmarks", "benchmarks.peers"},
+    "tasks": {
+        *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training"},
+    },
     "cli": {*CORE, *APP, "cli.commands"},
     "cli.commands": {
         "cli",
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training", "models.tiny"},
-        *{"export", "export.parity", "runtimes.torch", "benchmarks.quality", "benchmarks.speed"},
+        *{"tasks", "export", "export.parity", "runtimes.torch", "benchmarks.quality", "benchmarks.speed"},
     },
     "__main__": {"cli"},
 }

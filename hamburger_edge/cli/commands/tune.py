@@ -1,0 +1,136 @@
+"""`hamburger-edge tune`: from an app's examples to its own model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.outputs import check_file
+from hamburger_edge.errors import InputError, require
+from hamburger_edge.support.terminal import ProgressBar, note
+from hamburger_edge.support.values import number_in
+
+if TYPE_CHECKING:
+    from hamburger_edge.tasks.recipe import TuneRecipe
+
+
+def run(options: argparse.Namespace) -> None:
+    require("torch", "train")
+    from hamburger_edge.models.checkpoints.checkpoint import check_target
+    from hamburger_edge.runtimes.torch.backend import use_threads
+    from hamburger_edge.tasks.card import shown
+    from hamburger_edge.tasks.outcome import judged, publish_checkpoint
+    from hamburger_edge.tasks.tune import Tuning
+
+    output = check_target(options.output)
+    check_file(options.json)
+    minutes = None if options.minutes is None else number_in("--minutes", options.minutes, 0, 1e6, above=True)
+    use_threads(options.threads, "--threads")
+    work = Path(options.work) if options.work else output.with_name(f"{output.name}.work")
+    recipe = chosen_recipe(options, work)
+    with ProgressBar() as progress:
+        tuning = Tuning(recipe, work, minutes=minutes, report=note, progress=progress)
+        tuning.train()
+        rows, best = judged(tuning, threads=options.threads, progress=progress)
+        written = publish_checkpoint(tuning, rows, best, output)
+    if options.json:
+        figures = {"checkpoint": str(written), "recommended": best.name, "rows": [r.to_json() for r in rows]}
+        text = json.dumps(figures, indent=1)
+        print(text) if options.json == "-" else Path(options.json).write_text(text + "\n", encoding="utf-8")
+    if options.json != "-":
+        print(f"{shown(rows)}\nrecommended: {best.name}\n{written}")
+
+
+def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
+    """The recipe file, else what the run began with, else the defaults; and what was given on top."""
+    from hamburger_edge.tasks.recipe import TuneRecipe, read_tune_recipe
+    from hamburger_edge.tasks.tune import RECIPE
+
+    given = _given(options)
+    begun = work / RECIPE
+    if options.recipe:
+        recipe = read_tune_recipe(Path(options.recipe))
+    elif begun.exists():
+        recipe = read_tune_recipe(begun)
+        for name, value in given.items():
+            if name not in ("judge", "precision", "prefer") and getattr(recipe, name) != value:
+                raise InputError(
+                    f"{begun}: this run began with {name} {getattr(recipe, name)!r}: leave that as it was, "
+                    f"delete {work}, or name another --work"
+                )
+    elif "examples" in given:
+        recipe = TuneRecipe(base=DEFAULT_BASE, examples=str(given["examples"]))
+    else:
+        raise InputError("give a file of EXAMPLES, or a --recipe that names one")
+    return replace(recipe, **given)
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    given = {
+        "examples": options.examples,
+        "base": options.base,
+        "held_out": options.held_out,
+        "template": options.template,
+        "judge": options.judge,
+        "precision": options.precision,
+        "prefer": options.prefer,
+        "tune_base": False if options.no_tune_base else None,
+        "full": True if options.full else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+DEFAULT_BASE = "smollm2-135m"
+
+COMMAND = Command(
+    name="tune",
+    summary="make a model of one task from its examples",
+    options=(
+        option(
+            "examples",
+            nargs="?",
+            metavar="EXAMPLES",
+            help="JSON lines of prompt and answer, or of messages; CSV; Parquet",
+        ),
+        option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
+        option("--base", metavar="BASE", help=f"as for distill (default {DEFAULT_BASE})"),
+        option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
+        option("--minutes", type=float, metavar="M", help="about how long all of it may take"),
+        option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
+        option("--no-tune-base", action="store_true", help="the base knows the task already"),
+        option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
+        option(
+            "--template",
+            choices=["brief", "base"],
+            help="marks around a prompt: as few as can be (default), or all of the base's",
+        ),
+        option(
+            "--judge",
+            metavar="NAME|COMMAND",
+            help="exact, fields (of JSON), distance, or a command that reads lines of prompt, expected and "
+            "answer and writes a number from 0 to 1 for each (default: fields where all answers are objects, "
+            "else exact)",
+        ),
+        option("--precision", metavar="NAME", help="of the bundle it is judged by (default int4)"),
+        option("--prefer", choices=["accuracy", "speed"], help="of that bundle (default accuracy)"),
+        option("--work", metavar="DIR", help="folder for everything on the way (default: OUTPUT.work)"),
+        option("--threads", type=int, metavar="N", help="processor threads"),
+        option("--json", metavar="FILE", help="write all figures; - prints them instead of the table"),
+    ),
+    examples=(
+        "hamburger-edge tune commands.jsonl -o my-commands",
+        "hamburger-edge tune commands.csv -o my-commands --minutes 30 --held-out checked.csv",
+        "hamburger-edge tune letters.jsonl -o my-letters --judge 'python judge.py'",
+        "hamburger-edge tune commands.jsonl -o my-commands --base ./my-tuned-model --no-tune-base",
+    ),
+    run=run,
+    notes=(
+        "A run that was stopped or killed goes on where it was; the recipe it chose stands in the working\n"
+        "folder. The checkpoint recommends the fastest setting that loses no more than half a point."
+    ),
+    extra="train",
+)

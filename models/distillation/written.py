@@ -1,0 +1,68 @@
+"""Answers that somebody wrote, as training data: like distilled ones of a base that was certain of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
+from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, Shard
+from hamburger_edge.support.files import sha256, write_atomically
+
+
+@dataclass
+class WrittenConversation:
+    """Tokens and their roles, part by part."""
+
+    ids: list[int] = field(default_factory=list)
+    roles: list[int] = field(default_factory=list)
+
+    def add(self, tokens: Iterable[int], *, learned: bool = False) -> None:
+        self.ids.extend(tokens)
+        self.roles.extend([ANSWER if learned else TEMPLATE] * (len(self.ids) - len(self.roles)))
+
+
+def write_conversations(
+    folder: Path, name: str, conversations: Iterable[WrittenConversation], source: Mapping[str, Any]
+) -> DataManifest:
+    """A data folder of one shard."""
+    ids: list[int] = []
+    roles: list[int] = []
+    starts = [0]
+    for conversation in conversations:
+        ids += conversation.ids
+        roles += conversation.roles
+        starts.append(len(ids))
+    arrays: dict[str, np.ndarray] = {
+        "starts": np.asarray(starts, dtype=np.int64),
+        "ids": np.asarray(ids, dtype=np.int32),
+        "roles": np.asarray(roles, dtype=np.uint8),
+        "entropies": np.zeros(len(ids), dtype=np.float16),
+        "top_ids": np.asarray(ids, dtype=np.int32)[:, None],
+        "top_log_probabilities": np.zeros((len(ids), 1), dtype=np.float16),
+    }
+    return write_shard(folder, name, arrays, source)
+
+
+def write_shard(
+    folder: Path, name: str, arrays: dict[str, np.ndarray], source: Mapping[str, Any]
+) -> DataManifest:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.safetensors"
+    with write_atomically(path) as temporary:
+        save_file(arrays, temporary)
+    shard = Shard(
+        file=path.name,
+        sha256=sha256(path),
+        conversations=len(arrays["starts"]) - 1,
+        tokens=len(arrays["ids"]),
+        answer_tokens=int((arrays["roles"] == ANSWER).sum()),
+    )
+    manifest = DataManifest(FORMAT, dict(source), (shard,))
+    manifest.save(folder)
+    return manifest

@@ -1,0 +1,84 @@
+"""What a base makes of answers that are given: its entropy and likeliest tokens at every one of theirs.
+
+A distilled answer comes with these, since its base wrote it. An answer that somebody else wrote is read by
+the base that was tuned to it, one token a slot, in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.distillation.conversations import uncertainty
+from hamburger_edge.models.training.batches import Batches, DistilledData
+from hamburger_edge.support.progress import Progress, unheard
+
+
+@torch.no_grad()
+def score(
+    model: Hamburger,
+    data: DistilledData,
+    *,
+    rows: int,
+    row_slots: int,
+    top_k: int = 16,
+    autocast: AbstractContextManager[Any],
+    progress: Progress = unheard,
+) -> dict[str, np.ndarray]:
+    """Arrays of a shard with the same conversations; what is no answer keeps an entropy of 0."""
+    device = next(model.parameters()).device
+    scored: dict[str, np.ndarray] = {
+        "starts": data.starts,
+        "ids": data.ids,
+        "roles": data.roles,
+        "entropies": np.zeros(len(data.ids), dtype=np.float16),
+        "top_ids": np.repeat(data.ids[:, None], top_k, axis=1),
+        "top_log_probabilities": np.full((len(data.ids), top_k), -np.inf, dtype=np.float16),
+    }
+    scored["top_log_probabilities"][:, 0] = 0
+    done = 0
+    for numbers in _portions(data, rows * row_slots):
+        batches = Batches(
+            data,
+            numbers,
+            max_steps=1,
+            shortlist=None,
+            vocab_size=model.config.base.vocab_size,
+            rows=len(numbers),
+            row_slots=row_slots,
+            cuts=None,
+            seed=0,
+        )
+        [plan] = batches.plan(0)
+        batch = batches.build(plan).to(device)
+        with autocast:
+            features = model.features(batch.groups)[..., -1, :]  # [B, S, d]
+            logits = model.base.logits(features[batch.groups.target_sizes > 0]).float()  # [G, vocab]
+        normalisers, entropies = uncertainty(logits)
+        top = logits.topk(top_k)
+        scored["entropies"][batch.starts] = entropies.cpu().numpy()
+        scored["top_ids"][batch.starts] = top.indices.cpu().numpy()
+        likely = (top.values - normalisers[:, None]).cpu().numpy()
+        scored["top_log_probabilities"][batch.starts] = likely
+        done += len(numbers)
+        progress("scoring", done, len(data))
+    return scored
+
+
+def _portions(data: DistilledData, tokens: int) -> Iterator[list[int]]:
+    """All conversations by their numbers, in their order, up to so many tokens at a time."""
+    numbers: list[int] = []
+    there = 0
+    for number, length in enumerate(np.diff(data.starts).tolist()):
+        if numbers and there + length > tokens:
+            yield numbers
+            numbers, there = [], 0
+        numbers.append(number)
+        there += length
+    if numbers:
+        yield numbers

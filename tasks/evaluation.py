@@ -1,0 +1,169 @@
+"""A task's own measure: whole requests on examples that nothing was trained on, at every setting in turn.
+
+    prompt 1 --plain, 0.95, 0.9, 0.8, verify--> answers, seconds    prompt 2 --...
+
+The answers of one setting are judged beside plain decoding's to the same prompts, and so are their times.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.model import Model
+from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.tasks.judges import Case, Judge, Judgement
+
+PLAIN = Recommended(confidence=1.0)
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    prompts: int = 300  # held-out examples, at most
+    confidences: tuple[float, ...] = (0.95, 0.9, 0.8)  # beside plain decoding and verify mode
+    points: float = 0.5  # how much of the score, in hundredths, the recommended setting may lose
+
+    @property
+    def settings(self) -> tuple[Recommended, ...]:
+        merging = (Recommended(confidence=confidence) for confidence in self.confidences)
+        return PLAIN, *merging, Recommended(mode="verify", confidence=min(self.confidences))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked, as token ids and for people, and what was given as its answer."""
+
+    ids: tuple[int, ...]
+    prompt: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting."""
+
+    setting: Recommended
+    score: float  # of the judge, mean
+    figures: dict[str, float]
+    lost: float  # of the score, against plain decoding: mean over the same prompts ...
+    lost_error: float  # ... and its standard error
+    same: float  # share of answers that are plain decoding's, letter by letter
+    tokens: float  # of an answer, mean
+    tokens_per_step: float
+    slots_per_token: float  # of answers
+    milliseconds: tuple[float, float, float]  # of a request: lower quartile, median, upper quartile
+    faster: float  # than plain decoding: median over prompts of the times' ratio
+
+    @property
+    def name(self) -> str:
+        if self.setting == PLAIN:
+            return "plain"
+        return "verify" if self.setting.mode == "verify" else f"{self.setting.confidence:g}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self)}
+
+
+@dataclass
+class _Answers:
+    texts: list[str]
+    seconds: list[float]
+    tokens: int = 0
+    steps: int = 0
+    slots: int = 0
+
+
+def evaluate(
+    model: Model,
+    requests: Sequence[Request],
+    judge: Judge,
+    settings: Sequence[Recommended],
+    *,
+    max_tokens: int,
+    progress: Progress = unheard,
+) -> list[Row]:
+    """`settings` begin with plain decoding."""
+    answered = {setting: _Answers([], []) for setting in settings}
+    model.generate(list(requests[0].ids), max_tokens=2, reuse_prefix=False)  # memory is touched once
+    for done, request in enumerate(requests):
+        for setting, answers in answered.items():
+            _answer(model, request, setting, answers, max_tokens)
+        progress("evaluating", done + 1, len(requests))
+    judged = {setting: judge(_cases(requests, answers.texts)) for setting, answers in answered.items()}
+    plain = answered[settings[0]], judged[settings[0]]
+    return [_row(setting, answered[setting], judged[setting], *plain) for setting in settings]
+
+
+def _answer(model: Model, request: Request, setting: Recommended, answers: _Answers, most: int) -> None:
+    begin = time.perf_counter()
+    result = model.generate(
+        list(request.ids),
+        mode=setting.mode,
+        confidence=setting.confidence,
+        max_tokens=most,
+        reuse_prefix=False,
+    )
+    answers.seconds.append(time.perf_counter() - begin)
+    answers.texts.append(result.text)
+    answers.tokens += result.stats.tokens
+    answers.steps += result.stats.macro_steps
+    answers.slots += result.stats.slots - result.stats.prompt_tokens
+
+
+def _cases(requests: Sequence[Request], texts: Sequence[str]) -> list[Case]:
+    pairs = zip(requests, texts, strict=True)
+    return [Case(request.prompt, request.expected, text) for request, text in pairs]
+
+
+def _row(
+    setting: Recommended, answers: _Answers, judged: Judgement, plain: _Answers, plain_judged: Judgement
+) -> Row:
+    losses = [a - b for a, b in zip(plain_judged.scores, judged.scores, strict=True)]
+    ratios = [a / b for a, b in zip(plain.seconds, answers.seconds, strict=True)]
+    error = statistics.stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else 0.0
+    quartiles = statistics.quantiles(answers.seconds, n=4) if len(losses) > 1 else answers.seconds * 3
+    return Row(
+        setting=setting,
+        score=judged.score,
+        figures=judged.figures,
+        lost=statistics.fmean(losses),
+        lost_error=error,
+        same=statistics.fmean(a == b for a, b in zip(plain.texts, answers.texts, strict=True)),
+        tokens=answers.tokens / len(losses),
+        tokens_per_step=answers.tokens / max(1, answers.steps),
+        slots_per_token=answers.slots / max(1, answers.tokens),
+        milliseconds=(1e3 * quartiles[0], 1e3 * quartiles[1], 1e3 * quartiles[2]),
+        faster=statistics.median(ratios),
+    )
+
+
+def recommend(rows: Sequence[Row], points: float) -> Row:
+    """The fastest that loses no more than so many hundredths of the score; plain decoding loses nothing."""
+    fitting = [row for row in rows if row.setting == PLAIN or 100 * row.lost <= points + 1e-9]
+    return max(fitting, key=lambda row: row.faster)
+
+
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """For people: a head and a line a setting."""
+    figures = list(rows[0].figures)
+    head = ["confidence", "score", *(name.replace("_", " ") for name in figures), "tokens a step"]
+    lines = [[*head, "slots a token", "ms a request", "faster than plain"]]
+    for row in rows:
+        own = [f"{100 * row.figures[name]:.1f}" for name in figures]
+        low, middle, high = row.milliseconds
+        lines.append(
+            [
+                row.name,
+                f"{100 * row.score:.1f}",
+                *own,
+                f"{row.tokens_per_step:.2f}",
+                f"{row.slots_per_token:.2f}",
+                f"{middle:.0f} ({low:.0f} to {high:.0f})",
+                f"{row.faster:.2f}x",
+            ]
+        )
+    return lines

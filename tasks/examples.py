@@ -1,0 +1,178 @@
+"""Examples of a task, one conversation each, as people keep them.
+
+{"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      JSON lines; "system" may stand beside them
+{"messages": [{"role": "user", "content": "..."}, ...]}     JSON lines as fine-tuning services take them
+prompt,answer                                               CSV with these columns (and "system"), or Parquet
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import InputError, require
+from hamburger_edge.support.strict import read_lines
+from hamburger_edge.support.values import check_text
+
+COLUMNS = ("prompt", "answer", "system")
+
+
+@dataclass(frozen=True)
+class Turn:
+    prompt: str
+    answer: str
+    learned: bool = True  # False: said before, and nothing to learn
+
+
+@dataclass(frozen=True)
+class Example:
+    turns: tuple[Turn, ...]
+    system: str | None = None
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        """All but the last answer."""
+        return self.system, self.turns[:-1], self.turns[-1].prompt
+
+    @property
+    def answer(self) -> str:
+        return self.turns[-1].answer
+
+    @property
+    def single(self) -> bool:
+        return len(self.turns) == 1 and self.system is None
+
+
+@dataclass(frozen=True)
+class Examples:
+    examples: tuple[Example, ...]
+    duplicates: int = 0  # left out
+    contradictions: int = 0  # kept: the same was asked, and answered otherwise
+
+    def __str__(self) -> str:
+        told = f"{len(self.examples)} examples"
+        if self.duplicates:
+            told += f", {self.duplicates} duplicates left out"
+        if self.contradictions:
+            told += f", {self.contradictions} that answer otherwise what was asked before"
+        return told
+
+
+def read_examples(path: Path) -> Examples:
+    """Every line's fault is named with its number."""
+    readers = {".csv": _read_csv, ".parquet": _read_parquet}
+    found: dict[Example, None] = {}
+    answers: dict[tuple[Any, ...], str] = {}
+    read = contradictions = 0
+    for where, data in readers.get(path.suffix.lower(), _read_json_lines)(path):
+        example = _example(data, where)
+        read += 1
+        if example not in found:
+            contradictions += answers.setdefault(example.asked, example.answer) != example.answer
+            found[example] = None
+    if not found:
+        raise InputError(f'{path}: holds no examples: write one {{"prompt": "...", "answer": "..."}} a line')
+    return Examples(tuple(found), read - len(found), contradictions)
+
+
+def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    for where, line in read_lines(path):
+        try:
+            yield where, json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: not JSON ({error})") from error
+
+
+def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            for number, row in enumerate(csv.DictReader(file, strict=True), 1):
+                if None in row or None in row.values():
+                    raise InputError(
+                        f"{path}, row {number}: has another number of fields than the first line"
+                    )
+                # what a row leaves empty is not there
+                yield f"{path}, row {number}", {n: t for n, t in row.items() if t or n != "system"}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): give a file of examples") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except csv.Error as error:
+        raise InputError(f"{path}: not CSV ({error})") from error
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    datasets = require("datasets", "datasets")
+    if not path.is_file():
+        raise InputError(f"{path}: cannot be read (no such file): give a file of examples")
+    try:
+        table = datasets.Dataset.from_parquet(str(path))
+    except Exception as error:  # pyarrow has a family of them
+        raise InputError(f"{path}: not Parquet ({type(error).__name__})") from error
+    for number, row in enumerate(table, 1):
+        # a table has every column in every row
+        yield f"{path}, row {number}", {name: value for name, value in row.items() if value is not None}
+
+
+def _example(data: Any, where: str) -> Example:
+    if not isinstance(data, Mapping):
+        raise InputError(f'{where}: expected {{"prompt": ..., "answer": ...}}, got {_short(data)}')
+    if "messages" in data:
+        _only(data, ("messages",), where)
+        return _of_messages(data["messages"], where)
+    _only(data, COLUMNS, where)
+    for name in ("prompt", "answer"):
+        if name not in data:
+            raise InputError(f"{where}: has no {name}")
+    system = _text(data["system"], f"{where}: system") if data.get("system") else None
+    prompt, answer = (_text(data[name], f"{where}: {name}") for name in ("prompt", "answer"))
+    return Example((Turn(prompt, answer),), system)
+
+
+def _of_messages(messages: Any, where: str) -> Example:
+    """[system], then user and assistant in turn, the assistant last; "weight": 0 as the services have it."""
+    if not isinstance(messages, list) or not messages:
+        raise InputError(f"{where}: messages must be a list, got {_short(messages)}")
+    said: list[tuple[str, str, bool]] = []
+    for number, message in enumerate(messages):
+        here = f"{where}: messages[{number}]"
+        if not isinstance(message, Mapping):
+            raise InputError(f"{here} must be an object, got {_short(message)}")
+        _only(message, ("role", "content", "weight"), here)
+        if (role := message.get("role")) not in ("system", "user", "assistant"):
+            raise InputError(f"{here}.role must be system, user or assistant, got {_short(role)}")
+        if (weight := message.get("weight", 1)) not in (0, 1):
+            raise InputError(f"{here}.weight must be 0 or 1, got {_short(weight)}")
+        said.append((role, _text(message.get("content"), f"{here}.content"), bool(weight)))
+    system = said.pop(0)[1] if said[0][0] == "system" else None
+    roles = [role for role, _, _ in said]
+    if roles != ["user", "assistant"] * (len(roles) // 2) or not roles:
+        raise InputError(f"{where}: messages must go user, assistant in turn and end with the assistant's")
+    pairs = zip(said[::2], said[1::2], strict=True)
+    turns = tuple(Turn(user, answer, learned) for (_, user, _), (_, answer, learned) in pairs)
+    if not any(turn.learned for turn in turns):
+        raise InputError(f"{where}: every answer has weight 0: leave the line out")
+    return Example(turns, system)
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{where} must be a text, got {_short(value)}")
+    try:
+        return check_text(value)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _only(data: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    if unknown := sorted(map(str, set(data) - set(known))):
+        raise InputError(f"{where}: unknown key {_short(unknown[0])} (known: {', '.join(known)})")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

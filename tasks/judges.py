@@ -1,0 +1,158 @@
+"""What an answer is worth, from 0 to 1, beside the one that was given.
+
+exact      the same text, white space around it aside
+fields     JSON: 1 where it is equal; and precision, recall and F1 of its fields, one by one
+distance   1 less the edit distance, as a share of the longer text
+a command  of the user's own: reads {"prompt", "expected", "answer"} a line, writes a number a line
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hamburger_edge.errors import InputError
+
+NAMES = ("exact", "fields", "distance")
+
+
+@dataclass(frozen=True)
+class Case:
+    prompt: str
+    expected: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    scores: tuple[float, ...]  # of every answer
+    figures: dict[str, float] = field(default_factory=dict)  # of all of them together
+
+    @property
+    def score(self) -> float:
+        return sum(self.scores) / max(1, len(self.scores))
+
+
+Judge = Callable[[Sequence[Case]], Judgement]
+
+
+def find_judge(name: str) -> Judge:
+    """By name, or a command line."""
+    own = {"exact": exact, "fields": fields_equal, "distance": distance}
+    if name in own:
+        return own[name]
+    try:
+        command = shlex.split(name)
+    except ValueError as error:
+        raise InputError(
+            f"judge {name!r} is no command line ({error}), nor one of {', '.join(NAMES)}"
+        ) from error
+    if len(command) < 2:
+        raise InputError(
+            f"judge {name!r} is unknown: take {', '.join(NAMES)}, or a command: 'python judge.py'"
+        )
+    return lambda cases: _ask(command, cases)
+
+
+def fitting_judge(answers: Sequence[str]) -> str:
+    """What fits answers like these."""
+    return "fields" if answers and all(isinstance(_json(text), dict) for text in answers) else "exact"
+
+
+def exact(cases: Sequence[Case]) -> Judgement:
+    return Judgement(tuple(float(case.answer.strip() == case.expected.strip()) for case in cases))
+
+
+def fields_equal(cases: Sequence[Case]) -> Judgement:
+    """A field is a path through objects, and what stands there; a list's items are fields of one path."""
+    scores: list[float] = []
+    both = said = wanted = valid = 0
+    for case in cases:
+        answer, expected = _json(case.answer), _json(case.expected)
+        ours, theirs = Counter(_fields(answer)), Counter(_fields(expected))
+        valid += answer is not _NOTHING
+        both += (ours & theirs).total()
+        said += ours.total()
+        wanted += theirs.total()
+        scores.append(float(answer is not _NOTHING and answer == expected))
+    figures = {
+        "valid": valid / max(1, len(cases)),
+        "field_precision": both / max(1, said),
+        "field_recall": both / max(1, wanted),
+        "field_f1": 2 * both / max(1, said + wanted),
+    }
+    return Judgement(tuple(scores), figures)
+
+
+def distance(cases: Sequence[Case]) -> Judgement:
+    near = tuple(
+        1 - edits(case.answer, case.expected) / max(1, len(case.answer), len(case.expected)) for case in cases
+    )
+    return Judgement(near, {"exact": exact(cases).score})
+
+
+def edits(one: str, other: str) -> int:
+    """Characters to insert, delete or replace (Levenshtein)."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        diagonal, row[0] = row[0], i
+        for j, b in enumerate(other, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (a != b))
+    return row[-1]
+
+
+_NOTHING = object()
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _NOTHING
+
+
+def _fields(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    if value is _NOTHING:
+        return
+    if isinstance(value, dict) and value:
+        for name, part in value.items():
+            yield from _fields(part, (*path, name))
+    elif isinstance(value, list) and value:
+        for part in value:
+            yield from _fields(part, (*path, "[]"))
+    else:
+        yield path, json.dumps(value, sort_keys=True)
+
+
+def _ask(command: Sequence[str], cases: Sequence[Case]) -> Judgement:
+    shown = shlex.join(command)
+    lines = "".join(json.dumps(vars(case), ensure_ascii=False) + "\n" for case in cases)
+    try:
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"judge {shown}: cannot be run ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"judge {shown}: wrote what is not UTF-8 text") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
+        raise InputError(f"judge {shown}: ended with status {done.returncode}: {last}")
+    said = done.stdout.split()
+    if len(said) != len(cases):
+        raise InputError(f"judge {shown}: wrote {len(said)} numbers for {len(cases)} lines: one each, 0 to 1")
+    return Judgement(tuple(_score(word, shown) for word in said))
+
+
+def _score(word: str, shown: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise InputError(f"judge {shown}: wrote {word[:40]!r}: a number from 0 to 1 is expected")
+    return value

@@ -1,0 +1,107 @@
+"""What a trained checkpoint is worth to its task: exported, asked, judged, and told what to recommend."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.exporting import export_checkpoint
+from hamburger_edge.loading import load
+from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.models.checkpoints.checkpoint import DELTA, GRAFT, check_target
+from hamburger_edge.models.checkpoints.manifest import MANIFEST
+from hamburger_edge.support.files import sha256, write_atomically
+from hamburger_edge.support.folders import publish
+from hamburger_edge.support.progress import Progress
+from hamburger_edge.support.strict import from_mapping, read_json
+from hamburger_edge.tasks.card import card
+from hamburger_edge.tasks.evaluation import Row, evaluate, recommend
+from hamburger_edge.tasks.judges import find_judge, fitting_judge
+from hamburger_edge.tasks.tune import CHECKPOINT, Tuning
+
+BUNDLE, EVALUATION = "bundle", "evaluation.json"
+LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
+
+
+def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> tuple[list[Row], Row]:
+    """Every setting's figures on the checkpoint's bundle, and the setting to recommend. Bundle and checkpoint
+    in the working folder then recommend it."""
+    recipe, work = tuning.recipe, tuning.work
+    asked = _asked(tuning)
+    rows = _known(work / EVALUATION, asked)
+    if rows is None:
+        export_checkpoint(
+            work / CHECKPOINT,
+            work / BUNDLE,
+            precision=recipe.precision,
+            prefer=recipe.prefer,
+            force=True,
+            progress=progress,
+        )
+        longest = max(len(tuning.encoder.tokenizer.encode(one.expected)) for one in tuning.requests)
+        with load(work / BUNDLE, "onnx", threads=threads) as model:
+            rows = evaluate(
+                model,
+                tuning.requests,
+                find_judge(asked["judge"]),
+                recipe.evaluation.settings,
+                max_tokens=round(LONGER * longest) + 16,
+                progress=progress,
+            )
+        with write_atomically(work / EVALUATION) as temporary:
+            found = {"asked": asked, "rows": [asdict(row) for row in rows]}
+            temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    best = recommend(rows, recipe.evaluation.points)
+    _tell(work, best.setting)
+    return rows, best
+
+
+def _asked(tuning: Tuning) -> dict[str, Any]:
+    """What the figures depend on; plain JSON."""
+    recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
+    files = [checkpoint / name for name in (GRAFT, DELTA) if (checkpoint / name).exists()]
+    asked = {
+        "weights": [sha256(file) for file in files],
+        "judge": recipe.judge or fitting_judge([request.expected for request in tuning.requests]),
+        "precision": recipe.precision,
+        "prefer": recipe.prefer,
+        "evaluation": asdict(recipe.evaluation),
+        "held_out": recipe.held_out,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(asked))
+    return plain
+
+
+def _known(path: Path, asked: dict[str, Any]) -> list[Row] | None:
+    """The figures of an evaluation that asked the same."""
+    found = read_json(path) if path.exists() else {}
+    if found.get("asked") != asked:
+        return None
+    return [from_mapping(Row, row, str(path)) for row in found["rows"]]
+
+
+def _tell(work: Path, setting: Recommended) -> None:
+    manifest = read_json(work / CHECKPOINT / MANIFEST)
+    with write_atomically(work / CHECKPOINT / MANIFEST) as temporary:
+        text = json.dumps(manifest | {"recommended": asdict(setting)}, indent=1, ensure_ascii=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+    replace(load_manifest(work / BUNDLE), recommended=setting).save(work / BUNDLE)
+
+
+def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path) -> Path:
+    """With its card, complete or not at all."""
+    folder = check_target(output)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        shutil.copytree(tuning.work / CHECKPOINT, partial)
+        text = card(folder.name, tuning.recipe, tuning.examples, len(tuning.requests), rows, best)
+        (partial / "README.md").write_text(text, encoding="utf-8")
+        publish(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder

@@ -1,0 +1,120 @@
+"""Sensible trainings for a task, from its data: how long, in rows of what length, and the graft's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.training.batches import Cuts, DistilledData
+from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
+from hamburger_edge.models.training.segmentation import EntropyRule, report_cuts
+
+ROWS, ROW_SLOTS = 4, 512  # of a batch; rows are longer where an example is
+RANK = 32  # of what the base learns
+EPOCHS = 2.0
+SHORTLISTS = (512, 1024, 2048, 4096, 8192)
+COVERED = 0.98  # of the answers' tokens, by the shortlist
+LONG_GROUPS = 1.15  # groups of 8 pay if they hold so much more than groups of 4 would
+
+
+def row_slots(data: DistilledData, context: int) -> int:
+    """Room for the longest conversation, and for several of the usual ones."""
+    longest = int(np.diff(data.starts).max())
+    return min(context, max(ROW_SLOTS, -(-longest // 64) * 64))
+
+
+def tuning_recipe(data: DistilledData, base: BaseConfig, *, full: bool = False) -> Recipe:
+    """Teaches the base to answer; a graft of the smallest shape is along for the ride."""
+    rate = 1e-4 if full else 1e-3
+    stage = Stage(
+        name="tuning",
+        learns=("base",),
+        epochs=EPOCHS,
+        learning_rate=rate,
+        base_learning_rate=rate,
+        lora_rank=0 if full else RANK,
+        loss=LossWeights(micro=0.0, hard=0.0),
+    )
+    return Recipe(
+        base="",
+        data="",
+        out="",
+        shape=Shape(taps=(), max_steps=2, micro_layers=1, merger_heads=_heads(base), initialise="random"),
+        stages=(stage,),
+        rows=ROWS,
+        row_slots=row_slots(data, base.context_length),
+        weight_decay=0.0,
+        judge_every=100,
+        patience=3,
+        calibrate=False,
+    )
+
+
+def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None) -> Recipe:
+    """A new graft, with the base going on to learn: what it must learn now is to read merged slots."""
+    rank = RANK if tuning is None else tuning.stages[0].lora_rank
+    stage = Stage(
+        name="graft",
+        learns=("embedder", "base", "micro", "stop_head"),
+        epochs=EPOCHS,
+        learning_rate=1.5e-3,
+        base_learning_rate=6e-4,
+        lora_rank=rank,
+        average=0.2,
+        cuts=Cuts(entropy=0.6, random=0.2, low=(0.02, 0.1, 0.5), ratio=(0.2, 0.3, 0.5)),
+        loss=LossWeights(features=1.0 if rank else 0.0, features_every=2, micro_every=2),
+    )
+    return Recipe(
+        base="",
+        data="",
+        out="",
+        shape=shape(scored, base),
+        stages=(stage,),
+        rows=ROWS,
+        row_slots=row_slots(scored, base.context_length),
+        optimizer="muon",
+        judge_every=100,
+    )
+
+
+def shape(scored: DistilledData, base: BaseConfig) -> Shape:
+    layers = base.num_layers
+    return Shape(
+        taps=tuple(sorted({layers * quarter // 4 for quarter in (1, 2, 3)})),
+        max_steps=8 if long_groups(scored) else 4,
+        micro_layers=min(2, layers),
+        merger_heads=_heads(base),
+        merge_residual="last",
+        shortlist_size=shortlist_size(scored, base.vocab_size),
+    )
+
+
+def long_groups(scored: DistilledData) -> bool:
+    """Whether the base is sure of so much in a row that groups of 8 hold clearly more than groups of 4."""
+    answers = _answers(scored)
+    four, eight = (report_cuts(answers, most, EntropyRule()).tokens_per_group for most in (4, 8))
+    return eight >= LONG_GROUPS * four
+
+
+def shortlist_size(data: DistilledData, vocabulary: int) -> int:
+    """The smallest that holds nearly all that is said; 0, the whole vocabulary, where none does."""
+    counts = np.sort(np.bincount(data.ids[data.roles == ANSWER], minlength=vocabulary))[::-1]
+    covered = np.cumsum(counts) / max(1, counts.sum())
+    fitting = [size for size in SHORTLISTS if size < vocabulary and covered[size - 1] >= COVERED]
+    largest = SHORTLISTS[-1] if SHORTLISTS[-1] < vocabulary else 0
+    return fitting[0] if fitting else largest
+
+
+def _answers(data: DistilledData) -> Sequence[np.ndarray]:
+    """Entropies of every conversation's answers."""
+    answers = data.roles == ANSWER
+    spans = zip(data.starts[:-1], data.starts[1:], strict=True)
+    return [data.entropies[start:stop][answers[start:stop]].astype(np.float32) for start, stop in spans]
+
+
+def _heads(base: BaseConfig) -> int:
+    return next(heads for heads in (16, 8, 4, 2, 1) if base.hidden_size % heads == 0)

@@ -1,0 +1,217 @@
+"""From examples to a task's own model: every step leaves a folder behind, and a run that was stopped goes on.
+
+recipe.toml    what makes it, in one file: chosen as the run gets there, or given
+examples/      the examples as tokens
+tuning/        training of the base                      tuned/       its checkpoint
+scored/        what that base makes of the answers       more/        answers that it wrote itself
+graft/         training of the graft, and of the base    checkpoint/  what comes of it
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.bases.loading import find_base
+from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
+from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
+from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
+from hamburger_edge.models.distillation.written import write_conversations, write_shard
+from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.runs import new_model, provenance, train
+from hamburger_edge.models.training.scoring import score
+from hamburger_edge.support.files import sha256
+from hamburger_edge.support.progress import LogCallback, Progress, unheard
+from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
+from hamburger_edge.tasks.evaluation import Request
+from hamburger_edge.tasks.examples import Examples, read_examples
+from hamburger_edge.tasks.planning import epochs_within
+from hamburger_edge.tasks.recipe import TuneRecipe, write_tune_recipe
+from hamburger_edge.tasks.shape import ROWS, graft_recipe, row_slots, tuning_recipe
+
+RECIPE, EXAMPLES, TUNED, SCORED, CHECKPOINT = "recipe.toml", "examples", "tuned", "scored", "checkpoint"
+# of the minutes that all of it should take; what is left is for reading, exporting and evaluating
+TUNING_SHARE, GRAFT_SHARE = 0.4, 0.45
+
+
+class Tuning:
+    """One run in its working folder; `minutes` sizes the trainings that the recipe does not say."""
+
+    def __init__(
+        self,
+        recipe: TuneRecipe,
+        work: Path,
+        *,
+        minutes: float | None = None,
+        report: LogCallback = print,
+        progress: Progress = unheard,
+    ) -> None:
+        self.recipe, self.work, self.minutes = recipe, work, minutes
+        self.report, self.progress = report, progress
+
+    def train(self) -> Path:
+        """The trained checkpoint."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.report(str(self.examples))
+        data = self._write_examples()
+        self.report(f"{len(self.requests)} examples to judge by, which nothing is trained on")
+        if self.recipe.tune_base:
+            self._tune_base(data)
+        return self._train_graft(self._score(data))
+
+    # -- what is given ---------------------------------------------------------------------------------
+
+    @cached_property
+    def base(self) -> LoadedBase:
+        base, _ = find_base(self.recipe.base, progress=self.progress)
+        if base.tokenizer is None:
+            raise ConfigError(
+                f"{self.recipe.base}: has no tokenizer.json: put the model's beside its weights"
+            )
+        return base
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        assert self.base.tokenizer is not None
+        tokenizer = Tokenizer(self.base.tokenizer)
+        template = without_default_system(ChatTemplate.from_json(self.base.chat_template))
+        every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
+        if self.recipe.template == "brief" and all(example.single for example in every):
+            template = brief(template, tokenizer)
+        return Encoder.of(template, tokenizer, self.base.eos_ids)
+
+    @cached_property
+    def judged(self) -> Examples | None:
+        """The examples of a file of their own that are judged by."""
+        return read_examples(Path(self.recipe.held_out)) if self.recipe.held_out else None
+
+    @cached_property
+    def examples(self) -> Examples:
+        """Those to learn from, and to hold some out of."""
+        found = read_examples(Path(self.recipe.examples))
+        if self.judged is None:
+            return found
+        asked = {example.turns[0].prompt for example in self.judged.examples}
+        others = tuple(one for one in found.examples if one.turns[0].prompt not in asked)
+        if left_out := len(found.examples) - len(others):
+            self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
+        return replace(found, examples=others)
+
+    @cached_property
+    def requests(self) -> list[Request]:
+        """Prompts that nothing is trained on, and the answers given to them."""
+        if self.judged is not None:
+            held_out = self.judged.examples
+        else:
+            split = DistilledData.load(self.work / EXAMPLES).split(self.recipe.share)
+            held_out = tuple(self.examples.examples[number] for number in split.held_out)
+        most = self.recipe.evaluation.prompts
+        chosen = held_out[:: max(1, len(held_out) // most)][:most]  # from all over a file that may be sorted
+        return [
+            Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
+        ]
+
+    # -- steps -----------------------------------------------------------------------------------------
+
+    def _write_examples(self) -> DistilledData:
+        written = [self.encoder.encode(example) for example in self.examples.examples]
+        context = self.base.config.context_length
+        longest = max(range(len(written)), key=lambda number: len(written[number].ids))
+        if (tokens := len(written[longest].ids)) > context:
+            asked = self.examples.examples[longest].turns[0].prompt
+            raise InputError(
+                f"{self.recipe.examples}: the example that asks {asked[:40]!r} has {tokens} tokens, the "
+                f"base's context {context}: shorten it or leave it out"
+            )
+        write_conversations(self.work / EXAMPLES, EXAMPLES, written, {"base": "given"})
+        return DistilledData.load(self.work / EXAMPLES)
+
+    def _tune_base(self, data: DistilledData) -> None:
+        if self.recipe.tuning is None:
+            recipe = tuning_recipe(data, self.base.config, full=self.recipe.full)
+            fitted = self._fitted(recipe, self._placed(recipe, EXAMPLES, "probe"), data, TUNING_SHARE)
+            self._choose(replace(self.recipe, tuning=fitted))
+        assert self.recipe.tuning is not None
+        self._make(self._placed(self.recipe.tuning, EXAMPLES, "tuning"), self.work / TUNED, data)
+
+    def _score(self, data: DistilledData) -> DistilledData:
+        """The examples once more, with what the base that knows the task makes of every token."""
+        tuned = sha256(self.work / TUNED / DELTA) if self.recipe.tune_base else ""
+        said_by = {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256}
+        folder = self.work / SCORED
+        if not (folder / NAME).exists() or read_data_manifest(folder).source != said_by:
+            arrays = score(
+                self._model_that_scores(data),
+                data,
+                rows=ROWS,
+                row_slots=row_slots(data, self.base.config.context_length),
+                autocast=torch.autocast("cpu", dtype=torch.bfloat16),
+                progress=self.progress,
+            )
+            write_shard(folder, SCORED, arrays, said_by)
+        return DistilledData.load(folder)
+
+    def _model_that_scores(self, data: DistilledData) -> Hamburger:
+        if self.recipe.tune_base:
+            return load_checkpoint(self.work / TUNED).model
+        recipe = self._placed(tuning_recipe(data, self.base.config), EXAMPLES, "tuning")
+        return new_model(recipe, self.base, data).eval()
+
+    def _train_graft(self, scored: DistilledData) -> Path:
+        if self.recipe.graft is None:
+            recipe = graft_recipe(scored, self.base.config, self.recipe.tuning)
+            placed = self._on_tuned(self._placed(recipe, SCORED, "probe"))
+            fitted = self._fitted(recipe, placed, scored, GRAFT_SHARE)
+            self._choose(replace(self.recipe, graft=fitted))
+        assert self.recipe.graft is not None
+        recipe = self._on_tuned(self._placed(self.recipe.graft, SCORED, "graft"))
+        return self._make(recipe, self.work / CHECKPOINT, scored)
+
+    def _make(self, recipe: Recipe, checkpoint: Path, data: DistilledData) -> Path:
+        """A checkpoint by a recipe, unless it is there."""
+        made = provenance(recipe, data, None)
+        if (checkpoint / MANIFEST).exists():
+            before = read_manifest(checkpoint / MANIFEST).provenance
+            if all(before.get(key) == made[key] for key in ("recipe", "data_sha256")):
+                return checkpoint
+        template = self.encoder.template.to_json()
+        written = train(recipe, checkpoint, chat_template=template, report=self.report)
+        assert written is not None  # without a limit, it is trained to its end
+        return written
+
+    # -- recipes ---------------------------------------------------------------------------------------
+
+    def _placed(self, recipe: Recipe, data: str, out: str) -> Recipe:
+        """A training of this run: where its data is, and where it may write."""
+        return replace(
+            recipe,
+            base=self.recipe.base,
+            data=str(self.work / data),
+            out=str(self.work / out),
+            held_out=self.recipe.share,
+        )
+
+    def _on_tuned(self, recipe: Recipe) -> Recipe:
+        return replace(recipe, tuned_base=str(self.work / TUNED)) if self.recipe.tune_base else recipe
+
+    def _fitted(self, recipe: Recipe, placed: Recipe, data: DistilledData, share: float) -> Recipe:
+        if self.minutes is None:
+            return recipe
+        [stage] = recipe.stages
+        epochs = epochs_within(share * self.minutes, placed, self.base, data)
+        self.report(f"{stage.name}: {epochs:.2f} epochs, for {self.minutes:g} minutes in all")
+        return replace(recipe, stages=(replace(stage, epochs=epochs),))
+
+    def _choose(self, recipe: TuneRecipe) -> None:
+        """From now on this run goes by it, also if it is stopped and run again."""
+        self.recipe = recipe
+        write_tune_recipe(self.work / RECIPE, recipe)
