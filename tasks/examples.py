@@ -2,7 +2,9 @@
 
 {"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      JSON lines; "system" may stand beside them
 {"messages": [{"role": "user", "content": "..."}, ...]}     JSON lines as fine-tuning services take them
-prompt,answer                                               CSV with these columns (and "system"), or Parquet
+prompt,answer                                               CSV with these columns (and "system"); Parquet
+
+JSON lines may be compressed, as .jsonl.gz.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.loop.backend import Recommended
-from hamburger_edge.models.checkpoints.checkpoint import DELTA, GRAFT, check_target
+from hamburger_edge.models.checkpoints.checkpoint import CARD, DELTA, GRAFT, check_target
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.folders import publish
@@ -100,7 +100,7 @@ def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path)
     try:
         shutil.copytree(tuning.work / CHECKPOINT, partial)
         text = card(folder.name, tuning.recipe, tuning.examples, len(tuning.requests), rows, best)
-        (partial / "README.md").write_text(text, encoding="utf-8")
+        (partial / CARD).write_text(text, encoding="utf-8")
         publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

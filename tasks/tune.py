@@ -60,8 +60,9 @@ class Tuning:
 
     def train(self) -> Path:
         """The trained checkpoint."""
-        self.work.mkdir(parents=True, exist_ok=True)
         self.report(str(self.examples))
+        self.work.mkdir(parents=True, exist_ok=True)
+        self._choose(self.recipe)
         data = self._write_examples()
         self.report(f"{len(self.requests)} examples to judge by, which nothing is trained on")
         if self.recipe.tune_base:
@@ -133,7 +134,13 @@ class Tuning:
                 f"base's context {context}: shorten it or leave it out"
             )
         write_conversations(self.work / EXAMPLES, EXAMPLES, written, {"base": "given"})
-        return DistilledData.load(self.work / EXAMPLES)
+        data = DistilledData.load(self.work / EXAMPLES)
+        split = data.split(self.recipe.share)
+        if not (split.train and split.held_out and split.calibration):
+            raise InputError(
+                f"{self.recipe.examples}: {len(data)} examples are too few to hold any out: give hundreds"
+            )
+        return data
 
     def _tune_base(self, data: DistilledData) -> None:
         if self.recipe.tuning is None:

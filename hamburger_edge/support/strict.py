@@ -6,9 +6,11 @@ Used for bundle manifests, checkpoint configurations and training recipes alike.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import types
 import typing
+import zlib
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -73,14 +75,18 @@ def read_json(path: str | PathLike[str]) -> Any:
 
 
 def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:
-    """(where it stands, for errors; the line) of a JSONL file's lines, blank ones left out.
+    """(where it stands, for errors; the line) of a .jsonl or .jsonl.gz file's lines, blank ones left out.
 
     JSON may hold, raw, what Python takes for the end of a line: a line feed alone is one here.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        packed = Path(path).suffix == ".gz"
+        text = gzip.decompress(Path(path).read_bytes()) if packed else Path(path).read_bytes()
+        lines = text.decode("utf-8").split("\n")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: not a whole gzip file: get it again") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}): give a file of prompts") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror}): name a file that can") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     return [(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]

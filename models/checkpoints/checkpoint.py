@@ -47,6 +47,7 @@ from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
 
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
+CARD = "README.md"  # for people; `tune` writes one
 
 
 @dataclass
@@ -201,7 +202,7 @@ def check_target(folder: str | Path) -> Path:
     folder = Path(folder).absolute()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
-    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json"}
+    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CARD}
     if others := strangers(folder, ours):
         raise CheckpointError(
             f"{folder}: holds {others[0]}, which saving would delete: choose another folder"

@@ -1,0 +1,188 @@
+"""From examples to a model that says which setting it is best asked with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from toy_tasks import write_base, write_examples
+
+from hamburger_edge import load
+from hamburger_edge.bundle.inspection import describe, show
+from hamburger_edge.cli.main import main
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.tasks.recipe import read_tune_recipe
+
+RECIPE = """
+base = "{base}"
+examples = "{examples}"
+precision = "fp32"
+
+[evaluation]
+prompts = 12
+points = 100.0
+confidences = [0.0]
+
+[tuning]
+row_slots = 128
+precision = "fp32"
+patience = 2
+judge_every = 20
+judge_batches = 1
+calibrate = false
+
+[tuning.shape]
+taps = []
+micro_layers = 1
+merger_heads = 4
+max_steps = 2
+initialise = "random"
+
+[[tuning.stages]]
+name = "tuning"
+learns = ["base"]
+epochs = 2
+learning_rate = 1e-3
+base_learning_rate = 5e-3
+lora_rank = 8
+loss = {{ micro = 0.0, hard = 0.0 }}
+
+[graft]
+row_slots = 128
+precision = "fp32"
+judge_every = 200
+judge_batches = 1
+
+[graft.shape]
+taps = [0]
+micro_layers = 1
+merger_heads = 4
+merge_residual = "last"
+max_steps = 8
+initialise = "random"
+
+[[graft.stages]]
+name = "graft"
+learns = ["embedder", "base", "micro", "stop_head"]
+epochs = 1.5
+learning_rate = 5e-3
+base_learning_rate = 3e-3
+lora_rank = 8
+cuts = {{ entropy = 0.4, random = 0.3, low = [2.0], ratio = [0.9] }}
+loss = {{ features = 0.5, micro_every = 2 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a base, examples and a recipe, in which `tune` has run."""
+    folder = tmp_path_factory.mktemp("task")
+    write_base(folder / "base")
+    write_examples(folder / "examples.jsonl", 500)
+    recipe = RECIPE.format(base=folder / "base", examples=folder / "examples.jsonl")
+    (folder / "recipe.toml").write_text(recipe)
+    assert main([*COMMAND, *paths(folder), "--json", str(folder / "figures.json")]) == 0
+    return folder
+
+
+COMMAND = ["tune", "--threads", "1"]
+
+
+def paths(folder: Path) -> list[str]:
+    return ["--recipe", str(folder / "recipe.toml"), "-o", str(folder / "made")]
+
+
+def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
+    figures = json.loads((task / "figures.json").read_text())
+    assert [row["name"] for row in figures["rows"]] == ["plain", "0", "verify"]
+    plain, merged, verify = figures["rows"]
+    assert plain["figures"]["valid"] > 0.5  # it had a few seconds
+    assert plain["tokens_per_step"] == 1
+    assert merged["tokens_per_step"] > 1.5
+    assert merged["slots_per_token"] < plain["slots_per_token"]
+    assert verify["same"] == 1  # in float32, plain decoding's answers
+    assert verify["lost"] == 0
+    assert figures["recommended"] == max(figures["rows"], key=lambda row: row["faster"])["name"]
+    card = (task / "made" / "README.md").read_text()
+    assert "tuned to one task with" in card
+    assert all(f"| {row['name']} |" in card for row in figures["rows"])
+
+
+def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
+    figures = json.loads((task / "figures.json").read_text())
+    [best] = [row["setting"] for row in figures["rows"] if row["name"] == figures["recommended"]]
+    assert load_checkpoint(task / "made").manifest["recommended"] == best
+    bundle = task / "made.work" / "bundle"
+    with load(bundle) as model, load(task / "made") as reference:
+        for each in (model, reference):
+            assert vars(each.info.recommended) == best
+            assert each.chat().settings.decoding.confidence == best["confidence"]
+        prompt = "say abc 1"
+        asked = {"mode": best["mode"], "confidence": best["confidence"]}
+        assert model.generate(prompt).groups == model.generate(prompt, **asked).groups
+        assert model.encode("<|im_start|>") == [1]
+        assert model.template.before_user == "<|im_start|>"
+    assert "recommended " in show(describe(bundle))
+
+
+def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (task / "made.work" / "evaluation.json").read_bytes()
+    weights = (task / "made" / "graft.safetensors").stat().st_mtime_ns
+    assert main([*COMMAND, "-o", str(task / "made"), "--json", "-"]) == 0
+    said = capsys.readouterr()
+    assert "steps of" not in said.err  # nothing was trained
+    assert json.loads(said.out)["rows"] == json.loads((task / "figures.json").read_text())["rows"]
+    assert (task / "made.work" / "evaluation.json").read_bytes() == before
+    assert (task / "made" / "graft.safetensors").stat().st_mtime_ns >= weights
+
+
+def test_what_a_run_began_with_stays(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, str(task / "other.jsonl"), "-o", str(task / "made")]) == 1
+    assert "this run began with examples" in capsys.readouterr().err
+    assert main([*COMMAND, "-o", str(task / "nothing")]) == 1
+    assert "give a file of EXAMPLES" in capsys.readouterr().err
+
+
+def test_another_judge_asks_anew_without_training(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = (task / "recipe.toml").read_text().replace("prompts = 12", "prompts = 3")
+    (task / "fewer.toml").write_text('judge = "distance"\n' + changed)
+    options = ["--recipe", str(task / "fewer.toml"), "--work", str(task / "made.work"), "--json", "-"]
+    assert main([*COMMAND, *options, "-o", str(task / "again")]) == 0
+    said = capsys.readouterr()
+    assert "steps of" not in said.err
+    rows = json.loads(said.out)["rows"]
+    assert set(rows[0]["figures"]) == {"exact"}
+    assert 0 < rows[0]["score"] <= 1
+
+
+def test_recipes_are_chosen_by_the_data_and_fit_the_time(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a recipe: what it chose is written out, and `--minutes` left next to no time for it."""
+    (tmp_path / "held.jsonl").write_text((task / "examples.jsonl").read_text().splitlines()[0] + "\n")
+    options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
+    more = ["--minutes", "0.01", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
+    assert main([*COMMAND, *options, *more]) == 0
+    chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
+    assert chosen.tuning is not None
+    assert chosen.graft is not None
+    assert chosen.tuning.stages[0].epochs < 0.1
+    assert chosen.graft.shape.merge_residual == "last"
+    assert not (tmp_path / "made.work" / "probe").exists()
+    evaluation = json.loads((tmp_path / "made.work" / "evaluation.json").read_text())
+    assert evaluation["asked"]["judge"] == "fields"
+
+
+def test_bases_that_cannot_be_tuned(task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = {"prompt": "a b " * 200, "answer": "c"}
+    (tmp_path / "long.jsonl").write_text(json.dumps(long) + "\n")
+    options = [str(tmp_path / "long.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
+    assert main([*COMMAND, *options]) == 1
+    assert "the base's context 128: shorten it or leave it out" in capsys.readouterr().err
+    (tmp_path / "few.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
+    assert main([*COMMAND, str(tmp_path / "few.jsonl"), *options[1:], "--work", str(tmp_path / "w")]) == 1
+    assert "1 examples are too few to hold any out" in capsys.readouterr().err
+    with pytest.raises(ConfigError):
+        read_tune_recipe(tmp_path / "none.toml")

@@ -1,0 +1,57 @@
+"""What is recommended, out of what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.settings import Settings
+from hamburger_edge.tasks.evaluation import PLAIN, EvaluationPlan, Row, recommend, table
+
+VERIFY = Recommended(mode="verify")
+
+
+def row(setting: Recommended, lost: float, faster: float) -> Row:
+    return Row(setting, 0.9 - lost, {"field_f1": 0.95}, lost, 0.01, 0.9, 30, 2.5, 0.4, (90, 100, 110), faster)
+
+
+def test_the_fastest_that_loses_little() -> None:
+    plain, sure, bold = (
+        row(PLAIN, 0, 1),
+        row(Recommended(confidence=0.9), 0.005, 2),
+        row(Recommended(), 0.02, 3),
+    )
+    verify = row(VERIFY, -0.001, 1.5)
+    assert recommend([plain, sure, bold, verify], 0.5) is sure
+    assert recommend([plain, sure, bold, verify], 2.0) is bold
+    assert recommend([plain, sure, bold, verify], 0.0) is verify
+    assert recommend([plain, bold], 0.5) is plain
+    assert recommend([plain, row(VERIFY, 0, 0.9)], 0.5) is plain  # nothing lost, and nothing won
+
+
+def test_what_people_see() -> None:
+    head, first = table([row(Recommended(confidence=0.9), 0.1, 2)])
+    assert dict(zip(head, first, strict=True)) == {
+        "confidence": "0.9",
+        "score": "80.0",
+        "field f1": "95.0",
+        "tokens a step": "2.50",
+        "slots a token": "0.40",
+        "ms a request": "100 (90 to 110)",
+        "faster than plain": "2.00x",
+    }
+    assert [each.mode for each in EvaluationPlan().settings] == ["trust"] * 4 + ["verify"]
+    assert row(VERIFY, 0, 1).name == "verify"
+    assert row(PLAIN, 0, 1).to_json()["name"] == "plain"
+
+
+def test_a_recommendation_holds_where_nothing_is_asked_for() -> None:
+    assert Settings.of({}, VERIFY).decoding.mode == "verify"
+    assert Settings.of({}, Recommended(confidence=0.95)).decoding.confidence == 0.95
+    assert Settings.of({"confidence": 0.5}, VERIFY).decoding.mode == "trust"
+    assert Settings.of({"mode": "trust"}, Recommended(confidence=0.95)).decoding.confidence == 0.8
+    assert Settings.of({"max_tokens": 4}, VERIFY).decoding.mode == "verify"
+    assert Settings.of({}).decoding.confidence == 0.8
+    with pytest.raises(ConfigError, match=r"recommended\.confidence must be 0 to 1, got 2"):
+        Recommended(confidence=2)
