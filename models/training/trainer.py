@@ -79,6 +79,7 @@ class Trainer:
         self.device = torch.device(device) if device else self.accelerator.device
         self.reached = Reached()
         self.mean: WeightMean | None = None  # of the stage under way
+        self.step_seconds = 0.0  # of this stage, on average
 
     def run(self, *, minutes: float | None = None) -> bool:
         """Train to the end (True), or until `minutes` have passed (False); run again to go on."""
@@ -163,8 +164,9 @@ class Trainer:
                 self.report(f"step {step + 1}: the loss is {loss.item()}; this batch is left out")
             self.reached.step = step + 1
             now, last = time.monotonic(), step + 1 == steps
+            self.step_seconds = (now - began) / (step + 1 - start)
             if now - shown > 15 or last:
-                left = (steps - step - 1) * (now - began) / (step + 1 - start)
+                left = (steps - step - 1) * self.step_seconds
                 rate = window.tokens / (now - shown)
                 self.report(
                     f"{stage.name} {step + 1}/{steps}  {window}  {rate:.0f} tok/s  {left / 60:.1f} min left"
