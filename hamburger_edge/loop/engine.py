@@ -147,7 +147,7 @@ class Engine:
     def _read(self, stats: Stats, cancel: Flag | None) -> Readout | None:
         """Append what is unread to the cache, for the base's view of what comes next. The prompt, which may
         be long, is where this can be cancelled."""
-        readout, self._loose = None, 0
+        readout, self.unread = None, [*self._loosen(), *self.unread]
         while self.unread:
             if cancel and cancel.is_set():
                 return None
@@ -229,7 +229,7 @@ class Engine:
         return step, readout, row
 
     def _loosen(self) -> list[Group]:
-        """The newest group, taken out of the slots that hold it token by token, as it is to be fed instead."""
+        """The newest group, taken out of the slots that hold it token by token: to be fed again, merged."""
         if self._loose < 2:
             return []
         start, most = self.ledger.slots - self._loose, self.info.max_steps
