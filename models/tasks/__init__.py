@@ -1,0 +1,1 @@
+"""Task models: what an app tunes a base to."""

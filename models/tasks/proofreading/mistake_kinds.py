@@ -1,0 +1,340 @@
+"""The kinds of mistakes: for each, how often it is made where a text has room for it, and how.
+
+Every one can be undone by who reads the text: a slip that makes another word is not made, nor one whose
+spelling lies as near to a more frequent word; and what is confused is confused only where the words around it
+decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from hamburger_edge.models.tasks.proofreading.misspellings import (
+    AMBIGUOUS_APOSTROPHES,
+    CONFUSIONS,
+    MISSPELLINGS,
+    NEIGHBOURS,
+    TEXT_SPEAK,
+)
+
+CORE = re.compile(r"([A-Za-z]+(?:'[A-Za-z]+)?)([.,!?:]*)")
+FAMILY = {"mom", "dad", "mother", "father", "grandma", "grandpa", "god", "doctor", "sir", "madam"}
+QUESTION = re.compile(
+    r"(?:What|Where|When|Why|How|Who|Which|Whose)(?:'s)? (?:is|are|was|were|do|does|did|can|could|would|"
+    r"should|will|much|many|long|often|the|your|a|kind|time|one)\b|(?:Do|Does|Did|Is|Are|Was|Were|Can|Could|"
+    r"Would|Will|Should|Have|Has|Isn't|Aren't|Don't|Didn't|Shouldn't) (?:I|you|he|she|it|we|they|there|"
+    r"this|that|the|your|my|any)\b"
+)
+TITLES = ("Mr.", "Mrs.", "Ms.", "Dr.")
+PRONOUNS_WITH_S = ("he's", "she's", "that's", "what's", "let's", "who's")
+INTRODUCTIONS = ("yes", "no", "unfortunately", "however", "hi", "hello", "hey", "okay", "well", "oh")
+
+
+@dataclass(frozen=True)
+class Sites:
+    """A text's words, and what the kinds of mistakes ask about them."""
+
+    words: tuple[str, ...]  # with their punctuation
+    draw: Random
+    undoable: Callable[[str, str], bool]  # (right word, wrong word), both lower-case
+
+    def starts(self, i: int) -> bool:
+        return i == 0 or (self.words[i - 1][-1:] in (".", "!", "?") and self.words[i - 1] not in TITLES)
+
+    def near(self, i: int) -> str:
+        """The word there in lower case without punctuation; empty beyond the ends, or past a mark."""
+        return self.words[i].lower().strip(".,!?:") if 0 <= i < len(self.words) else ""
+
+    def core(self, i: int) -> tuple[str, str] | None:
+        """A word and its punctuation."""
+        found = CORE.fullmatch(self.words[i])
+        return (found[1], found[2]) if found else None
+
+
+Change = tuple[int, str]  # words taken in, what stands there instead
+Maker = Callable[[Sites, int], Change | None]  # the mistake of a kind at a word, if it has room there
+
+
+def spelled(change: Callable[[Random, str, int], str], shortest: int) -> Maker:
+    """A slip of the fingers at one letter; the first letter goes wrong least often."""
+
+    def make(sites: Sites, i: int) -> Change | None:
+        if not (found := sites.core(i)) or len(found[0]) < shortest or "'" in found[0]:
+            return None
+        core, tail = found
+        for _ in range(3):
+            at = 0 if sites.draw.random() < 0.08 else sites.draw.randrange(1, len(core))
+            wrong = change(sites.draw, core, at)
+            if wrong.lower() != core.lower() and sites.undoable(core.lower(), wrong.lower()):
+                return 1, wrong + tail
+        return None
+
+    return make
+
+
+def near_key(draw: Random, letter: str) -> str:
+    key = draw.choice(NEIGHBOURS[letter.lower()])
+    return key.upper() if letter.isupper() else key
+
+
+def neighbour_key(draw: Random, core: str, at: int) -> str:
+    return core[:at] + near_key(draw, core[at]) + core[at + 1 :]
+
+
+def swapped_letters(draw: Random, core: str, at: int) -> str:
+    at = max(1, at)  # the first letter stays: its capital would move
+    return core[: at - 1] + core[at] + core[at - 1] + core[at + 1 :] if at > 1 else core
+
+
+def dropped_letter(draw: Random, core: str, at: int) -> str:
+    return core[:at] + core[at + 1 :] if at else core
+
+
+def doubled_letter(draw: Random, core: str, at: int) -> str:
+    return core[:at] + core[at].lower() + core[at:] if at else core
+
+
+def inserted_letter(draw: Random, core: str, at: int) -> str:
+    """A neighbouring key was struck as well."""
+    return core[:at] + near_key(draw, core[at]).lower() + core[at:] if at else core
+
+
+def with_capital(like: str, word: str) -> str:
+    return word[0].upper() + word[1:] if like[0].isupper() else word
+
+
+def misspelling(sites: Sites, i: int) -> Change | None:
+    if not (found := sites.core(i)) or found[0].lower() not in MISSPELLINGS:
+        return None
+    return 1, with_capital(found[0], sites.draw.choice(MISSPELLINGS[found[0].lower()])) + found[1]
+
+
+def text_speak(sites: Sites, i: int) -> Change | None:
+    if not (found := sites.core(i)) or found[0].lower() not in TEXT_SPEAK:
+        return None
+    return 1, with_capital(found[0], sites.draw.choice(TEXT_SPEAK[found[0].lower()])) + found[1]
+
+
+def confusion(kind: str) -> Maker:
+    rows = [row[1:] for row in CONFUSIONS if row[0] == kind]
+
+    def make(sites: Sites, i: int) -> Change | None:
+        if not (found := sites.core(i)):
+            return None
+        core, tail = found
+        fitting = [
+            wrong
+            for right, wrong, after, before in rows
+            if core.lower() == right
+            and (not after or sites.near(i - 1) in after.split())
+            and (not before or (not tail and sites.near(i + 1) in before.split()))
+        ]
+        return (1, with_capital(core, sites.draw.choice(fitting)) + tail) if fitting else None
+
+    return make
+
+
+def missing_apostrophe(sites: Sites, i: int) -> Change | None:
+    if not (found := sites.core(i)) or "'" not in found[0]:
+        return None
+    core, tail = found
+    following = "" if tail else sites.near(i + 1)
+    if core.lower() in AMBIGUOUS_APOSTROPHES:
+        if following not in AMBIGUOUS_APOSTROPHES[core.lower()].split() or not following:
+            return None
+        if core.lower() == "we're" and not (sites.starts(i) and sites.words[-1].endswith((".", "!"))):
+            return None
+    elif core.lower().endswith("'s") and core.lower() not in PRONOUNS_WITH_S:
+        owns = following.isalpha() and len(following) > 3  # a thing is owned, most likely
+        if not owns:
+            return None
+    wrong = core.replace("'", "")
+    if (core[0] == "I" or sites.starts(i)) and sites.draw.random() < 0.5:
+        wrong = wrong.lower()
+    return 1, wrong + tail
+
+
+def moved_apostrophe(sites: Sites, i: int) -> Change | None:
+    if not (found := sites.core(i)) or "'" not in found[0]:
+        return None
+    core, tail = found
+    at = core.index("'")
+    wrong = core.replace("'", "")
+    moved = at - 1 if core.lower().endswith("n't") else at + 1
+    return (1, wrong[:moved] + "'" + wrong[moved:] + tail) if 0 < moved < len(core) else None
+
+
+def lower_start(sites: Sites, i: int) -> Change | None:
+    word = sites.words[i]
+    if not sites.starts(i) or not word[0].isupper() or sites.near(i).split("'")[0] == "i":
+        return None
+    return 1, word[0].lower() + word[1:]
+
+
+def lower_i(sites: Sites, i: int) -> Change | None:
+    return (1, "i" + sites.words[i][1:]) if re.match(r"I\b", sites.words[i]) else None
+
+
+def lower_name(sites: Sites, i: int) -> Change | None:
+    word = sites.words[i]
+    if sites.starts(i) or not re.match(r"[A-Z][a-z]", word) or sites.words[i - 1].endswith(":"):
+        return None
+    return 1, word[0].lower() + word[1:]
+
+
+def stray_capital(sites: Sites, i: int) -> Change | None:
+    word = sites.words[i]
+    if sites.starts(i) or not re.match(r"[a-z]{3}", word) or sites.near(i) in FAMILY:
+        return None
+    return 1, word[0].upper() + word[1:]
+
+
+def two_capitals(sites: Sites, i: int) -> Change | None:
+    """The shift key is held for too long."""
+    word = sites.words[i]
+    return (1, word[:2].upper() + word[2:]) if re.match(r"[A-Z][a-z]{2}", word) else None
+
+
+def _joined(sites: Sites, i: int, mark: str) -> Change | None:
+    if i + 1 == len(sites.words) or not re.fullmatch(rf"[A-Za-z']+{mark}", sites.words[i]):
+        return None
+    return 2, sites.words[i] + sites.words[i + 1]
+
+
+def run_together(sites: Sites, i: int) -> Change | None:
+    joined = _joined(sites, i, "")
+    if not joined or not (found := CORE.fullmatch(joined[1])) or found[1] != found[1].lower():
+        return None
+    return joined if sites.undoable("", found[1]) else None
+
+
+def missing_space(sites: Sites, i: int) -> Change | None:
+    return _joined(sites, i, "[.,!?]")
+
+
+def doubled_space(sites: Sites, i: int) -> Change | None:
+    return (1, sites.words[i] + " ") if i + 1 < len(sites.words) else None
+
+
+def space_before_mark(sites: Sites, i: int) -> Change | None:
+    found = sites.core(i)
+    return (1, f"{found[0]} {found[1]}") if found and found[1] else None
+
+
+def split_word(sites: Sites, i: int) -> Change | None:
+    if not (found := sites.core(i)) or len(found[0]) < 5 or "'" in found[0]:
+        return None
+    core, tail = found
+    at = sites.draw.randrange(2, len(core) - 1)
+    parts = core[:at].lower(), core[at:].lower()
+    return (1, f"{core[:at]} {core[at:]}{tail}") if any(sites.undoable("", part) for part in parts) else None
+
+
+def shifted_space(sites: Sites, i: int) -> Change | None:
+    """The space comes a letter too late: "th ecat" or too early."""
+    joined = _joined(sites, i, "")
+    if not joined or not (right := sites.core(i + 1)) or min(len(right[0]), len(sites.words[i])) < 3:
+        return None
+    first, second = sites.words[i], sites.words[i + 1]
+    if sites.draw.random() < 0.5:
+        first, second = first[:-1], first[-1] + second
+    else:
+        first, second = first + second[0], second[1:]
+    if not sites.undoable("", first.lower()) or not sites.undoable("", second.lower().strip(".,!?:")):
+        return None
+    return 2, f"{first} {second}"
+
+
+def doubled_word(sites: Sites, i: int) -> Change | None:
+    found = sites.core(i)
+    if (
+        not found
+        or found[1]
+        or found[0].lower() in ("very", "so", "had", "that", "no", "really", "yes", "bye")
+    ):
+        return None
+    return 1, f"{found[0]} {found[0] if found[0][0] == 'I' else found[0].lower()}"
+
+
+def missing_end(sites: Sites, i: int) -> Change | None:
+    word = sites.words[i]
+    if word[-1] not in ".?" or word in TITLES:
+        return None
+    if i + 1 < len(sites.words) and not re.match(r"[A-Z][a-z]", sites.words[i + 1]):
+        return None
+    return (1, word[:-1]) if word[-1] == "." or _asks(sites, i) else None
+
+
+def wrong_end(sites: Sites, i: int) -> Change | None:
+    return (1, sites.words[i][:-1] + ".") if sites.words[i].endswith("?") and _asks(sites, i) else None
+
+
+def _asks(sites: Sites, end: int) -> bool:
+    """Whether the sentence that ends there is a question by its first words."""
+    start = end
+    while not sites.starts(start):
+        start -= 1
+    return bool(QUESTION.match(" ".join(sites.words[start : end + 1])))
+
+
+def doubled_mark(sites: Sites, i: int) -> Change | None:
+    return (1, sites.words[i] + sites.words[i][-1]) if re.search(r"[a-z][.,?!]$", sites.words[i]) else None
+
+
+def missing_comma(sites: Sites, i: int) -> Change | None:
+    if not sites.words[i].endswith(",") or i + 2 >= len(sites.words):
+        return None
+    pronoun = sites.near(i + 2).split("'")[0] in ("i", "you", "he", "she", "it", "we", "they")
+    introduces = sites.starts(i) and sites.near(i) in INTRODUCTIONS
+    return (1, sites.words[i][:-1]) if introduces or (sites.near(i + 1) == "but" and pronoun) else None
+
+
+@dataclass(frozen=True)
+class Kind:
+    weight: float  # beside the others' that have room in the text
+    make: Maker
+    seen: bool = True  # in training
+
+
+KINDS: dict[str, Kind] = {
+    "neighbour_key": Kind(13, spelled(neighbour_key, 3)),
+    "swapped_letters": Kind(10, spelled(swapped_letters, 3)),
+    "dropped_letter": Kind(10, spelled(dropped_letter, 4)),
+    "doubled_letter": Kind(5, spelled(doubled_letter, 3)),
+    "inserted_letter": Kind(6, spelled(inserted_letter, 3)),
+    "misspelling": Kind(9, misspelling),
+    "missing_apostrophe": Kind(10, missing_apostrophe),
+    "lower_start": Kind(7, lower_start),
+    "lower_i": Kind(5, lower_i),
+    "lower_name": Kind(4, lower_name),
+    "stray_capital": Kind(1.5, stray_capital),
+    "its_it's": Kind(10, confusion("its_it's")),
+    "your_you're": Kind(9, confusion("your_you're")),
+    "their_there": Kind(9, confusion("their_there")),
+    "there's_theirs": Kind(2, confusion("there's_theirs")),
+    "to_too": Kind(6, confusion("to_too")),
+    "then_than": Kind(8, confusion("then_than")),
+    "lose_loose": Kind(8, confusion("lose_loose")),
+    "of_have": Kind(8, confusion("of_have")),
+    "whose_who's": Kind(5, confusion("whose_who's")),
+    "sound_alike": Kind(6, confusion("sound_alike")),
+    "run_together": Kind(5, run_together),
+    "split_word": Kind(2, split_word),
+    "missing_space": Kind(3, missing_space),
+    "doubled_space": Kind(2, doubled_space),
+    "space_before_mark": Kind(2, space_before_mark),
+    "missing_end": Kind(5, missing_end),
+    "wrong_end": Kind(2, wrong_end),
+    "doubled_mark": Kind(2, doubled_mark),
+    "missing_comma": Kind(3, missing_comma),
+    "text_speak": Kind(3, text_speak),
+    "doubled_word": Kind(3, doubled_word, seen=False),
+    "shifted_space": Kind(3, shifted_space, seen=False),
+    "two_capitals": Kind(3, two_capitals, seen=False),
+    "moved_apostrophe": Kind(3, moved_apostrophe, seen=False),
+}
+SEEN = tuple(name for name, kind in KINDS.items() if kind.seen)
+UNSEEN = tuple(name for name, kind in KINDS.items() if not kind.seen)
