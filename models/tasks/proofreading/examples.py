@@ -68,16 +68,16 @@ def make_examples(settings: ProofreadingSettings, out: Path, report: Progress = 
     _write(out / "sentences.jsonl", (asdict(text) for text in texts))
     train = training_examples(model, texts, settings)
     dev = dev_examples(model, texts, settings)
-    _write(out / "dev.jsonl", dev)
+    _write(out / "dev.jsonl", ({"prompt": line.noisy.text, "answer": line.right} for line in dev))
+    _write(out / "dev_mistakes.jsonl", (line.notes() for line in dev))
     facts = {
         "lines written": len(lines),
         "texts kept": len(texts),
         "left out": dict(left_out.most_common()),
         "training examples": len(train),
-        "training mistakes": dict(
-            Counter(m.kind for noisy, _ in train for m in noisy.mistakes).most_common()
-        ),
-        "dev mistakes": dict(Counter(m["kind"] for line in dev for m in line["mistakes"]).most_common()),
+        "training mistakes": _counted(noisy for noisy, _ in train),
+        "dev examples": len(dev),
+        "dev mistakes": _counted(line.noisy for line in dev),
     }
     with write_atomically(out / "facts.json") as temporary:
         temporary.write_text(json.dumps(facts, indent=1), encoding="utf-8")
@@ -100,27 +100,29 @@ def training_examples(
     return examples
 
 
-def dev_examples(
-    model: NoiseModel, texts: Sequence[Text], settings: ProofreadingSettings
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class DevLine:
+    noisy: Noisy
+    right: str
+    seen: bool  # training has the kinds of its mistakes
+
+    def notes(self) -> dict[str, Any]:
+        return {"seen": self.seen, "mistakes": [asdict(mistake) for mistake in self.noisy.mistakes]}
+
+
+def dev_examples(model: NoiseModel, texts: Sequence[Text], settings: ProofreadingSettings) -> list[DevLine]:
     """Lines on topics that training does not have: first with kinds of mistakes that it has, then without."""
     own = [text.text for text in texts if text.held_out]
     Random(settings.seed).shuffle(own)
-    lines = []
-    for number, text in enumerate(own[: settings.dev_seen]):
-        lines.append(_dev_line(model.apply(text, -1 - number), text, seen=True))
-    unseen = 0
-    for number, text in enumerate(reversed(own)):  # from the other end: few texts are used for both
-        noisy = model.apply_unseen(text, number)
-        if noisy.mistakes and unseen < settings.dev_unseen:
-            lines.append(_dev_line(noisy, text, seen=False))
-            unseen += 1
-    return lines
-
-
-def _dev_line(noisy: Noisy, right: str, *, seen: bool) -> dict[str, Any]:
-    mistakes = [asdict(mistake) for mistake in noisy.mistakes]
-    return {"prompt": noisy.text, "answer": right, "seen": seen, "mistakes": mistakes}
+    seen = [
+        DevLine(model.apply(text, -1 - number), text, True)
+        for number, text in enumerate(own[: settings.dev_seen])
+    ]
+    others = (  # from the other end: few texts are used for both
+        DevLine(model.apply_unseen(text, number), text, False) for number, text in enumerate(reversed(own))
+    )
+    unseen = itertools.islice((line for line in others if line.noisy.mistakes), settings.dev_unseen)
+    return [*seen, *unseen]
 
 
 def vocabulary(loaded: LoadedBase, lines: Sequence[Line], texts: Sequence[Text]) -> dict[str, int]:
@@ -188,3 +190,7 @@ def _check_settings(settings: ProofreadingSettings, reference: dict[str, Any], p
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with write_atomically(path) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _counted(lines: Iterable[Noisy]) -> dict[str, int]:
+    return dict(Counter(mistake.kind for noisy in lines for mistake in noisy.mistakes).most_common())

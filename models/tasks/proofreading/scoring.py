@@ -3,10 +3,15 @@
 Everything is counted along the words of the right text. A mistake takes in words of it; it is put right if
 the answer has all of them and nothing beside them that does not belong there. The other words of the right
 text are clean and should be in the answer as they are.
+
+As a command it judges for `hamburger-edge tune --judge`: reads {"prompt", "expected", "answer"} a line, and
+writes what the answer is worth, 0 to 1.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +34,13 @@ class Scores:
     @property
     def share_changed(self) -> float:
         return self.changed / max(1, self.clean_words)
+
+    @property
+    def worth(self) -> float:
+        """Mistakes put right, as a share of the mistakes and of what was spoiled."""
+        if not self.mistakes:
+            return float(not self.changed)
+        return self.put_right / (self.mistakes + self.changed)
 
     @property
     def share_exact(self) -> float:
@@ -128,3 +140,14 @@ def _add(scores: Scores, right: str, answer: str, spans: Sequence[tuple[int, int
     scores.clean_words += len(clean)
     scores.changed += sum(i not in alignment.matched for i in clean)
     scores.changed += sum(at not in edges for at in alignment.additions)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        case = json.loads(line)
+        example = {"prompt": case["prompt"], "answer": case["expected"]}
+        print(round(score([example], [case["answer"]]).worth, 4))
+
+
+if __name__ == "__main__":
+    main()

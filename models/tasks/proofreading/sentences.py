@@ -32,6 +32,7 @@ from hamburger_edge.support.files import write_atomically
 
 LINES = 3  # of an answer, as the examples have them
 MOST_TOKENS = 72  # of an answer
+MOST_PROMPT = 48  # of a topic, and markup
 CONTEXT = 384  # of prefix, topic and answer
 OPENED = 0.75  # share of answers whose first words are given
 CHOICES = 64  # most probable tokens, among which is drawn
@@ -89,6 +90,11 @@ class SentenceWriter:
         draw = np.random.Generator(np.random.Philox(key=[self.seed, shard]))
         kind = KINDS[shard % len(KINDS)]
         prefix = self._prefix(kind, draw)
+        if (needed := len(prefix) + MOST_PROMPT + MOST_TOKENS) > self.generator.capacity:
+            raise ConfigError(
+                f"the base's tokenizer makes {len(prefix)} tokens of two examples: {needed} positions are "
+                f"needed, and there are {self.generator.capacity}: take another base"
+            )
         rows = [self._row(int(topic), kind, draw) for topic in draw.permutation(len(TOPICS))[: self.rows]]
         self.generator.set_prefix(prefix[:-1])
         self.generator.reset(len(rows))

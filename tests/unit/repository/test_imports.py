@@ -35,6 +35,8 @@ DIRECTION = {
     "models.checkpoints": {*GROUND, "chat", "models.architecture", "models.bases"},
     "models.distillation": {*GROUND, "chat", *NETWORKS},
     "models.training": {*GROUND, "chat", *NETWORKS, "models.distillation"},
+    "models.tasks": set(),
+    "models.tasks.proofreading": {*GROUND, "chat", *NETWORKS, "models.distillation"},
     "models.tiny": {*GROUND, "chat", *NETWORKS, "models.distillation", "models.training"},
     "export.quantization": {*CORE, *NETWORKS},
     "export.graphs": {*CORE, *NETWORKS, "export.quantization"},
