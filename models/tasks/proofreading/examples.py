@@ -127,13 +127,18 @@ def dev_examples(model: NoiseModel, texts: Sequence[Text], settings: Proofreadin
 
 def vocabulary(loaded: LoadedBase, lines: Sequence[Line], texts: Sequence[Text]) -> dict[str, int]:
     """Lower-case words and how often the kept texts use them; others that a mistake must not make have 0."""
-    tokenizer = Tokenizer.from_file(str(loaded.tokenizer))
-    pieces = (tokenizer.decode([i]) for i in range(tokenizer.get_vocab_size()))
-    whole = {piece[1:] for piece in pieces if re.fullmatch(r" [a-z]{2,}", piece)}  # tokens that are words
     counted = Counter(word for text in texts for word in words(text.text))
     written = Counter(word for line in lines for word in words(line.text))
+    whole = {word for word in _whole_words(loaded) if word.islower()}
     others = whole | {word for word, count in written.items() if count > 1} | MISSPELLINGS.keys() | {"a", "i"}
     return {**dict.fromkeys(others, 0), **counted}
+
+
+def _whole_words(loaded: LoadedBase) -> set[str]:
+    """Words that are one token of the base's: common ones."""
+    tokenizer = Tokenizer.from_file(str(loaded.tokenizer))
+    pieces = (tokenizer.decode([i]) for i in range(tokenizer.get_vocab_size()))
+    return {piece[1:] for piece in pieces if re.fullmatch(r" [A-Za-z][a-z]+", piece)}
 
 
 def _collect(
@@ -141,7 +146,8 @@ def _collect(
 ) -> tuple[list[Line], list[Text], Counter[str]]:
     """Shards, made where they are missing, until they hold enough clean texts."""
     folder.mkdir(exist_ok=True)
-    known = frozenset(words(" ".join([*TOPICS, *(text for kind in KINDS for _, text in kind.examples)])))
+    shown = words(" ".join([*TOPICS, *(text for kind in KINDS for _, text in kind.examples)]))
+    known = frozenset({*shown, *map(str.lower, _whole_words(loaded))})
     writer: SentenceWriter | None = None
     lines: list[Line] = []
     for shard in itertools.count():

@@ -21,7 +21,7 @@ from hamburger_edge.support.repetition import four_gram_repetition
 LEAST_WORDS, MOST_WORDS = 4, 30
 MOST_SENTENCES = 2  # of a text
 LEAST_MEAN, LEAST_LOWEST = -1.9, -4.6  # log-probabilities: where the base doubted more, it often erred
-LEAST_COUNT = 3  # a word has to occur so often in all that the base wrote
+LEAST_COUNT = 3  # so often a word that is not common has to occur in all that the base wrote
 MOST_FAMILIAR = 0.5  # share of a text's four-grams that kept texts have already
 
 WORD = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
@@ -37,11 +37,15 @@ JUNK = re.compile(
 UNFIT = re.compile(
     r"\b(?:AI|SmolLM|assistant|chatbot|language model|Hugging|[Ss]mol\w*|sentences?|example|topic|prompt|"
     r"answers? to|Here(?:'s| is| are) (?:a|an|some|the|your|three|five|possible)|unable to|can't assist|"
-    r"assist you|help you with|[Ii]nsert|[Yy]our [Nn]ame|[Cc]ompany [Nn]ame|www|http|com|Subject|Dear|"
+    r"able to provide|assist you|help you with|[Ii]nsert|[Yy]our [Nn]ame|[Cc]ompany [Nn]ame|www|"
+    r"http|com|Subject|Dear|"
     r"Best regards|[Ss]incerely|kill\w*|"
     r"murder\w*|suicid\w*|sex\w*|nude|drug\w*|die|died|rape\w*|bomb\w*|guns?)\b"
 )
-SUBJECT = re.compile(r"(?:The|An?|My|Our|His|Her|Their|Its|This|That|One|Two|Some|All|Both|Each|Few|Most)\b")
+SUBJECT = re.compile(
+    r"(?:The|An?|My|Our|His|Her|Their|Its|This|That|One|Two|Some|All|Both|Each|Few|Most|Mostly|With|Without|For|"
+    r"In|At|On|Just|Only|Not)\b"
+)
 VERB = re.compile(
     r"\b(?:is|are|was|were|am|be|been|has|have|had|do|does|did|can|could|will|would|should|must|may|might|"
     r"\w+'(?:s|re|m|ve|ll|d)|\w+n't|\w+ed|\w+s|went|came|got|made|took|gave|saw|said|told|knew|felt|found|left|kept|"
