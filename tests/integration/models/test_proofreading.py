@@ -22,7 +22,7 @@ from hamburger_edge.models.tasks.proofreading.sentences import LINES, Line, read
 from hamburger_edge.support.cache import cache_folder
 
 WEIGHTS = cache_folder() / "bases" / "smollm2-135m" / "model.gguf"
-SETTINGS = ProofreadingSettings(sentences=8, dev_seen=4, dev_unseen=2, rows=16, seed=5)
+SETTINGS = ProofreadingSettings(sentences=8, dev_seen=4, dev_unseen=2, rows=12, seed=5)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
