@@ -25,21 +25,21 @@ from tokenizers import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
-from hamburger_edge.models.tasks.proofreading.filters import Text, clean, words
-from hamburger_edge.models.tasks.proofreading.misspellings import MISSPELLINGS
-from hamburger_edge.models.tasks.proofreading.mistakes import NoiseModel, Noisy
-from hamburger_edge.models.tasks.proofreading.sentences import (
+from hamburger_edge.support.files import write_atomically
+from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.strict import read_json
+from hamburger_edge.tasks.proofreading.filters import Text, clean, words
+from hamburger_edge.tasks.proofreading.misspellings import MISSPELLINGS
+from hamburger_edge.tasks.proofreading.mistakes import NoiseModel, Noisy
+from hamburger_edge.tasks.proofreading.sentences import (
     Line,
     SentenceWriter,
     read_shard,
     save_lines,
     shard_file,
 )
-from hamburger_edge.models.tasks.proofreading.text_kinds import KINDS
-from hamburger_edge.models.tasks.proofreading.topics import TOPICS
-from hamburger_edge.support.files import write_atomically
-from hamburger_edge.support.progress import Progress, unheard
-from hamburger_edge.support.strict import read_json
+from hamburger_edge.tasks.proofreading.text_kinds import KINDS
+from hamburger_edge.tasks.proofreading.topics import TOPICS
 
 NOISINGS = 2  # of a text, at most
 HOPELESS = 2 * len(KINDS)  # shards without one clean text

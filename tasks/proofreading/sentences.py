@@ -25,10 +25,10 @@ from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.models.tasks.proofreading.openers import openers_for
-from hamburger_edge.models.tasks.proofreading.text_kinds import KINDS, Kind
-from hamburger_edge.models.tasks.proofreading.topics import TOPICS
 from hamburger_edge.support.files import write_atomically
+from hamburger_edge.tasks.proofreading.openers import openers_for
+from hamburger_edge.tasks.proofreading.text_kinds import KINDS, Kind
+from hamburger_edge.tasks.proofreading.topics import TOPICS
 
 LINES = 3  # of an answer, as the examples have them
 MOST_TOKENS = 72  # of an answer

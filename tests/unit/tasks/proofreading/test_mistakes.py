@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hamburger_edge.models.tasks.proofreading.filters import words
-from hamburger_edge.models.tasks.proofreading.misspellings import (
+from hamburger_edge.tasks.proofreading.filters import words
+from hamburger_edge.tasks.proofreading.misspellings import (
     CONFUSIONS,
     MISSPELLINGS,
     NEIGHBOURS,
     TEXT_SPEAK,
 )
-from hamburger_edge.models.tasks.proofreading.mistake_kinds import KINDS, SEEN, UNSEEN
-from hamburger_edge.models.tasks.proofreading.mistakes import (
+from hamburger_edge.tasks.proofreading.mistake_kinds import KINDS, SEEN, UNSEEN
+from hamburger_edge.tasks.proofreading.mistakes import (
     CLEAN,
     HEAVY,
     LIGHT,
@@ -23,7 +23,7 @@ from hamburger_edge.models.tasks.proofreading.mistakes import (
     Noisy,
     one_slip_away,
 )
-from hamburger_edge.models.tasks.proofreading.text_kinds import KINDS as TEXT_KINDS
+from hamburger_edge.tasks.proofreading.text_kinds import KINDS as TEXT_KINDS
 
 TEXTS = [text for kind in TEXT_KINDS for _, answer in kind.examples for text in answer.split("\n")]
 COUNTS = {**dict.fromkeys(MISSPELLINGS, 0), **Counter(word for text in TEXTS for word in words(text))}

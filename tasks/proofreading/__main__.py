@@ -1,4 +1,4 @@
-"""`python -m hamburger_edge.models.tasks.proofreading OUT`: examples for proofreading."""
+"""`python -m hamburger_edge.tasks.proofreading OUT`: examples for proofreading."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from hamburger_edge.models.tasks.proofreading.examples import ProofreadingSettings, make_examples
+from hamburger_edge.tasks.proofreading.examples import ProofreadingSettings, make_examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     defaults = ProofreadingSettings()
     parser = argparse.ArgumentParser(
-        prog="python -m hamburger_edge.models.tasks.proofreading",
+        prog="python -m hamburger_edge.tasks.proofreading",
         description="Clean English that a base writes, with mistakes put into it: train.jsonl and dev.jsonl.",
     )
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the files; goes on there")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from hamburger_edge.models.tasks.proofreading.mistake_kinds import KINDS, SEEN, UNSEEN, Sites
+from hamburger_edge.tasks.proofreading.mistake_kinds import KINDS, SEEN, UNSEEN, Sites
 
 CLEAN, LIGHT, HEAVY = 0.2, 0.5, 0.3  # shares of the texts
 LIGHT_COUNTS, HEAVY_COUNTS = (1, 2), (3, 5)

@@ -11,15 +11,15 @@ import pytest
 from toy_tasks import write_base
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.tasks.proofreading.__main__ import main
-from hamburger_edge.models.tasks.proofreading.examples import (
+from hamburger_edge.support.cache import cache_folder
+from hamburger_edge.tasks.proofreading.__main__ import main
+from hamburger_edge.tasks.proofreading.examples import (
     HOPELESS,
     ProofreadingSettings,
     make_examples,
 )
-from hamburger_edge.models.tasks.proofreading.scoring import score
-from hamburger_edge.models.tasks.proofreading.sentences import LINES, Line, read_shard, save_lines, shard_file
-from hamburger_edge.support.cache import cache_folder
+from hamburger_edge.tasks.proofreading.scoring import score
+from hamburger_edge.tasks.proofreading.sentences import LINES, Line, read_shard, save_lines, shard_file
 
 WEIGHTS = cache_folder() / "bases" / "smollm2-135m" / "model.gguf"
 SETTINGS = ProofreadingSettings(sentences=8, dev_seen=4, dev_unseen=2, rows=12, seed=5)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from hamburger_edge.models.tasks.proofreading.misspellings import (
+from hamburger_edge.tasks.proofreading.misspellings import (
     AMBIGUOUS_APOSTROPHES,
     CONFUSIONS,
     MISSPELLINGS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamburger_edge.models.tasks.proofreading.scoring import align, score, spans_of_mistakes
+from hamburger_edge.tasks.proofreading.scoring import align, score, spans_of_mistakes
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "cat", "dog.", ""]), min_size=1, max_size=9).map(" ".join)
 RIGHT = "I think they're late again."
@@ -89,7 +89,7 @@ def test_what_is_told_by_two_texts_is_put_right_by_the_right_one_only(wrong: str
 
 def test_as_a_command_it_says_a_number_a_line() -> None:
     cases = [{"prompt": EXAMPLE["prompt"], "expected": RIGHT, "answer": answer} for answer in (RIGHT, "no")]
-    module = "hamburger_edge.models.tasks.proofreading.scoring"
+    module = "hamburger_edge.tasks.proofreading.scoring"
     told = subprocess.run(
         [sys.executable, "-m", module],
         input="".join(json.dumps(case) + "\n" for case in cases),

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hamburger_edge.models.tasks.proofreading.grammar import broken_rule
-from hamburger_edge.models.tasks.proofreading.sentences import Line
-from hamburger_edge.models.tasks.proofreading.text_kinds import KINDS
 from hamburger_edge.support.repetition import four_gram_repetition
+from hamburger_edge.tasks.proofreading.grammar import broken_rule
+from hamburger_edge.tasks.proofreading.sentences import Line
+from hamburger_edge.tasks.proofreading.text_kinds import KINDS
 
 LEAST_WORDS, MOST_WORDS = 4, 30
 MOST_SENTENCES = 2  # of a text

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from hamburger_edge.models.tasks.proofreading.filters import clean, fault, pieces
-from hamburger_edge.models.tasks.proofreading.openers import QUESTIONS, openers_for
-from hamburger_edge.models.tasks.proofreading.sentences import CLEAN_TOKEN, HELD_OUT, Line
-from hamburger_edge.models.tasks.proofreading.text_kinds import KINDS
-from hamburger_edge.models.tasks.proofreading.topics import TOPICS
+from hamburger_edge.tasks.proofreading.filters import clean, fault, pieces
+from hamburger_edge.tasks.proofreading.openers import QUESTIONS, openers_for
+from hamburger_edge.tasks.proofreading.sentences import CLEAN_TOKEN, HELD_OUT, Line
+from hamburger_edge.tasks.proofreading.text_kinds import KINDS
+from hamburger_edge.tasks.proofreading.topics import TOPICS
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.what)

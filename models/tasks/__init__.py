@@ -1,1 +1,0 @@
-"""Task models: what an app tunes a base to."""
