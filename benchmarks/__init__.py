@@ -8,6 +8,10 @@
                                       +--> speed/curve        cost against length
                                       +--> speed/report, speed/plots   what a reader sees
 
+    cli bench --prompts --> requests/bench --> speed/running   the same processes, in turns
+                                      +--> requests/ours, peers/*   whole requests, also under a JSON schema
+                                      +--> requests/checking, requests/report   what a reader sees
+
     cli eval  --> quality/evaluation --> quality/judging   answers, read by a plain base
                           +--> quality/figures, report, tables, plots   what a reader sees
 

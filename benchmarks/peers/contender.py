@@ -86,6 +86,31 @@ class TimedTurn:
 
 
 @dataclass(frozen=True)
+class Request:
+    """A prompt, to be answered up to an end token or the end of what a schema asks for."""
+
+    prompt: tuple[int, ...]
+    most: int  # tokens of the answer
+    eos_ids: tuple[int, ...]
+    schema: str | None = None  # a JSON schema's text
+
+
+@dataclass(frozen=True)
+class TimedAnswer:
+    """One greedy answer to a request, from an empty cache, timed as a whole."""
+
+    tokens: tuple[int, ...]  # with the end token, where it was said
+    ttft_s: float  # until the first token that the model chose
+    total_s: float
+    base_calls: int  # forwards of the base; reading the prompt is one
+    steps: int  # groups; of a peer, forwards of the base
+    slots: int  # KV entries that the answer takes
+    micro_steps: int = 0
+    forced: int | None = None  # tokens that the schema left no choice about; None: not told
+    host_s: float | None = None  # outside of every model; None: not told apart
+
+
+@dataclass(frozen=True)
 class Facts:
     """Of a loaded contender."""
 
@@ -133,6 +158,12 @@ class Continued(Contender, Protocol):
         ...
 
 
+class Answering(Protocol):
+    """One that answers whole requests."""
+
+    def answer(self, request: Request, variant: str) -> TimedAnswer: ...
+
+
 @dataclass(frozen=True)
 class Program:
     """How to get at a contender."""
@@ -144,6 +175,7 @@ class Program:
     options: dict[str, Any] = field(default_factory=dict)
     needs_checkpoint: bool = True
     continues: bool = False  # a peer that is `Continued`: its cost against length is measured
+    answers: bool = False  # a peer that is `Answering`
     unusable: str | None = None  # why it has nothing to run
 
     @property
@@ -172,8 +204,11 @@ PEERS = {
         ("onnxruntime_genai", "onnx_ir", "transformers"),
         "onnxruntime-genai",
         continues=True,
+        answers=True,
     ),
-    "llama.cpp": Program(f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", continues=True),
+    "llama.cpp": Program(
+        f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", continues=True, answers=True
+    ),
     "llama.cpp-lookup": Program(
         f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", options={"lookup": True}
     ),

@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 
 from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import (
+    Facts,
+    Request,
+    Source,
+    TimedAnswer,
+    TimedTurn,
+    WeightBytes,
+)
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
+from hamburger_edge.loop.grammar import LAYOUT
 
 ACCURACY = 4  # activations become int8, as in our own bundles
 PRECISIONS = {"int4": "int4", "q4_0": "int4", "q4_1": "int4", "int8": "int8", "q8_0": "int8"}  # others: fp32
@@ -81,6 +89,29 @@ class Genai:
         self.generator = None
         return TimedTurn.plain(prompt, said, first - began, decode_s)
 
+    def answer(self, request: Request, variant: str = "") -> TimedAnswer:
+        """Under a schema what it forces is said unasked (`enable_ff_tokens`), with our white space. Each call
+        of the generator is a forward of the base, the first one the prompt's."""
+        self.generator = None
+        began = perf_counter()
+        params = self.genai.GeneratorParams(self.model)
+        params.set_search_options(max_length=len(request.prompt) + request.most, do_sample=False)
+        if request.schema is not None:
+            params.set_guidance("json_schema", with_layout(request.schema), True)
+        generator = self.genai.Generator(self.model, params)
+        generator.append_tokens(np.array(request.prompt, np.int32))
+        calls, ttft_s = 0, 0.0
+        while not generator.is_done():
+            generator.generate_next_token()
+            calls += 1
+            ttft_s = ttft_s or perf_counter() - began
+        total_s = perf_counter() - began
+        said = [int(token) for token in generator.get_sequence(0)[len(request.prompt) :]]
+        last = int(generator.get_next_tokens()[0])
+        if last in request.eos_ids and said[-1:] != [last]:  # an end token is said, but in no sequence
+            said.append(last)
+        return TimedAnswer(tuple(said), ttft_s, total_s, calls, calls, len(said))
+
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.generator = None  # one cache at a time
         params = self.genai.GeneratorParams(self.model)
@@ -102,3 +133,9 @@ class Genai:
 
     def close(self) -> None:
         self.generator = self.model = None
+
+
+def with_layout(schema: str) -> str:
+    """Our white space, unless the schema asks for another: llguidance's own, as in our structured answers."""
+    parsed = json.loads(schema)
+    return json.dumps({**parsed, "x-guidance": {**LAYOUT, **parsed.get("x-guidance", {})}})

@@ -11,9 +11,18 @@ from typing import Any
 import numpy as np
 
 from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.peers.contender import (
+    Facts,
+    Request,
+    Source,
+    TimedAnswer,
+    TimedTurn,
+    WeightBytes,
+)
+from hamburger_edge.benchmarks.peers.llama_grammar import GrammarChoice
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes
 from hamburger_edge.errors import HamburgerError, require
+from hamburger_edge.loop.backend import Floats
 from hamburger_edge.runtimes.llamacpp.library import library
 
 DRAFT = 2  # tokens a lookup proposes; what llama-cpp-python advises for processors
@@ -34,6 +43,7 @@ class Llama:
             self.draft = LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=DRAFT)
         self.model: Any = None
         self.context: Any = None
+        self.grammar: GrammarChoice | None = None  # of the newest schema
 
     def prepare(self) -> Path:
         return weights.gguf(self.source)
@@ -78,11 +88,35 @@ class Llama:
         _, decode_s, _ = self.advance(tokens)
         return TimedTurn.plain(prompt, self.text[len(prompt) :], first - began, decode_s, self.steps)
 
+    def answer(self, request: Request, variant: str = "") -> TimedAnswer:
+        """Token by token, each chosen from the scores, under a schema from those that its grammar allows."""
+        grammar = self._grammar(request.schema)
+        began = perf_counter()
+        self.low.llama_memory_clear(self.memory, False)
+        if grammar is not None:
+            grammar.restart()
+        said: list[int] = []
+        ttft_s, scores = 0.0, self._read(request.prompt)
+        while True:
+            said.append(int(scores[-1].argmax()) if grammar is None else grammar.choose(scores[-1]))
+            ttft_s = ttft_s or perf_counter() - began
+            if said[-1] in request.eos_ids or len(said) >= request.most:
+                break
+            scores = self._scores([said[-1]], len(request.prompt) + len(said) - 1, wanted=1)
+        total_s = perf_counter() - began
+        return TimedAnswer(tuple(said), ttft_s, total_s, len(said), len(said), len(said))
+
+    def _grammar(self, schema: str | None) -> GrammarChoice | None:
+        if schema is not None and (self.grammar is None or self.grammar.schema != schema):
+            if self.grammar is not None:
+                self.grammar.close()
+            self.grammar = GrammarChoice(self.low, self.model, schema)
+        return None if schema is None else self.grammar
+
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.low.llama_memory_clear(self.memory, False)
-        for start in range(0, len(prompt), BATCH):
-            said = self._decode(prompt[start : start + BATCH], start, wanted=1)
-        self.text, self.prompt_tokens = [*prompt, *said], len(prompt)
+        said = int(self._read(prompt)[-1].argmax())
+        self.text, self.prompt_tokens = [*prompt, said], len(prompt)
         self.steps, self.decode_s = 1, 0.0
 
     def advance(self, tokens: int) -> tuple[int, float, int]:
@@ -92,7 +126,8 @@ class Llama:
         while len(text) < end:
             used = len(text) - 1  # in the cache: all but the newest
             guess = self._propose(text)[: end - len(text) - 1]
-            said = self._decode([text[-1], *guess], used, wanted=1 + len(guess))
+            scores = self._scores([text[-1], *guess], used, wanted=1 + len(guess))
+            said = [int(token) for token in scores.argmax(1)]
             agreed = 0
             while agreed < len(guess) and guess[agreed] == said[agreed]:
                 agreed += 1
@@ -106,8 +141,14 @@ class Llama:
     def _propose(self, text: list[int]) -> list[int]:
         return [] if self.draft is None else [int(i) for i in self.draft(np.array(text, np.intc))]
 
-    def _decode(self, tokens: Sequence[int], start: int, *, wanted: int) -> list[int]:
-        """Append tokens; the greedy choice after each of the last `wanted`."""
+    def _read(self, prompt: Sequence[int]) -> Floats:
+        """Append a prompt to the empty cache; the scores after it, [1, vocab]."""
+        for start in range(0, len(prompt), BATCH):
+            scores = self._scores(prompt[start : start + BATCH], start, wanted=1)
+        return scores
+
+    def _scores(self, tokens: Sequence[int], start: int, *, wanted: int) -> Floats:
+        """Append tokens; the scores after each of the last `wanted`, [wanted, vocab], until the next call."""
         batch, count = self.batch, len(tokens)
         for i, token in enumerate(tokens):
             batch.token[i], batch.pos[i] = token, start + i
@@ -117,12 +158,14 @@ class Llama:
         if code := self.low.llama_decode(self.context, batch):
             raise HamburgerError(f"llama.cpp could not decode: code {code}, {library().log.reason()}")
         memory = self.low.llama_get_logits(self.context)
-        scores = np.ctypeslib.as_array(
+        return np.ctypeslib.as_array(
             ctypes.cast(memory, ctypes.POINTER(ctypes.c_float)), (wanted, self.vocab_size)
         )
-        return [int(token) for token in scores.argmax(1)]
 
     def close(self) -> None:
+        if self.grammar is not None:
+            self.grammar.close()
+            self.grammar = None
         if self.context:
             self.low.llama_batch_free(self.batch)
             self.low.llama_free(self.context)

@@ -2,6 +2,7 @@
 
 plan         what is asked for, and which programs are compared
 bench        one run: build, load, measure in turns, measure along a long answer, score
+running      who takes part, who is out and why, and whose turn it is
 process      a program in a process of its own
 ours         our runtimes as contenders
 interleave   measuring in turns, and the statistics of it

@@ -63,11 +63,11 @@ def ratios(a: Sequence[float], b: Sequence[float]) -> Spread:
 
 
 def all_ratios(
-    speeds: Mapping[str, Sequence[float]], pairs: Iterable[tuple[str, str]]
+    speeds: Mapping[str, Sequence[float]], pairs: Iterable[tuple[str, str]], of: str = "decode"
 ) -> list[dict[str, object]]:
-    """The `ratios` of a report, for those pairs of which both were measured."""
+    """The `ratios` of a report, for those pairs of which both were measured; `of` names what they are of."""
     return [
-        {"a": a, "b": b, "decode": ratios(speeds[a], speeds[b]).to_json()}
+        {"a": a, "b": b, of: ratios(speeds[a], speeds[b]).to_json()}
         for a, b in pairs
         if a in speeds and b in speeds
     ]

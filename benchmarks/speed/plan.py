@@ -43,15 +43,15 @@ class BenchPlan:
 QUICK = BenchPlan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
 
 
-def ours(plan: BenchPlan, manifest: Manifest) -> dict[str, Program]:
-    adapter = "hamburger_edge.benchmarks.speed.ours:Ours"
+def programs(adapter: str, variants: tuple[str, ...], manifest: Manifest) -> dict[str, Program]:
+    """Our runtimes."""
     packages = {"onnx": (("onnx",), "onnx"), "llamacpp": (("llama_cpp",), "llama-cpp-python")}
     there = {"onnx": bool(manifest.graphs), "llamacpp": manifest.gguf is not None}
     return {
         name: Program(
             adapter,
             *packages[name],
-            variants=plan.variants,
+            variants=variants,
             options={"backend": name},
             needs_checkpoint=False,
             unusable=None if there[name] else f"the bundle has no files for it: export it with  {FORMATS}",
@@ -61,7 +61,8 @@ def ours(plan: BenchPlan, manifest: Manifest) -> dict[str, Program]:
 
 
 def all_programs(plan: BenchPlan, manifest: Manifest) -> dict[str, Program]:
-    return {**ours(plan, manifest), **PEERS}
+    adapter = "hamburger_edge.benchmarks.speed.ours:Ours"
+    return {**programs(adapter, plan.variants, manifest), **PEERS}
 
 
 def full(name: str, variant: str) -> str:
@@ -79,20 +80,24 @@ def source_of(
     bundle: Path,
     manifest: Manifest,
     checkpoint: Path | None,
-    plan: BenchPlan,
     threads: int,
+    *,
     longest_prompt: int,
+    tokens: int,
+    flag: str,
+    longest: int = 0,
+    build: bool = True,
 ) -> Source:
-    """Room for the longest answer, within what the model and its cache hold."""
+    """Room for answers of so many tokens, and for one as long as `longest` as far as there is any."""
     slots = min(
         manifest.cache_length or manifest.model.context_length,
         manifest.model.context_length,
-        longest_prompt + max(plan.tokens, plan.longest) + 8,
+        longest_prompt + max(tokens, longest) + 8,
     )
-    if slots < longest_prompt + plan.tokens:
+    if slots < longest_prompt + tokens:
         raise InputError(
             f"this model's context of {slots} is too short for prompts of {longest_prompt} tokens and "
-            f"{plan.tokens} new ones: give a smaller  --tokens"
+            f"{tokens} new ones: give a smaller  {flag}"
         )
     return Source(
         bundle,
@@ -102,5 +107,5 @@ def source_of(
         slots,
         gguf_precision=None if manifest.gguf is None else manifest.gguf.precision.base,
         forms=None if checkpoint is None else folder_of(checkpoint),
-        build=plan.build,
+        build=build,
     )

@@ -142,7 +142,7 @@ def tables(report: SpeedReport) -> str:
     parts += [table(speed), table(cost)]
     if report.ratios:
         parts.append(
-            "decode speed, ours over theirs, round by round (quartiles)\n" + table(_ratio_rows(report.ratios))
+            "decode speed, ours over theirs, round by round (quartiles)\n" + table(ratio_rows(report.ratios))
         )
     if len(costs := _length_rows(report.curve)) > 1:
         parts.append("cost against length\n" + table(costs))
@@ -151,10 +151,10 @@ def tables(report: SpeedReport) -> str:
     return "\n\n".join(parts)
 
 
-def _ratio_rows(ratios: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def ratio_rows(ratios: Sequence[Mapping[str, Any]], of: str = "decode") -> list[tuple[str, ...]]:
     ours = list(dict.fromkeys(each["a"] for each in ratios))
     theirs = list(dict.fromkeys(each["b"] for each in ratios))
-    found = {(each["a"], each["b"]): _spread(each["decode"], ".2f") for each in ratios}
+    found = {(each["a"], each["b"]): spread(each[of], ".2f") for each in ratios}
     return [("", *theirs), *((a, *(found.get((a, b), "") for b in theirs)) for a in ours)]
 
 
@@ -165,7 +165,7 @@ def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     rows = [("", "tokens", "ms/token", "KV MB", *(f"speed over {name}" for name in plain))]
     for cost in costs:
         over = (cost.speed_over.get(name) for name in plain)
-        ratios = ("" if each is None else _spread(each.to_json(), ".2f") for each in over)
+        ratios = ("" if each is None else spread(each.to_json(), ".2f") for each in over)
         figures = f"{cost.ms_per_token:.2f}", f"{cost.kv_bytes / 1e6:.2f}"
         rows.append((cost.name, str(cost.length), *figures, *ratios))
     return rows
@@ -193,7 +193,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         cells = (
             f"`{row['name']}`",
             row["precision"],
-            _spread(row["decode_tps"], ".1f"),
+            spread(row["decode_tps"], ".1f"),
             f"{row['tokens_per_step']:.2f}",
             f"{row['macro_ms']:.2f}",
             number(row["micro_ms"], ".2f", ""),
@@ -207,17 +207,17 @@ def markdown(report: Mapping[str, Any]) -> str:
             f"{row['bandwidth_share']:.0%}",
         )
         rows.append(cells)
-    parts = [rows, _ratio_rows(report["ratios"]), _length_rows(report["curve"])]
-    return "\n\n".join(_pipes(part) for part in parts if len(part) > 1)
+    parts = [rows, ratio_rows(report["ratios"]), _length_rows(report["curve"])]
+    return "\n\n".join(pipes(part) for part in parts if len(part) > 1)
 
 
-def _pipes(rows: Sequence[Sequence[str]]) -> str:
+def pipes(rows: Sequence[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
-def _spread(spread: Mapping[str, float], form: str) -> str:
-    return f"{spread['median']:{form}} ({spread['q1']:{form}}-{spread['q3']:{form}})"
+def spread(found: Mapping[str, float], form: str) -> str:
+    return f"{found['median']:{form}} ({found['q1']:{form}}-{found['q3']:{form}})"
 
 
 if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.speed.report bench.json

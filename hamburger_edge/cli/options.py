@@ -83,12 +83,17 @@ def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
 def answer_options(options: argparse.Namespace, **more: Any) -> Options:
     """What was given of the answer's options; structures are read from their files."""
     given = {n: getattr(options, n) for n in Options.__annotations__ if getattr(options, n, None) is not None}
-    if (schema := given.get("json_schema")) is not None and not schema.lstrip().startswith("{"):
-        given["json_schema"] = _read("--json-schema", schema)
+    if (schema := given.get("json_schema")) is not None:
+        given["json_schema"] = read_schema(schema)
     if (grammar := given.get("grammar")) is not None:
         given["grammar"] = _read("--grammar", grammar)
     chosen: Options = {**given, **more}  # type: ignore[typeddict-item]
     return chosen
+
+
+def read_schema(given: str) -> str:
+    """What was given as a JSON schema: its text, or a file of it."""
+    return given if given.lstrip().startswith("{") else _read("--json-schema", given)
 
 
 def _read(flag: str, name: str) -> str:

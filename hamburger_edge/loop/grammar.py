@@ -25,7 +25,7 @@ Run = tuple[Sequence[int], int]  # tokens forced one after the other, and which 
 
 # As json.dumps writes, and so as models are tuned to: a space after commas and colons and none elsewhere,
 # which leaves more to be forced. A schema's own "x-guidance" goes before.
-_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 # What a parser may hold, instead of hanging: enough for objects of a thousand optional properties.
 _LIMITS = {"max_items_in_row": 20_000, "step_max_items": 200_000, "verbose_errors": False}
@@ -61,7 +61,7 @@ class Grammars:
         make, text = guidance.LLMatcher, structure.text
         try:
             if structure.kind == "json_schema":
-                text = make.grammar_from_json_schema(text, defaults={**_LAYOUT, "lenient": structure.lenient})
+                text = make.grammar_from_json_schema(text, defaults={**LAYOUT, "lenient": structure.lenient})
             else:
                 text = (make.grammar_from_regex if structure.kind == "regex" else make.grammar_from_lark)(
                     text

@@ -1,4 +1,7 @@
-"""`hamburger-edge bench`: speed and memory beside the programs people would otherwise use."""
+"""`hamburger-edge bench`: speed and memory beside the programs people would otherwise use.
+
+Answers of a fixed length to prompts of its own, or, with --prompts, whole requests.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,48 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.options import read_schema
 from hamburger_edge.cli.outputs import check_file, check_folder
 from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
+from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.terminal import ProgressBar
 from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
+    from hamburger_edge.benchmarks.requests.plan import RequestPlan
+    from hamburger_edge.benchmarks.requests.report import RequestReport
     from hamburger_edge.benchmarks.speed.plan import BenchPlan
+    from hamburger_edge.benchmarks.speed.report import SpeedReport
 
 TOKENS = 1 << 20
 
 
+# Options that belong to one kind of measurement alone.
+OF_LENGTHS = ("shape", "force_group", "tokens", "longest", "plot")
+OF_REQUESTS = ("json_schema", "max_tokens", "confidence")
+
+
 def run(options: argparse.Namespace) -> None:
+    whole = options.prompts is not None
+    for name in OF_LENGTHS if whole else OF_REQUESTS:
+        if getattr(options, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{flag} {'does not go with' if whole else 'is of whole requests: give'}  --prompts"
+            )
+    check_file(options.json)
+    (_requests if whole else _lengths)(options)
+
+
+def _show(options: argparse.Namespace, report: SpeedReport | RequestReport, tables: str) -> None:
+    text = json.dumps(report.to_json(), indent=1)
+    print(text if options.json == "-" else tables, flush=True)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(text + "\n", encoding="utf-8")
+
+
+def _lengths(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.speed.bench import Bench
     from hamburger_edge.benchmarks.speed.plan import all_programs, source_of
     from hamburger_edge.benchmarks.speed.plots import plot
@@ -35,13 +67,12 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.speed.shapes import shape_bundle
 
     plan = plan_of(options)
-    check_file(options.json)
     check_folder(options.plot)
     if options.plot:
         require("matplotlib", "bench")
     if (options.bundle is None) == (options.shape is None):
         raise InputError("give either a BUNDLE or  --shape NAME")
-    threads = _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
+    threads = _threads(options)
     with ProgressBar() as progress:
         if options.shape:
             bundle = shape_bundle(options.shape, progress=progress)
@@ -53,17 +84,59 @@ def run(options: argparse.Namespace) -> None:
         if plan.force_group is not None and plan.force_group > manifest.model.max_steps:
             raise InputError(f"--force-group must be 1 to {manifest.model.max_steps} for this model")
         texts = prompts(_tokenizer(bundle, manifest), ChatTemplate.from_json(manifest.chat_template))
-        source = source_of(bundle, manifest, checkpoint, plan, threads, max(map(len, texts)))
-        runner = Bench(source, plan, texts, progress=progress)
-        report = runner.run(all_programs(plan, manifest))
+        source = source_of(
+            bundle,
+            manifest,
+            checkpoint,
+            threads,
+            longest_prompt=max(map(len, texts)),
+            tokens=plan.tokens,
+            flag="--tokens",
+            longest=plan.longest,
+            build=plan.build,
+        )
+        report = Bench(source, plan, texts, progress=progress).run(all_programs(plan, manifest))
     report = replace(report, base=manifest.base.name)
-    text = json.dumps(report.to_json(), indent=1)
-    print(text if options.json == "-" else tables(report), flush=True)
-    if options.json not in (None, "-"):
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    _show(options, report, tables(report))
     if options.plot:
         for path in plot(report, Path(options.plot)):
             print(path)
+
+
+def _requests(options: argparse.Namespace) -> None:
+    from hamburger_edge.benchmarks.requests.bench import RequestBench
+    from hamburger_edge.benchmarks.requests.plan import programs, recommended
+    from hamburger_edge.benchmarks.requests.prompts import read_prompts, requests
+    from hamburger_edge.benchmarks.requests.report import tables
+    from hamburger_edge.benchmarks.speed.plan import source_of
+
+    plan, prompts = request_plan_of(options), read_prompts(options.prompts)
+    if options.bundle is None:
+        raise InputError("give a BUNDLE")
+    threads, bundle = _threads(options), Path(options.bundle)
+    with ProgressBar() as progress:
+        manifest = load_manifest(bundle)
+        check_files(bundle, manifest)
+        plan = replace(plan, recommended=recommended(manifest))
+        checkpoint = find_checkpoint(options.against, manifest)
+        tokenizer = _tokenizer(bundle, manifest)
+        template = ChatTemplate.from_json(manifest.chat_template)
+        eos_ids = manifest.model.eos_ids
+        asked = requests(prompts, tokenizer, template, most=plan.most, eos_ids=eos_ids, schema=plan.schema)
+        source = source_of(
+            bundle,
+            manifest,
+            checkpoint,
+            threads,
+            longest_prompt=max(len(each.prompt) for each in asked),
+            tokens=plan.most,
+            flag="--max-tokens",
+            build=plan.build,
+        )
+        bench = RequestBench(source, plan, prompts, asked, tokenizer, progress=progress)
+        report = bench.run(programs(plan, manifest))
+    report = replace(report, base=manifest.base.name)
+    _show(options, report, tables(report))
 
 
 def plan_of(options: argparse.Namespace) -> BenchPlan:
@@ -85,6 +158,27 @@ def plan_of(options: argparse.Namespace) -> BenchPlan:
     return replace(plan, only=tuple(options.only or ()), random=bool(options.shape), **changes)
 
 
+def request_plan_of(options: argparse.Namespace) -> RequestPlan:
+    """The same for whole requests."""
+    from hamburger_edge.benchmarks.requests.plan import QUICK, RequestPlan, setting
+
+    given: dict[str, Any] = {
+        "most": _whole("--max-tokens", options.max_tokens, 1, TOKENS),
+        "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
+    }
+    if options.minutes is not None:
+        given["seconds"] = 60 * number_in("--minutes", options.minutes, 0, TOKENS)
+    if options.confidence:
+        given["settings"] = tuple(dict.fromkeys(map(setting, options.confidence)))
+    if options.json_schema is not None:
+        structure = Structure.of(json_schema=read_schema(options.json_schema))
+        assert structure is not None
+        given["schema"] = structure.text
+    plan = QUICK if options.quick else RequestPlan()
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(plan, only=tuple(options.only or ()), **changes)
+
+
 def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
     """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
     if given is not None and given.endswith(".ckpt"):
@@ -104,6 +198,10 @@ def _tokenizer(bundle: Path, manifest: Manifest) -> Tokenizer:
     if manifest.tokenizer is None:
         raise BundleError(f"{bundle}: holds no tokenizer: export it from a checkpoint that has one")
     return Tokenizer(bundle / manifest.tokenizer)
+
+
+def _threads(options: argparse.Namespace) -> int:
+    return _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
 
 
 def _whole(name: str, value: int | None, least: int, most: int) -> int | None:
@@ -136,7 +234,7 @@ COMMAND = Command(
             "--rounds",
             type=int,
             metavar="N",
-            help="answers of each, in turn (default 5, one to each prompt)",
+            help="answers of each, in turn (default one to each prompt)",
         ),
         option(
             "--longest",
@@ -144,6 +242,25 @@ COMMAND = Command(
             metavar="N",
             help="cost against length up to here, of onnx, onnxruntime-genai and llama.cpp "
             "(default 4096; 0: no)",
+        ),
+        option(
+            "--prompts",
+            metavar="FILE.jsonl",
+            help='whole requests instead: a line each, {"prompt": ...}, with "answer" (the right one) and '
+            '"system" if wanted',
+        ),
+        option(
+            "--json-schema",
+            metavar="FILE|TEXT",
+            help="of whole requests: their answers follow this schema, in every program",
+        ),
+        option("--max-tokens", type=int, metavar="N", help="of whole requests: most tokens (default 256)"),
+        option(
+            "--confidence",
+            action="append",
+            metavar="C",
+            help="of whole requests: 0 to 1, verify, or verify-C (repeatable; default what the model "
+            "recommends, 1, 0.95, 0.9, 0.8 and verify; with a schema what it recommends, or 0.8)",
         ),
         option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
         option("--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"),
@@ -155,12 +272,16 @@ COMMAND = Command(
         "hamburger-edge bench bundle --against my-checkpoint --json bench.json --plot pictures",
         "hamburger-edge bench bundle --only onnx --only llama.cpp --threads 4",
         "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
+        "hamburger-edge bench bundle --prompts commands.jsonl --json-schema command.json",
     ),
     run=run,
     notes=(
         "All take turns, A B C A B C, so that what disturbs the machine disturbs all alike; the first round\n"
         "warms up. Names: onnx and llamacpp (at @CONFIDENCE or @verify), onnxruntime-genai, llama.cpp,\n"
         "llama.cpp-lookup, optimum, transformers. Each runs in a process of its own. What they read is\n"
-        "built once and kept in the cache folder; programs that are not installed are named and left out."
+        "built once and kept in the cache folder; programs that are not installed are named and left out.\n"
+        "Whole requests (--prompts) are answered from an empty cache up to the end token or\n"
+        "the end of the schema, by onnx, llamacpp, onnxruntime-genai and llama.cpp; with a schema ours at\n"
+        "@C+merge, @C+split and @C+single (how forced tokens are fed), and at @C without it."
     ),
 )

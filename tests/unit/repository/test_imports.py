@@ -49,6 +49,7 @@ DIRECTION = {
     "benchmarks.peers": {*CORE, *APP, *NETWORKS, "export.gguf", "runtimes.llamacpp", "benchmarks"},
     "benchmarks.quality": {*CORE, *APP, *NETWORKS, "runtimes.torch", "benchmarks"},
     "benchmarks.speed": {*CORE, *APP, *NETWORKS, "export", "benchmarks", "benchmarks.peers"},
+    "benchmarks.requests": {*CORE, *APP, "benchmarks", "benchmarks.peers", "benchmarks.speed"},
     "tasks": {
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training"},
     },
@@ -56,7 +57,8 @@ DIRECTION = {
     "cli.commands": {
         "cli",
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training", "models.tiny"},
-        *{"tasks", "export", "export.parity", "runtimes.torch", "benchmarks.quality", "benchmarks.speed"},
+        *{"tasks", "export", "export.parity", "runtimes.torch", "benchmarks.quality"},
+        *{"benchmarks.requests", "benchmarks.speed"},
     },
     "__main__": {"cli"},
 }

@@ -1,0 +1,96 @@
+"""`bench --prompts`: every program answers every request, from an empty cache, in turns.
+
+prompts --> Running: choose, prepare, load --> a request each, A B C A B C ..., the first round warms up
+        --> which answers are valid, and right --> RequestReport
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+
+from hamburger_edge.benchmarks import machine
+from hamburger_edge.benchmarks.peers.contender import Program, Request, Source, TimedAnswer
+from hamburger_edge.benchmarks.requests.checking import Validator, right
+from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs
+from hamburger_edge.benchmarks.requests.prompts import Prompt
+from hamburger_edge.benchmarks.requests.report import Answered, RequestReport, result
+from hamburger_edge.benchmarks.speed.interleave import all_ratios
+from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.support.progress import Progress, unheard
+
+
+class RequestBench:
+    def __init__(
+        self,
+        source: Source,
+        plan: RequestPlan,
+        prompts: Sequence[Prompt],
+        requests: Sequence[Request],  # the prompts, as token ids
+        tokenizer: Tokenizer,
+        *,
+        progress: Progress = unheard,
+        start: Start = start,
+        clock: Callable[[], float] = perf_counter,
+    ):
+        self.source, self.plan = source, plan
+        self.prompts, self.requests, self.tokenizer = prompts, requests, tokenizer
+        self.validator = None if plan.schema is None else Validator(plan.schema)
+        self.running = Running(
+            source, only=plan.only, seconds=plan.seconds, progress=progress, start=start, clock=clock
+        )
+
+    def run(self, programs: Mapping[str, Program]) -> RequestReport:
+        running = self.running
+        rounds = self.plan.rounds or len(self.requests)
+        try:
+            members = running.open(running.choose(programs))
+            answers = running.take_turns(members, rounds, self._answer)
+            usage = {name: process.usage() for name, process in running.processes.items()}
+        finally:
+            running.close()
+        judged = {
+            name: [self._judge(*each) for each in enumerate(found, 1)] for name, found in answers.items()
+        }
+        return RequestReport(
+            machine=machine.describe(),
+            versions=machine.versions(),
+            base="",
+            precision=self.source.precision,
+            threads=self.source.threads,
+            schema=self.plan.schema,
+            results=[
+                result(name, found, running.facts[members[name][0]], usage[members[name][0]])
+                for name, found in judged.items()
+            ],
+            ratios=_ratios(answers),
+            skipped=running.skipped,
+            answers=[{"name": name, **each.to_json()} for name, found in judged.items() for each in found],
+        )
+
+    def _answer(self, process: Measured, variant: str, number: int) -> TimedAnswer:
+        answer: TimedAnswer = process.ask("answer", self.requests[number % len(self.requests)], variant)
+        return answer
+
+    def _judge(self, number: int, timed: TimedAnswer) -> Answered:
+        """An answer that was cut counts as it is."""
+        index = number % len(self.requests)
+        ids = [token for token in timed.tokens if token not in self.requests[index].eos_ids]
+        text, expected = self.tokenizer.decode(ids), self.prompts[index].answer
+        return Answered(
+            index,
+            timed,
+            text,
+            None if self.validator is None else self.validator.accepts(text),
+            None if expected is None else right(text, expected),
+        )
+
+
+def _ratios(answers: Mapping[str, Sequence[TimedAnswer]]) -> list[dict[str, object]]:
+    """Of a request, and of a token of it: answers are not equally long."""
+    compared = pairs(list(answers))
+    requests = {name: [1 / each.total_s for each in found] for name, found in answers.items()}
+    tokens = {name: [len(each.tokens) / each.total_s for each in found] for name, found in answers.items()}
+    both = (all_ratios(requests, compared, "request"), all_ratios(tokens, compared, "token"))
+    return [{**request, **token} for request, token in zip(*both, strict=True)]

@@ -1,0 +1,43 @@
+"""Which answers are what was asked for: valid under the schema, and equal to the right one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hamburger_edge.errors import InputError, require
+
+
+class Validator:
+    """A JSON schema, as jsonschema reads it."""
+
+    def __init__(self, schema: str):
+        jsonschema = require("jsonschema", "bench")
+        parsed = json.loads(schema)
+        kind = jsonschema.validators.validator_for(parsed)
+        try:
+            kind.check_schema(parsed)
+        except jsonschema.SchemaError as error:
+            raise InputError(f"the JSON schema is not one: {error.message}") from error
+        self._validator = kind(parsed)
+
+    def accepts(self, text: str) -> bool:
+        try:
+            return bool(self._validator.is_valid(json.loads(text)))
+        except (ValueError, RecursionError):
+            return False
+
+
+def right(text: str, expected: str) -> bool:
+    """Equal as JSON where the expected answer is JSON, else as text, white space around it aside."""
+    wanted = _canonical(expected)
+    return text.strip() == expected.strip() if wanted is None else _canonical(text) == wanted
+
+
+def _canonical(text: str) -> str | None:
+    """One spelling of a JSON value: 1 and 1.0 are the same number; true is none. None: not JSON."""
+    try:
+        value: Any = json.loads(text, parse_int=float)
+        return json.dumps(value, sort_keys=True)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,52 @@
+"""Our runtimes as contenders that answer whole requests, driven as an application drives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from hamburger_edge.benchmarks.peers.contender import Request, TimedAnswer
+from hamburger_edge.benchmarks.speed.ours import VERIFY, Ours
+from hamburger_edge.loop.settings import Options
+from hamburger_edge.loop.stats import Stats
+
+
+class AnsweringModel(Ours):
+    def answer(self, request: Request, variant: str) -> TimedAnswer:
+        assert self.model is not None
+        options = options_of(variant, request)
+        began = perf_counter()
+        with self.model.stream(request.prompt, reuse_prefix=False, **options) as stream:
+            groups = [record.tokens for record in stream if record.tokens]
+        return as_answer(groups, options, stream.stats, perf_counter() - began)
+
+
+def options_of(variant: str, request: Request) -> Options:
+    """A variant as `RequestPlan.variants` writes it."""
+    setting, _, forced = variant.partition("+")
+    options: Options = {"max_tokens": request.most, "probabilities": False}
+    if setting.startswith(VERIFY):
+        options["mode"] = VERIFY
+    if confidence := setting.removeprefix(VERIFY).removeprefix("-"):
+        options["confidence"] = float(confidence)
+    if forced:
+        options |= {"json_schema": request.schema, "forced": forced}  # type: ignore[typeddict-item]
+    return options
+
+
+def as_answer(
+    groups: Sequence[tuple[int, ...]], options: Options, stats: Stats, total_s: float
+) -> TimedAnswer:
+    tokens = tuple(token for group in groups for token in group)
+    one_a_slot = options.get("mode") == VERIFY
+    return TimedAnswer(
+        tokens=tokens,
+        ttft_s=stats.ttft_s,
+        total_s=total_s,
+        base_calls=stats.base_calls + (stats.prefill_s > 0),  # an answer that is all forced asks nobody
+        steps=stats.macro_steps,
+        slots=len(tokens) if one_a_slot else len(groups),
+        micro_steps=stats.micro_steps,
+        forced=stats.forced_tokens if "forced" in options else None,
+        host_s=total_s - stats.prefill_s - stats.macro_s - stats.micro_s,
+    )

@@ -1,0 +1,89 @@
+"""What a benchmark of whole requests is asked for, who could take part, and which of them are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hamburger_edge.benchmarks.peers.contender import PEERS, Program
+from hamburger_edge.benchmarks.speed.ours import PLAIN, VERIFY
+from hamburger_edge.benchmarks.speed.plan import full
+from hamburger_edge.benchmarks.speed.plan import programs as runtimes
+from hamburger_edge.bundle.manifest import Manifest
+from hamburger_edge.errors import InputError
+
+SETTINGS = (PLAIN, "0.95", "0.9", "0.8", VERIFY)  # without a schema
+STRUCTURED_SETTINGS = ("0.8",)
+FORCED = ("merge", "split", "single")
+PLAIN_STRUCTURED = f"{PLAIN}+split"
+
+
+@dataclass(frozen=True)
+class RequestPlan:
+    schema: str | None = None  # a JSON schema's text
+    most: int = 256  # tokens of an answer
+    rounds: int | None = None  # requests of everybody; None: each prompt once
+    settings: tuple[str, ...] = ()  # confidences and "verify"; none: the usual ones
+    recommended: str | None = None  # the setting that the model recommends
+    seconds: float | None = None  # stop measuring when they are over
+    build: bool = True  # whether to build what peers read, which takes minutes, once
+    only: tuple[str, ...] = ()  # names, or programs; none: all
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Of our runtimes: a confidence or "verify"; after a +, how forced tokens are fed; without one there
+        is no structure."""
+        own = (self.recommended,) if self.recommended else ()
+        if self.schema is None:
+            return self.settings or tuple(dict.fromkeys((*own, *SETTINGS)))
+        found = [
+            f"{setting}{forced}"
+            for setting in self.settings or own or STRUCTURED_SETTINGS
+            for forced in (*(f"+{each}" for each in FORCED), "")
+        ]
+        return tuple(dict.fromkeys([*found, PLAIN_STRUCTURED]))
+
+
+QUICK = RequestPlan(rounds=8, seconds=90, build=False)
+
+
+def recommended(manifest: Manifest) -> str | None:
+    """The setting that holds where nothing is said, if the model has one of its own."""
+    found = manifest.recommended
+    if found is None:
+        return None
+    confidence = str(float(found.confidence))
+    return f"{VERIFY}-{confidence}" if found.mode == VERIFY else confidence
+
+
+def setting(text: str) -> str:
+    """A confidence in one spelling; in verify mode with that before it, or that alone."""
+    if text == VERIFY:
+        return text
+    verify = f"{VERIFY}-" if text.startswith(f"{VERIFY}-") else ""
+    try:
+        value = float(text.removeprefix(verify))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise InputError(f"--confidence must be 0 to 1, {VERIFY} or {VERIFY}-C, got {text!r}")
+    return f"{verify}{value}"
+
+
+def programs(plan: RequestPlan, manifest: Manifest) -> dict[str, Program]:
+    adapter = "hamburger_edge.benchmarks.requests.ours:AnsweringModel"
+    peers = {name: peer for name, peer in PEERS.items() if peer.answers}
+    return {**runtimes(adapter, plan.variants, manifest), **peers}
+
+
+def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Ours against our own plain decoding (under a schema: with a base call for every forced token), and
+    against every peer."""
+    mine = [name for name in names if "@" in name]
+    found = []
+    for name in mine:
+        program, variant = name.split("@")
+        slow = full(program, f"{variant.split('+')[0]}+single" if "+" in variant else PLAIN)
+        if slow in names and slow != name:
+            found.append((name, slow))
+    return found + [(name, peer) for name in mine for peer in names if "@" not in peer]

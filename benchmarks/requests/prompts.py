@@ -1,0 +1,80 @@
+"""Requests to answer: one JSON object a line, with the right answer where there is one.
+
+{"prompt": "Wake me at seven.", "answer": "{\\"intent\\": \\"SetAlarm\\"}", "system": "You call functions."}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from hamburger_edge.benchmarks.peers.contender import Request
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.strict import read_lines
+from hamburger_edge.support.values import check_text
+
+KNOWN = ("prompt", "answer", "system")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    text: str
+    answer: str | None = None  # the right one
+    system: str | None = None
+
+
+def read_prompts(path: str | PathLike[str]) -> list[Prompt]:
+    """Every line's fault is named with its number."""
+    prompts = [_parse(line, where) for where, line in read_lines(path)]
+    if not prompts:
+        raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')
+    return prompts
+
+
+def _parse(line: str, where: str) -> Prompt:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON ({error})") from error
+    if not isinstance(data, dict):
+        raise InputError(f"{where}: expected an object with {', '.join(KNOWN)}, got {data!r:.80}")
+    if unknown := sorted(set(data) - set(KNOWN)):
+        raise InputError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(KNOWN)})")
+    if not _text(data, "prompt", where):
+        raise InputError(f"{where}: prompt must be a text, got {data.get('prompt')!r}")
+    return Prompt(data["prompt"], _text(data, "answer", where), _text(data, "system", where))
+
+
+def _text(data: dict[str, Any], name: str, where: str) -> str | None:
+    text = data.get(name)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise InputError(f"{where}: {name} must be a text, got {text!r:.80}")
+    try:
+        return check_text(text)
+    except InputError as error:
+        raise InputError(f"{where}: {name}: {error}") from error
+
+
+def requests(
+    prompts: Sequence[Prompt],
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    *,
+    most: int,
+    eos_ids: tuple[int, ...],
+    schema: str | None,
+) -> list[Request]:
+    """As token ids, so that every program reads the same."""
+    return [
+        Request(
+            tuple(tokenizer.encode_parts(template.first_turn(each.text, each.system))), most, eos_ids, schema
+        )
+        for each in prompts
+    ]

@@ -1,0 +1,165 @@
+"""From answers to figures: the JSON report, and the tables on the terminal and for documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.benchmarks.peers.contender import Facts, TimedAnswer
+from hamburger_edge.benchmarks.speed.interleave import Spread
+from hamburger_edge.benchmarks.speed.report import pipes, ratio_rows
+from hamburger_edge.support.tables import number, table
+
+NOTES = (
+    "a base call is a forward of the base, reading the prompt is one",
+    "first token: the first that the model chose",
+    "onnxruntime-genai and llama.cpp decode plainly, one token a slot",
+)
+STRUCTURED_NOTES = (
+    "JSON comes in one line with a space after commas and colons: onnxruntime-genai is told so (x-guidance), "
+    "of the grammar that llama-cpp-python makes of a schema the white space is fixed",
+    "that grammar leaves out keywords that it does not know, and says required properties first",
+    "onnxruntime-genai says forced tokens by itself (enable_ff_tokens)",
+    "llama.cpp looks at its best token first, and at all of them only where the grammar refuses that one; "
+    "its answers end with an end token, which is one call more",
+)
+
+
+RATIOS = {
+    "request": "their time of a request over ours, request by request (quartiles)",
+    "token": "the same by token, since answers are not equally long",
+}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A timed answer, and what is to be said of it."""
+
+    prompt: int  # index
+    timed: TimedAnswer
+    text: str
+    valid: bool | None = None  # under the schema
+    right: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        timed = asdict(self.timed)
+        timed["tokens"] = len(self.timed.tokens)
+        return {"prompt": self.prompt, "text": self.text, "valid": self.valid, "right": self.right, **timed}
+
+
+@dataclass(frozen=True)
+class RequestReport:
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    base: str
+    precision: str
+    threads: int
+    schema: str | None
+    results: list[dict[str, Any]]
+    ratios: list[dict[str, Any]]
+    skipped: list[dict[str, str]]
+    answers: list[dict[str, Any]]  # every one, in the order of each program
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return NOTES + (STRUCTURED_NOTES if self.schema is not None else ())
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "notes": list(self.notes)}
+
+
+def result(
+    name: str, answers: Sequence[Answered], facts: Facts, usage: tuple[float, float | None]
+) -> dict[str, Any]:
+    """One row. `usage`: seconds of loading, MB at most."""
+    timed = [each.timed for each in answers]
+    tokens = sum(len(each.tokens) for each in timed)
+    calls = sum(each.base_calls for each in timed)
+    forced = [each.forced for each in timed if each.forced is not None]
+    hosts = [each.host_s / each.total_s for each in timed if each.host_s is not None]
+    return {
+        "name": name,
+        "precision": facts.precision,
+        "requests": len(timed),
+        "request_ms": Spread.of(1000 * each.total_s for each in timed).to_json(),
+        "first_token_ms": Spread.of(1000 * each.ttft_s for each in timed).to_json(),
+        "tokens": tokens / len(timed),
+        "base_calls": calls / len(timed),
+        "micro_steps": sum(each.micro_steps for each in timed) / len(timed),
+        "tokens_per_call": tokens / max(1, calls),
+        "tokens_per_step": tokens / max(1, sum(each.steps for each in timed)),
+        "slots_per_token": sum(each.slots for each in timed) / max(1, tokens),
+        "forced_share": sum(forced) / max(1, tokens) if forced else None,
+        "host_share": Spread.of(hosts).median if hosts else None,
+        "valid": share([each.valid for each in answers]),
+        "right": share([each.right for each in answers]),
+        "load_s": usage[0],
+        "peak_rss_mb": usage[1],
+    }
+
+
+def share(found: Sequence[bool | None]) -> float | None:
+    """Of those that can be told."""
+    told = [each for each in found if each is not None]
+    return sum(told) / len(told) if told else None
+
+
+HEAD = (
+    *("", "stored", "ms a request", "(quartiles)", "first token ms", "tokens", "base calls"),
+    *("tokens a call", "slots a token", "forced", "valid", "right"),
+)
+
+
+def _rows(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [HEAD]
+    for each in results:
+        whole = each["request_ms"]
+        rows.append(
+            (
+                each["name"],
+                each["precision"],
+                f"{whole['median']:.0f}",
+                f"{whole['q1']:.0f}-{whole['q3']:.0f}",
+                f"{each['first_token_ms']['median']:.0f}",
+                f"{each['tokens']:.1f}",
+                f"{each['base_calls']:.1f}",
+                f"{each['tokens_per_call']:.2f}",
+                f"{each['slots_per_token']:.2f}",
+                number(each["forced_share"], ".0%"),
+                number(each["valid"], ".1%"),
+                number(each["right"], ".1%"),
+            )
+        )
+    return rows
+
+
+def tables(report: RequestReport) -> str:
+    """For people."""
+    parts = [
+        f"{report.base} at {report.precision}, {report.machine['cpu']}, threads: {report.threads}, "
+        f"requests of each: {report.results[0]['requests']}",
+        table(_rows(report.results)),
+    ]
+    if report.ratios:
+        parts += [f"{said}\n{table(ratio_rows(report.ratios, of))}" for of, said in RATIOS.items()]
+    parts.append("\n".join(report.notes))
+    if report.skipped:
+        parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
+    return "\n\n".join(parts)
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """The report as JSON -> tables for documents."""
+    parts = [pipes(_rows(report["results"]))]
+    if report["ratios"]:
+        for of, said in RATIOS.items():
+            parts += [f"{said.capitalize()}:", pipes(ratio_rows(report["ratios"], of))]
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.requests.report requests.json
+    print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

@@ -1,0 +1,164 @@
+"""Whole requests to a small trained model: who reads the same weights in float32 gives the same answer, and
+under a schema everybody gives one that is valid."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("onnx")
+pytest.importorskip("llguidance")
+pytest.importorskip("jsonschema")
+
+import jsonschema
+
+import hamburger_edge.cli.main as cli
+from hamburger_edge import export_checkpoint as export
+from hamburger_edge.benchmarks.peers.contender import PEERS, Request, Source
+from hamburger_edge.benchmarks.requests.ours import AnsweringModel
+from hamburger_edge.loading import load
+from hamburger_edge.model import Model
+from hamburger_edge.models.checkpoints.checkpoint import resolve
+
+QUESTIONS = ("What is 7 plus 8?", "List four animals.")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "answer_number": {"type": "integer"},
+        "unit, of measure": {"enum": ["metre", "second", "no space"]},
+        "space": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+    },
+    "required": ["answer_number", "unit, of measure", "space"],
+    "additionalProperties": False,
+}
+ANSWERING = [name for name, program in PEERS.items() if program.answers]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    folder = tmp_path_factory.mktemp("requests")
+    bundle = export("tiny", folder / "bundle", precision="fp32", verify=False)
+    return Source(bundle, resolve("tiny"), "fp32", threads=1, slots=256, forms=folder / "forms")
+
+
+@pytest.fixture(scope="module")
+def model(source: Source) -> Iterator[Model]:
+    with load(source.bundle, threads=1) as model:
+        yield model
+
+
+def request_of(model: Model, question: str, schema: Any = None, most: int = 100) -> Request:
+    prompt = model.tokenizer.encode_parts(model.template.first_turn(question))
+    text = None if schema is None else json.dumps(schema)
+    return Request(tuple(prompt), most, model.info.eos_ids, text)
+
+
+def text_of(model: Model, tokens: tuple[int, ...]) -> str:
+    return model.decode([token for token in tokens if token not in model.info.eos_ids])
+
+
+def peer_of(name: str, source: Source) -> Any:
+    program = PEERS[name]
+    if why := program.missing:
+        pytest.skip(why)
+    module, _, adapter = program.adapter.partition(":")
+    peer = getattr(importlib.import_module(module), adapter)(source, **program.options)
+    peer.load()
+    return peer
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_our_answers_are_counted(source: Source, model: Model, question: str) -> None:
+    ours = AnsweringModel(source, backend="onnx", model=model)
+    plain = ours.answer(request_of(model, question), "1.0")
+    assert plain.base_calls == plain.steps == plain.slots == len(plain.tokens)
+    assert plain.tokens[-1] in model.info.eos_ids
+    assert 0 < plain.ttft_s < plain.total_s
+    verified = ours.answer(request_of(model, question), "verify")
+    assert verified.tokens == plain.tokens
+    assert verified.slots == len(plain.tokens) > verified.base_calls
+
+    request = request_of(model, question, SCHEMA)
+    single = ours.answer(request, "1.0+single")
+    split = ours.answer(request, "1.0+split")
+    assert split.tokens == single.tokens
+    assert split.forced == single.forced
+    assert split.forced is not None
+    # the first run of forced tokens rides with the prompt
+    assert single.base_calls == len(single.tokens) > len(split.tokens) - split.forced >= split.base_calls
+    merged = ours.answer(request, "0.8+merge")
+    assert merged.slots < len(merged.tokens)
+    jsonschema.validate(json.loads(text_of(model, merged.tokens)), SCHEMA)
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_a_peer_answers_up_to_the_end_token_as_we_do(name: str, source: Source, model: Model) -> None:
+    peer, ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
+    try:
+        for question in QUESTIONS * 2:  # nothing is left of the answer before
+            request = request_of(model, question)
+            theirs = peer.answer(request, "")
+            assert theirs.tokens == ours.answer(request, "1.0").tokens
+            assert theirs.base_calls == theirs.slots == len(theirs.tokens)
+            assert 0 < theirs.ttft_s < theirs.total_s
+        cut = peer.answer(request_of(model, question, most=3), "")
+        assert cut.tokens == theirs.tokens[:3]
+    finally:
+        peer.close()
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_a_peer_holds_to_the_schema_in_our_layout(name: str, source: Source, model: Model) -> None:
+    peer, ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
+    try:
+        for question in QUESTIONS:
+            request = request_of(model, question, SCHEMA)
+            theirs = peer.answer(request, "")
+            text = text_of(model, theirs.tokens)
+            assert text == json.dumps(json.loads(text))
+            jsonschema.validate(json.loads(text), SCHEMA)
+            if name == "onnxruntime-genai":  # llama.cpp cuts forced text into tokens as the model likes
+                assert text == text_of(model, ours.answer(request, "1.0+split").tokens)
+                assert theirs.base_calls < len(theirs.tokens) / 2
+        free = request_of(model, question)
+        assert peer.answer(free, "").tokens == ours.answer(free, "1.0").tokens
+    finally:
+        peer.close()
+
+
+def test_the_whole_command(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Processes, turns, table and JSON; peers that are not installed are named."""
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
+    prompts, schema, file = tmp_path / "p.jsonl", tmp_path / "schema.json", tmp_path / "requests.json"
+    prompts.write_text("\n".join(json.dumps({"prompt": each, "answer": "{}"}) for each in QUESTIONS))
+    schema.write_text(json.dumps(SCHEMA))
+    asked = ("bench", str(source.bundle), "--prompts", str(prompts), "--json-schema", str(schema))
+    few = ("--max-tokens", "90", "--threads", "1", "--confidence", "0.9")
+    code = cli.main([*asked, *few, "--json", str(file)])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    report = json.loads(file.read_text())
+    rows = {row["name"]: row for row in report["results"]}
+    there = {name for name in ANSWERING if not PEERS[name].missing}
+    variants = ("0.9+merge", "0.9+split", "0.9+single", "0.9", "1.0+split")
+    assert set(rows) == {*(f"onnx@{variant}" for variant in variants), *there}
+    assert {each["name"] for each in report["skipped"]} == {
+        *(f"llamacpp@{variant}" for variant in variants),
+        *(set(ANSWERING) - there),
+    }
+    for name, row in rows.items():
+        assert row["requests"] == 2
+        assert row["valid"] == float(name != "onnx@0.9")
+        assert row["right"] == 0
+        assert name in out
+    assert rows["onnx@0.9+merge"]["slots_per_token"] < rows["onnx@0.9+split"]["slots_per_token"]
+    assert rows["onnx@0.9+split"]["base_calls"] < rows["onnx@0.9+single"]["base_calls"]
+    assert len(report["answers"]) == 2 * len(rows)

@@ -1,0 +1,278 @@
+"""Whole requests: what is asked, who is compared with whom, and the figures, from answers of known length."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_tokenizers
+from bench_contender import source
+
+import hamburger_edge.cli.main as cli
+from hamburger_edge.benchmarks.peers.contender import Facts, Program, Request, TimedAnswer
+from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
+from hamburger_edge.benchmarks.requests import report as request_report
+from hamburger_edge.benchmarks.requests.bench import RequestBench
+from hamburger_edge.benchmarks.requests.checking import Validator, right
+from hamburger_edge.benchmarks.requests.ours import as_answer, options_of
+from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs, setting
+from hamburger_edge.benchmarks.requests.prompts import Prompt, read_prompts, requests
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.loop.stats import Stats
+
+SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+EOS = 2
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(toy_tokenizers.byte_level(tmp_path_factory.mktemp("requests")))
+
+
+def lines(path: Path, *objects: Any) -> Path:
+    path.write_text("\n".join(json.dumps(each) for each in objects) + "\n", encoding="utf-8")
+    return path
+
+
+def test_prompts_are_read_with_what_is_known_of_them(tmp_path: Path) -> None:
+    path = lines(tmp_path / "p.jsonl", {"prompt": "a", "answer": "", "system": "s"}, {"prompt": "b"})
+    assert read_prompts(path) == [Prompt("a", "", "s"), Prompt("b")]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: not JSON"),
+        ("[1]", "line 2: expected an object with prompt, answer, system, got [1]"),
+        ('{"prompt": "a", "kind": "b"}', "line 2: unknown key 'kind' (known: prompt, answer, system)"),
+        ('{"answer": "a"}', "line 2: prompt must be a text, got None"),
+        ('{"prompt": ""}', "line 2: prompt must be a text, got ''"),
+        ('{"prompt": "a", "answer": {"b": 1}}', "line 2: answer must be a text, got {'b': 1}"),
+        ('{"prompt": "\\ud800"}', "line 2: prompt: the text is not valid UTF-8"),
+    ],
+)
+def test_a_line_at_fault_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "fine"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_prompts(path)
+    assert message in str(caught.value)
+
+
+def test_a_file_without_prompts_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no prompts"):
+        read_prompts(lines(tmp_path / "p.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "found"),
+    [
+        ('{"a": 1, "b": [true, null]}', '{"b": [true, null], "a": 1.0}', True),
+        ('{"a": 1}', '{"a": true}', False),
+        ('{"a": [1, 2]}', '{"a": [2, 1]}', False),
+        ('{"a": 1', '{"a": 1}', False),
+        (" Paris.\n", "Paris.", True),
+        ("paris.", "Paris.", False),
+        ("42", " 42 ", True),
+        ("42 of them", "42", False),
+    ],
+)
+def test_right_answers_are_equal_as_json_or_else_as_text(answer: str, expected: str, found: bool) -> None:
+    assert right(answer, expected) is found
+
+
+def test_valid_answers_are_those_of_the_schema() -> None:
+    pytest.importorskip("jsonschema")
+    validator = Validator(SCHEMA)
+    assert validator.accepts('{"n": 7}')
+    assert not any(map(validator.accepts, ('{"n": "7"}', '{"n": 7', "", "[" * 100_000)))
+    with pytest.raises(InputError, match=r"the JSON schema is not one: 'thing' is not valid"):
+        Validator('{"type": "thing"}')
+
+
+def test_a_grammar_gets_a_fixed_layout_and_keeps_its_texts() -> None:
+    """Literals and sets of characters that look like white space rules are left alone."""
+    grammar = (
+        'a-space-kv ::= "\\"a space\\"" space ":" space space-0\n'
+        'list ::= "[" space (space-0 ("," space space-0)*)? "]" space\n'
+        'space ::= " "?\n'
+        'space-0 ::= ("\\", space" | [^"\\\\ space] ) space\n'
+    )
+    assert with_layout(grammar).replace("  ", " ") == (
+        'a-space-kv ::= "\\"a space\\"" ": " space-0\n'
+        'list ::= "[" (space-0 (", " space-0)*)? "]" \n'
+        'space-0 ::= ("\\", space" | [^"\\\\ space] ) \n'
+    )
+
+
+def test_settings_are_confidences_or_verify() -> None:
+    given = ("1", "0.90", "verify", "verify-.60")
+    assert [setting(text) for text in given] == ["1.0", "0.9", "verify", "verify-0.6"]
+    for text in ("1.5", "-1", "nan", "sure", "verify-2", "verify0.5"):
+        with pytest.raises(InputError, match=r"--confidence must be 0 to 1, verify or verify-C, got"):
+            setting(text)
+
+
+def test_variants_and_who_is_compared() -> None:
+    assert RequestPlan().variants == ("1.0", "0.95", "0.9", "0.8", "verify")
+    own = RequestPlan(recommended="0.7")
+    assert own.variants == ("0.7", "1.0", "0.95", "0.9", "0.8", "verify")
+    assert RequestPlan(schema=SCHEMA, recommended="verify").variants[0] == "verify+merge"
+    assert RequestPlan(settings=("0.6",), recommended="0.7").variants == ("0.6",)
+    plan = RequestPlan(schema=SCHEMA, settings=("0.9", "1.0"))
+    usual = ("+merge", "+split", "+single", "")
+    assert plan.variants == tuple(f"{each}{forced}" for each in ("0.9", "1.0") for forced in usual)
+    assert RequestPlan(schema=SCHEMA).variants[-1] == "1.0+split"
+    names = ["onnx@0.9+merge", "onnx@0.9+single", "onnx@0.9", "onnx@1.0", "peer"]
+    assert pairs(names) == [
+        ("onnx@0.9+merge", "onnx@0.9+single"),
+        ("onnx@0.9", "onnx@1.0"),
+        *((name, "peer") for name in names[:-1]),
+    ]
+
+
+def test_a_variant_is_told_to_our_runtimes_as_options() -> None:
+    request = Request((5,), 9, (EOS,), SCHEMA)
+    common = {"max_tokens": 9, "probabilities": False}
+    structured = {"json_schema": SCHEMA, "forced": "merge"}
+    assert options_of("0.9+merge", request) == {**common, **structured, "confidence": 0.9}
+    assert options_of("verify", request) == {**common, "mode": "verify"}
+    assert options_of("verify-0.6", request) == {**common, "mode": "verify", "confidence": 0.6}
+
+
+def test_what_an_answer_took() -> None:
+    """Reading the prompt is a call of the base; a verified group takes a slot for each token."""
+    stats = Stats(base_calls=3, macro_steps=4, forced_tokens=5, micro_steps=2, ttft_s=0.25, macro_s=0.5)
+    stats.prefill_s = 0.125
+    groups = [(1, 2, 3), (4,)]
+    merged = as_answer(groups, {"confidence": 0.9, "forced": "merge"}, stats, 1.0)
+    assert (merged.tokens, merged.slots, merged.base_calls, merged.steps) == ((1, 2, 3, 4), 2, 4, 4)
+    assert (merged.forced, merged.micro_steps, merged.host_s) == (5, 2, 0.375)
+    verified = as_answer(groups, {"mode": "verify"}, Stats(), 1.0)
+    assert (verified.slots, verified.forced, verified.base_calls) == (4, None, 0)
+
+
+class Known:
+    """Says the same text to everything, so many milliseconds a token, and writes down what it was asked."""
+
+    def __init__(
+        self, tokens: list[int], ms: float, calls: int, log: list[tuple[str, tuple[int, ...]]]
+    ) -> None:
+        self.tokens, self.ms, self.calls, self.log = tuple(tokens), ms, calls, log
+        self.closed = False
+
+    def load(self) -> Facts:
+        return Facts("int4", 100)
+
+    def prepare(self) -> Path:
+        return Path("made")
+
+    def usage(self) -> tuple[float, float | None]:
+        return 0.5, 64.0
+
+    def ask(self, method: str, request: Request, variant: str) -> TimedAnswer:
+        assert method == "answer"
+        self.log.append((variant, request.prompt))
+        if self.ms < 0:
+            raise HamburgerError("it fell over")
+        total = self.ms * len(self.tokens) / 1000
+        forced = 2 if variant.endswith("+split") else None
+        return TimedAnswer(
+            self.tokens, total / 4, total, self.calls, self.calls, len(self.tokens), 0, forced, total / 10
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def known_report(tokenizer: Tokenizer, **ms: float) -> tuple[request_report.RequestReport, Any]:
+    prompts = [Prompt("one", '{"n": 7}'), Prompt("two", "something else"), Prompt("three")]
+    plan = RequestPlan(schema=SCHEMA, only=("onnx@0.8+split", "onnx@0.8+single", "genai"))
+    template = ChatTemplate.preset("chatml")
+    asked = requests(prompts, tokenizer, template, most=20, eos_ids=(EOS,), schema=plan.schema)
+    log: list[tuple[str, tuple[int, ...]]] = []
+    said = [*tokenizer.encode('{"n": 7}'), EOS]
+    contenders = {
+        "onnx": Known(said, ms["onnx"], 3, log),
+        "genai": Known(tokenizer.encode('{"n": '), ms["genai"], 6, log),
+    }
+    programs = {
+        "onnx": Program("", variants=plan.variants, needs_checkpoint=False),
+        "genai": Program("", needs_checkpoint=False),
+    }
+    bench = RequestBench(source(), plan, prompts, asked, tokenizer, start=lambda name, *_: contenders[name])
+    report = bench.run(programs)
+    assert all(each.closed for each in contenders.values())
+    return report, (log, asked)
+
+
+def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
+    pytest.importorskip("jsonschema")
+    report, (log, asked) = known_report(tokenizer, onnx=10, genai=40)
+    variants = ["0.8+split", "0.8+single", ""]
+    order = [asked[number].prompt for number in (0, 1, 2, 0)]  # the first warms up
+    assert log == [(variant, prompt) for prompt in order for variant in variants]
+    data = report.to_json()
+    assert json.loads(json.dumps(data)) == data
+    rows = {row["name"]: row for row in data["results"]}
+    split, genai = rows["onnx@0.8+split"], rows["genai"]
+    length = len(tokenizer.encode('{"n": 7}')) + 1
+    assert split["request_ms"]["median"] == pytest.approx(10 * length)
+    assert split["first_token_ms"]["median"] == pytest.approx(2.5 * length)
+    assert split["tokens_per_call"] == pytest.approx(length / 3)
+    assert split["forced_share"] == pytest.approx(2 / length)
+    assert (split["requests"], split["slots_per_token"], split["host_share"]) == (3, 1, pytest.approx(0.1))
+    assert (split["valid"], split["right"]) == (1, 0.5)  # of the two prompts that have an answer
+    assert (genai["valid"], genai["right"], genai["forced_share"]) == (0, 0, None)
+    ratios = {(each["a"], each["b"]): each for each in data["ratios"]}
+    assert ratios["onnx@0.8+split", "onnx@0.8+single"]["request"]["median"] == pytest.approx(1)
+    beside = ratios["onnx@0.8+split", "genai"]
+    assert beside["token"]["median"] == pytest.approx(4)
+    assert beside["request"]["median"] == pytest.approx(4 * genai["tokens"] / length)
+    assert [each["prompt"] for each in data["answers"][:3]] == [1, 2, 0]
+    assert data["answers"][0]["text"] == '{"n": 7}'  # without the end token
+    shown = request_report.tables(report)
+    assert "requests of each: 3" in shown
+    assert "onnxruntime-genai says forced tokens by itself" in shown
+    table = request_report.markdown(data)
+    assert "| onnx@0.8+split | int4 |" in table
+    assert "| 100.0% | 50.0% |" in table
+
+
+def test_who_fails_is_skipped_and_the_others_go_on(tokenizer: Tokenizer) -> None:
+    pytest.importorskip("jsonschema")
+    report, _ = known_report(tokenizer, onnx=10, genai=-1)
+    assert {row["name"] for row in report.results} == {"onnx@0.8+split", "onnx@0.8+single"}
+    assert report.skipped == [{"name": "genai", "why": "it fell over"}]
+    assert "skipped genai: it fell over" in request_report.tables(report)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bundle", "--json-schema", "{}"), "--json-schema is of whole requests: give  --prompts"),
+        (("bundle", "--confidence", "0.9"), "--confidence is of whole requests: give  --prompts"),
+        (("--prompts", "p.jsonl", "--shape", "tiny"), "--shape does not go with  --prompts"),
+        (("bundle", "--prompts", "p.jsonl", "--tokens", "9"), "--tokens does not go with  --prompts"),
+        (("bundle", "--prompts", "no.jsonl"), "no.jsonl: cannot be read"),
+        (("--prompts", "PROMPTS"), "give a BUNDLE"),
+        (("bundle", "--prompts", "PROMPTS", "--confidence", "2"), "--confidence must be 0 to 1, verify"),
+        (("bundle", "--prompts", "PROMPTS", "--max-tokens", "0"), "--max-tokens must be 1 to"),
+        (("bundle", "--prompts", "PROMPTS", "--json-schema", "{"), "json_schema is not valid JSON"),
+        (("no-such-bundle", "--prompts", "PROMPTS"), "no such bundle folder"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    prompts = str(lines(tmp_path / "p.jsonl", {"prompt": "a"}))
+    code = cli.main(["bench", *(prompts if each == "PROMPTS" else each for each in arguments)])
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (1, "")
+    assert printed.err.startswith("error: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
