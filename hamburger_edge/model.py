@@ -105,10 +105,11 @@ class Model:
         """A conversation; an empty system text leaves out the template's own."""
         return Chat(self._parts, system, Settings.of(options, self.info.recommended))
 
-    def resume(self, path: str | PathLike[str]) -> Chat:
-        """A conversation from where `Chat.save` left it."""
+    def resume(self, path: str | PathLike[str], *, trust: bool = False) -> Chat:
+        """A conversation from where `Chat.save` left it. `trust`: also one that somebody else saved, who may
+        have put anything into the cache."""
         with self.turns.exclusive():
-            return Chat.resume(self._parts, path)
+            return Chat.resume(self._parts, path, trust=trust)
 
     def cancel(self) -> None:
         """End the answer that is being made, if any, after its current step."""

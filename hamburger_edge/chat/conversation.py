@@ -34,6 +34,7 @@ class Chat:
         self._parts = parts
         self.system = None if system is None else check_text(system)
         self.settings = settings
+        self._owner = object()  # of slots that come from a session: no other conversation may use them
         self._start()
 
     def _start(self) -> None:
@@ -101,7 +102,8 @@ class Chat:
             self.settings, self.sampler = settings, sampler  # nothing was refused
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the conversation, cache included, so that `Model.resume` goes on bit for bit."""
+        """Write the conversation, cache included, so that `Model.resume` goes on bit for bit; sealed, so
+        that it is known to be this user's."""
         with self._parts.turns.exclusive():
             saved = session.Saved(
                 groups=self.groups,
@@ -113,13 +115,15 @@ class Chat:
                 text=self.text.state(),
                 structure=self.structure.to_options() if self.structure else None,
             )
-            session.save(path, saved, self._parts.engine)
+            session.save(path, saved, self._parts.engine, self._owner)
 
     @classmethod
-    def resume(cls, parts: Parts, path: str | PathLike[str]) -> Chat:
+    def resume(cls, parts: Parts, path: str | PathLike[str], *, trust: bool = False) -> Chat:
         """From where `save` left it; on any failure the cache is left empty."""
-        with session.opened(path, parts.engine) as saved:
+        owner = object()
+        with session.opened(path, parts.engine, trust=trust, owner=owner) as saved:
             chat = cls(parts, saved.system, Settings.from_json(saved.options))
+            chat._owner = owner
             chat.sampler.restore(saved.sampler)
             chat.text.restore(saved.text)
             chat.groups = saved.groups
@@ -187,6 +191,7 @@ class Chat:
             sampler,
             text,
             reuse="groups",
+            owner=self._owner,
             resumable=True,
             on_close=commit,
         )

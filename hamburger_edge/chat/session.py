@@ -1,14 +1,12 @@
 """A conversation on disk: the cache's arrays, what they mean, and everything the next answer depends on.
 
-The file is a plain zip of .npy arrays: `header`, JSON as bytes, and `kv.NAME` for each array of the
-backend's snapshot. It is written beside its place and renamed, and it is read without pickle.
+The file itself is in `session_file.py`. It is sealed by whoever wrote it: a session says what the cache
+holds, and only its writer knows that this is so.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,16 +14,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hamburger_edge.errors import HamburgerError, InputError, MissingExtraError, SessionError
+from hamburger_edge.chat import session_file
+from hamburger_edge.chat.session_file import Limits
+from hamburger_edge.errors import (
+    HamburgerError,
+    HamburgerWarning,
+    InputError,
+    MissingExtraError,
+    SessionError,
+)
 from hamburger_edge.loop.backend import ModelInfo, Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.support.files import write_atomically
+from hamburger_edge.support.cache import own_key
 
-FORMAT, VERSION = "hamburger-edge session", 1
-_KV = "kv."
 # what impossible contents can end in, wherever they are first used
 _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -44,32 +46,36 @@ class Saved:
     structure: Mapping[str, Any] | None = None  # that the last answer follows
 
 
-def save(path: str | PathLike[str], saved: Saved, engine: Engine) -> None:
+def save(path: str | PathLike[str], saved: Saved, engine: Engine, owner: object) -> None:
     """The cache is first cut back to this conversation, in case another one used the model since."""
     path = _place(path)
-    engine.keep(saved.groups)
+    engine.keep(saved.groups, owner)
     header = {
-        "format": FORMAT,
-        "version": VERSION,
         "model": _identity(engine.info),
         "slots": engine.ledger.slots,  # the cache holds this many of the groups
         **vars(saved),
     }
-    arrays: Snapshot = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-    arrays |= {_KV + name: array for name, array in engine.backend.snapshot().items()}
-    _write(path, arrays)
+    key = _key()
+    if key is None:
+        warnings.warn(
+            f"{path}: not sealed, for want of a place for a key: to be resumed with trust=True, or "
+            "--trust-session",
+            HamburgerWarning,
+            stacklevel=3,
+        )
+    try:
+        session_file.write(path, header, engine.backend.snapshot(), key, _limits(engine.info))
+    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise SessionError(f"{path}: cannot be written ({reason}): choose another place") from error
 
 
 @contextmanager
-def opened(path: str | PathLike[str], engine: Engine) -> Iterator[Saved]:
-    """What was saved, with the cache filled. Everything is checked on the way in, also by what the block
-    does with it; on any failure the cache is left empty."""
+def opened(path: str | PathLike[str], engine: Engine, *, trust: bool, owner: object) -> Iterator[Saved]:
+    """What was saved, with the cache filled, for its owner alone. Everything is checked on the way in, also
+    by what the block does with it; on any failure the cache is left empty."""
     path = _place(path)
-    header, snapshot = _read(path)
-    if header.get("format") != FORMAT:
-        raise SessionError(f"{path}: not a session of this program")
-    if header.get("version") != VERSION:
-        raise SessionError(f"{path}: session version {header.get('version')!r}, this program reads {VERSION}")
+    header, snapshot = _read(path, engine.info, trust=trust)
     try:
         for name, mine in _identity(engine.info).items():
             if (theirs := header["model"][name]) != mine:
@@ -84,11 +90,11 @@ def opened(path: str | PathLike[str], engine: Engine) -> Iterator[Saved]:
             options=header["options"],
             sampler=header["sampler"],
             text=header["text"],
-            structure=header.get("structure"),
+            structure=header["structure"],
         )
         if bool(saved.messages) != bool(saved.groups):
             raise ValueError(f"{len(saved.messages)} messages in {len(saved.groups)} groups")
-        _fill(engine, saved.groups, header["slots"], snapshot, path)
+        _fill(engine, saved.groups, header["slots"], snapshot, path, owner)
         yield saved
     except (SessionError, MissingExtraError):
         engine.keep([])
@@ -98,19 +104,21 @@ def opened(path: str | PathLike[str], engine: Engine) -> Iterator[Saved]:
         raise SessionError(f"{path}: does not fit this model or is damaged ({error})") from error
 
 
-def _fill(engine: Engine, groups: list[Group], slots: Any, snapshot: Snapshot, path: Path) -> None:
+def _fill(
+    engine: Engine, groups: list[Group], slots: Any, snapshot: Snapshot, path: Path, owner: object
+) -> None:
     """The cache, with the first `slots` of the groups."""
-    engine.keep([])
-    if engine.info.capacity < slots <= len(groups):
+    if type(slots) is not int or not 0 <= slots <= len(groups):
+        raise ValueError(f"{slots} slots of {len(groups)} groups")
+    if slots > engine.info.capacity:
         raise SessionError(
             f"{path}: holds {slots} slots, but the cache here has {engine.info.capacity}: "
             "load the model with a larger context"
         )
-    for group in groups[:slots]:
-        engine.ledger.append(group)
-    engine.backend.restore(snapshot)
-    if not engine.backend.slots == engine.ledger.slots == slots:
-        raise ValueError(f"{slots} slots recorded, {engine.backend.slots} restored")
+    try:
+        engine.fill(groups[:slots], snapshot, owner)
+    except SessionError as error:  # of the backend, which does not know whose cache it is
+        raise SessionError(f"{path}: {error}") from error
 
 
 def _place(path: str | PathLike[str]) -> Path:
@@ -125,35 +133,34 @@ def _identity(info: ModelInfo) -> dict[str, Any]:
     return {name: getattr(info, name) for name in names}
 
 
-def _write(path: Path, arrays: Snapshot) -> None:
-    try:
-        with write_atomically(path, private=True) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise SessionError(f"{path}: cannot be written ({reason}): choose another place") from error
+def _limits(info: ModelInfo) -> Limits:
+    """Of any session of this model, whatever the capacity of the cache that it was made with."""
+    slots = info.context_length
+    # a slot's tokens stand in the header as numbers and as text; llama.cpp notes some numbers beside each
+    return Limits((1 << 22) + 256 * slots * info.max_steps, (1 << 16) + slots * (info.kv_bytes_per_slot + 64))
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Snapshot]:
-    """Entries are read whole, their checksums verified, before anything in them is believed."""
+def _key() -> bytes | None:
     try:
-        file = open(path, "rb")  # noqa: SIM115 (closed below)
+        return own_key()
+    except OSError:
+        return None
+
+
+def _read(path: Path, info: ModelInfo, *, trust: bool) -> tuple[dict[str, Any], Snapshot]:
+    if not isinstance(trust, bool):
+        raise InputError(f"trust must be true or false, got {trust!r}")
+    try:
+        return session_file.read(path, _limits(info), _key(), trust=trust)
+    except HamburgerError:
+        raise
     except FileNotFoundError as error:
         raise SessionError(f"{path}: there is no session here") from error
-    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise SessionError(f"{path}: cannot be read ({reason}): name a session that you may read") from error
-    try:
-        with file, zipfile.ZipFile(file) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise ValueError("compressed entries")
-            members = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
-        arrays: Snapshot = {
-            name: np.load(io.BytesIO(data), allow_pickle=False) for name, data in members.items()
-        }
-        header: dict[str, Any] = dict(json.loads(arrays.pop("header").tobytes()))
-        return header, {name.removeprefix(_KV): array for name, array in arrays.items()}
+    except OSError as error:
+        raise SessionError(
+            f"{path}: cannot be read ({error.strerror}): name a session that you may read"
+        ) from error
     except MemoryError as error:
         raise SessionError(f"{path}: not enough memory to read it: close other programs") from error
-    except Exception as error:  # a damaged zip can fail in any way
+    except Exception as error:  # what is damaged can fail in any way
         raise SessionError(f"{path}: truncated or damaged ({str(error) or type(error).__name__})") from error

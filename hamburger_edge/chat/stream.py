@@ -43,6 +43,7 @@ class Stream(Iterator[Record]):
         text: TextStream,
         *,
         reuse: Reuse = "tokens",
+        owner: object = None,
         resumable: bool = False,  # keep held-back text when cut, because the answer may go on
         on_close: Callable[[Stream], None] | None = None,
     ) -> None:
@@ -66,7 +67,13 @@ class Stream(Iterator[Record]):
             self._turn = turns.begin(self)
             try:
                 self._steps = self._engine.run(
-                    prompt, settings.decoding, sampler, cancel=self._cancel, stats=self.stats, reuse=reuse
+                    prompt,
+                    settings.decoding,
+                    sampler,
+                    cancel=self._cancel,
+                    stats=self.stats,
+                    reuse=reuse,
+                    owner=owner,
                 )
                 self._open = True
             except BaseException:

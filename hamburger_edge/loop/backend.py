@@ -112,8 +112,9 @@ class Backend(Protocol):
         """Copy the KV contents of the slots in use."""
         ...
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Replace the KV contents by a snapshot's, bit for bit."""
+    def restore(self, snapshot: Snapshot, slots: int) -> None:
+        """Replace the KV contents by a snapshot's, bit for bit. What is not one of so many slots of this very
+        model, or holds what is no number, is a SessionError, before any of it is in the cache."""
         ...
 
     def close(self) -> None:

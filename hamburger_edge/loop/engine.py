@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Literal
 
 from hamburger_edge.errors import ContextFullError, InputError
-from hamburger_edge.loop.backend import Backend, Readout
+from hamburger_edge.loop.backend import Backend, Readout, Snapshot
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
@@ -53,6 +53,8 @@ class Engine:
         self.ledger = Ledger.of(self.info)
         self.unread: list[Group] = []  # said, but not in the cache
         self._loose = 0  # last slots that hold the newest group token by token, and are to become one
+        # whose the cache is: a conversation that brought its slots from elsewhere; None: computed here
+        self.owner: object = None
 
     @property
     def sequence(self) -> list[Group]:
@@ -68,8 +70,10 @@ class Engine:
         cancel: Flag | None = None,
         stats: Stats | None = None,
         reuse: Reuse = "tokens",
+        owner: object = None,
     ) -> Generator[Step, None, None]:
         """Answer a prompt given as groups (plain prompts: one token each). Bad input raises here, at once.
+        What the cache holds for one owner is reused for no other.
 
         Ends after the step whose `finish_reason` is set, or without one when cancelled: before the first
         macro step, between two, or between two chunks of the prompt. "context" means that the last group
@@ -84,7 +88,7 @@ class Engine:
             )
         self._align()
         matched = self.ledger.match(groups[:-1], merged=reuse == "tokens" and not decoding.exact)
-        kept, covered = (0, 0) if reuse == "none" else matched
+        kept, covered = matched if reuse != "none" and self._may_use(owner) else (0, 0)
         self._check_room(kept, groups, covered)
         stats = stats if stats is not None else Stats()
         stats.prompt_tokens = sum(map(len, groups))
@@ -101,11 +105,19 @@ class Engine:
                 raise InputError(f"a group holds 1 to {most} tokens, got {len(group)}")
         return checked
 
-    def keep(self, groups: Sequence[Group]) -> None:
-        """Cut the cache back to what these groups begin with."""
+    def keep(self, groups: Sequence[Group], owner: object = None) -> None:
+        """Cut the cache back to what these groups, of this owner, begin with."""
         self._align()
-        self._truncate(self.ledger.match(list(groups), merged=False).slots)
+        self._truncate(self.ledger.match(list(groups), merged=False).slots if self._may_use(owner) else 0)
         self.unread = []
+
+    def fill(self, groups: Sequence[Group], snapshot: Snapshot, owner: object) -> None:
+        """The cache as a snapshot has it: a slot for each of these groups, and for this owner alone."""
+        self.keep([])
+        for group in groups:
+            self.ledger.append(group)
+        self.backend.restore(snapshot, len(groups))
+        self.owner = owner
 
     def drop(self, tokens: int) -> None:
         """Unsay the last tokens of the newest group, but not all of it."""
@@ -255,6 +267,11 @@ class Engine:
             self.ledger.truncate(slots)
         if self.backend.slots > slots:
             self.backend.truncate(slots)
+        if not slots:
+            self.owner = None
+
+    def _may_use(self, owner: object) -> bool:
+        return self.owner is None or self.owner is owner
 
     def _align(self) -> None:
         """After an interrupted call: trust only the slots that ledger and backend both have."""

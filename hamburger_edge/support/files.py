@@ -1,14 +1,47 @@
-"""Files: written whole or not at all, hashed, and locked against other processes."""
+"""Files: opened only where they are regular ones of a bounded size, written whole or not at all, hashed, and
+locked against other processes."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
+
+
+def open_regular(path: str | PathLike[str], *, most: int) -> BinaryIO:
+    """A regular file of at most `most` bytes, to read; an OSError for all else that may have a path: a pipe
+    would wait for its writer, and a device has no end."""
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except ValueError as error:  # a name that no file can have
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
+    try:
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        if found.st_size > most:
+            reason = f"{found.st_size} bytes, of which at most {most} are read"
+            raise OSError(errno.EFBIG, reason, os.fspath(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_regular(path: str | PathLike[str], *, most: int) -> bytes:
+    """All of such a file."""
+    with open_regular(path, most=most) as file:
+        return file.read(most)
 
 
 @contextmanager

@@ -185,9 +185,9 @@ class LlamaCppBackend:
         self._check_open()
         return self.base.snapshot()
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot, slots: int) -> None:
         self._check_open()
-        self.base.restore(snapshot)
+        self.base.restore(snapshot, slots)
 
     def close(self) -> None:
         """Contexts before the models they stand on."""

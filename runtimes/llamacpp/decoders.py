@@ -10,6 +10,7 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import ContextFullError, SessionError
 from hamburger_edge.loop.backend import Floats, Snapshot
 from hamburger_edge.runtimes.llamacpp.context import Capture, Context, LlamaModel
+from hamburger_edge.runtimes.llamacpp.saved_state import is_state
 
 ROWS = 256  # of one call of llama.cpp
 FEW = 8  # so many rows before the first that is read run with it, at the price of their unused logits
@@ -35,6 +36,7 @@ class LlamaCppBase:
         assert manifest.gguf is not None
         spec, library = manifest.model, model.library
         self.taps, self.capacity = spec.taps, capacity
+        self.layout, self.kv = manifest.kv, kv
         self.rope_gaps = manifest.gguf.architecture == "paddleocr"
         handed_out = not self.rope_gaps and library.has_layer_inputs
         # llama.cpp ends the process when asked for a layer that is not there
@@ -126,15 +128,18 @@ class LlamaCppBase:
     def snapshot(self) -> Snapshot:
         return {"state": self.context.save(), "positions": self.positions[: self.slots].copy()}
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot, slots: int) -> None:
         state, positions = snapshot.get("state"), snapshot.get("positions")
         if state is None or positions is None or state.dtype != np.uint8 or positions.dtype != np.int32:
             raise SessionError("the saved cache is not one of llama.cpp")
-        if positions.ndim != 1 or len(positions) > self.capacity:
+        if positions.shape != (slots,) or slots > self.capacity:
             raise SessionError(f"the saved cache does not fit this model's cache of {self.capacity} slots")
+        fits = state.ndim == 1 and (np.diff(positions) > 0).all()
+        if not fits or not is_state(state, positions, self.layout, self.kv, gaps=self.rope_gaps):
+            raise SessionError("the saved cache is damaged, or of another model: begin the conversation anew")
         self.slots = 0
         last = int(positions[-1]) if len(positions) else -1
-        if not self.context.load(np.ascontiguousarray(state)) or self.context.last_position != last:
+        if not self.context.load(state) or self.context.last_position != last:
             self.context.clear()
             raise SessionError(
                 "llama.cpp does not accept the saved cache: it is damaged, or of another model"

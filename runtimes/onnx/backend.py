@@ -184,9 +184,9 @@ class OnnxBackend:
         self._check_open()
         return self.base.cache.kv.snapshot()
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot, slots: int) -> None:
         self._check_open()
-        self.base.cache.kv.restore(snapshot)
+        self.base.cache.kv.restore(snapshot, slots)
 
     def close(self) -> None:
         if not self.closed:

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from hamburger_edge.bundle.manifest import KVLayout
-from hamburger_edge.errors import ContextFullError, RuntimeFailure, SessionError
+from hamburger_edge.errors import ContextFullError, RuntimeFailure
 from hamburger_edge.loop.backend import Snapshot
+from hamburger_edge.loop.saved_cache import check_saved_cache
 
 
 class KVBuffer:
@@ -51,20 +52,16 @@ class KVBuffer:
             "values": self.values[:, 0, :, : self.used].copy(),
         }
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot, slots: int) -> None:
+        """Nothing is written before all of it is looked at: what a masked entry holds counts in portable
+        graphs, if it is no number."""
         layout = self.layout
-        saved = [snapshot.get(kind) for kind in ("keys", "values")]
-        used = saved[0].shape[2] if saved[0] is not None and saved[0].ndim == 4 else 0
-        expected = (layout.layers, layout.kv_heads, used, layout.head_size)
-        for array in saved:
-            if array is None or array.shape != expected or array.dtype != layout.dtype:
-                raise SessionError("the saved cache does not fit this model's: it belongs to another one")
-        if used > self.capacity:
-            raise SessionError(
-                f"the saved cache has {used} slots, this one {self.capacity}: load a larger one"
-            )
-        self.keys[:, 0, :, :used], self.values[:, 0, :, :used] = saved
-        self.used = used
+        check_saved_cache(
+            snapshot, (layout.layers, layout.kv_heads, slots, layout.head_size), layout.dtype, self.capacity
+        )
+        self.keys[:, 0, :, :slots] = snapshot["keys"]
+        self.values[:, 0, :, :slots] = snapshot["values"]
+        self.used = slots
         self._to_device()
 
     def _from_device(self) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ContextFullError, HamburgerError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Recommended, Snapshot
+from hamburger_edge.loop.saved_cache import check_saved_cache
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.processors import MOST_THREADS
@@ -117,11 +118,13 @@ class TorchBackend:
             "values": self.cache.values[:, :, :used].numpy().copy(),
         }
 
-    def restore(self, snapshot: Snapshot) -> None:
-        used = snapshot["keys"].shape[2]
-        self.cache.keys[:, :, :used] = torch.from_numpy(snapshot["keys"])
-        self.cache.values[:, :, :used] = torch.from_numpy(snapshot["values"])
-        self.cache.used = used
+    def restore(self, snapshot: Snapshot, slots: int) -> None:
+        cache = self.cache
+        layers, heads, _, width = cache.keys.shape
+        check_saved_cache(snapshot, (layers, heads, slots, width), "float32", cache.capacity)
+        cache.keys[:, :, :slots] = torch.from_numpy(snapshot["keys"])
+        cache.values[:, :, :slots] = torch.from_numpy(snapshot["values"])
+        cache.used = slots
 
     def close(self) -> None:
         self.closed = True

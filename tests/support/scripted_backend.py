@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hamburger_edge.errors import SessionError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 
 EOS = 2
@@ -100,7 +101,9 @@ class ScriptedBackend:
         sizes = np.array([len(group) for group in self.context], dtype=np.int32)
         return {"sizes": sizes, "tokens": np.array(self.text, dtype=np.int32)}
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot, slots: int) -> None:
+        if snapshot["sizes"].shape != (slots,):
+            raise SessionError(f"{snapshot['sizes'].shape} sizes of {slots} slots")
         parts = (
             np.split(snapshot["tokens"], np.cumsum(snapshot["sizes"])[:-1]) if snapshot["sizes"].size else []
         )

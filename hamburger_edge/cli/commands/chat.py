@@ -10,7 +10,7 @@ from typing import Unpack
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.cli.answers import GroupPainter, stats_line
-from hamburger_edge.cli.command import Command
+from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import ANSWER, BUNDLE, RUNTIME, answer_options, runtime_options
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.loop.settings import Options
@@ -24,10 +24,18 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.loading import load
 
     with load(options.bundle, options.backend, **runtime_options(options)) as model:
-        converse(model, system=options.system, show_steps=options.show_steps, **answer_options(options))
+        converse(
+            model,
+            system=options.system,
+            show_steps=options.show_steps,
+            trust=options.trust_session,
+            **answer_options(options),
+        )
 
 
-def converse(model: Model, *, system: str | None, show_steps: bool, **options: Unpack[Options]) -> None:
+def converse(
+    model: Model, *, system: str | None, show_steps: bool, trust: bool = False, **options: Unpack[Options]
+) -> None:
     """Read turns until /quit or the end of input; errors are shown and the conversation goes on."""
     chat = model.chat(system, **options)
     painter = GroupPainter(is_terminal(sys.stdout)) if show_steps else None
@@ -51,7 +59,7 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
                 name, _, argument = text[1:].strip().partition(" ")
                 if name in ("quit", "exit"):
                     return
-                chat = _command(model, chat, name, argument.strip(), painter)
+                chat = _command(model, chat, name, argument.strip(), painter, trust)
             elif text.strip():
                 _answer(chat.send(text), painter)
         except HamburgerError as error:
@@ -73,7 +81,9 @@ def _answer(stream: Stream, painter: GroupPainter | None) -> None:
         raise KeyboardInterrupt
 
 
-def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None) -> Chat:
+def _command(
+    model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None, trust: bool
+) -> Chat:
     """Returns the conversation to go on with."""
     if name in ("save", "load") and not argument:
         raise InputError(f"/{name} needs a file name")
@@ -83,7 +93,7 @@ def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupP
         chat.save(argument)
         print(f"saved to {argument}")
     elif name == "load":
-        chat = model.resume(argument)
+        chat = model.resume(argument, trust=trust)
         print(f"loaded {len(chat.messages)} messages from {argument}")
     elif name == "reset":
         chat.reset()
@@ -99,7 +109,16 @@ def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupP
 COMMAND = Command(
     name="chat",
     summary="talk with a model; its answers stay compressed in the cache",
-    options=(BUNDLE, *RUNTIME, *ANSWER),
+    options=(
+        BUNDLE,
+        *RUNTIME,
+        *ANSWER,
+        option(
+            "--trust-session",
+            action="store_true",
+            help="/load also what somebody else saved, who may have put anything into the cache",
+        ),
+    ),
     examples=("hamburger-edge chat bundle", "hamburger-edge chat bundle --temperature 0.7 --show-steps"),
     run=run,
     notes="Commands: /continue, /save FILE, /load FILE, /stats, /reset, /quit. Ctrl-C stops the answer.",

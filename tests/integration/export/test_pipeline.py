@@ -198,7 +198,7 @@ def test_portable_equals_pytorch(rule: str, bundles: Callable[..., Path], tmp_pa
             np.testing.assert_allclose(ours.micro(token).logits, reference.micro(token).logits, atol=1e-4)
     saved = ours.snapshot()
     ours.truncate(2)
-    ours.restore(saved)
+    ours.restore(saved, 6)
     assert ours.slots == 6
     np.testing.assert_array_equal(ours.snapshot()["keys"], saved["keys"])
 

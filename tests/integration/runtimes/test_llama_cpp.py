@@ -181,7 +181,7 @@ def test_truncate_and_snapshots_come_back_exactly(pair: tuple[LlamaCppBackend, T
         assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
     backend.truncate(0)
     feed(backend, [(1,)], [0])
-    backend.restore(kept)
+    backend.restore(kept, 12)
     assert backend.slots == 12
     ledger.truncate(12)
     assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
@@ -207,11 +207,18 @@ def test_a_damaged_snapshot_is_refused_and_the_model_goes_on() -> None:
     refused = 0
     for snapshot in wrong:
         try:
-            backend.restore(snapshot)
+            backend.restore(snapshot, len(PROMPT))
         except SessionError:
             refused += 1
             assert backend.slots in (0, len(PROMPT))  # empty, or never touched
     assert refused >= 6 + 10  # the rest changed a number to another possible one; a session has checksums
+    for number, place in ((np.nan, good["state"].size - 4), (np.inf, good["state"].size // 2 // 4 * 4)):
+        state = good["state"].copy()
+        state[place : place + 4] = np.array([number], "<f4").view(np.uint8)
+        with pytest.raises(SessionError, match="damaged"):
+            backend.restore({**good, "state": state}, len(PROMPT))
+    with pytest.raises(SessionError, match="does not fit"):
+        backend.restore(good, len(PROMPT) - 1)
     backend.truncate(0)
     assert np.array_equal(feed(backend, PROMPT, [8]).logits, wanted)
     backend.close()

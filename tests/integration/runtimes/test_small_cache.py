@@ -97,7 +97,7 @@ def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:
     backend.truncate(3)
     assert (scores(backend) == first).all()
     backend.truncate(0)
-    backend.restore(saved)
+    backend.restore(saved, 3)
     assert (scores(backend) == first).all()
     backend.close()
 

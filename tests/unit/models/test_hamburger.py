@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from toy_models import toy_batch, toy_config, toy_model
 
+from hamburger_edge.errors import SessionError
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger, block_diagonal, lengths
 from hamburger_edge.models.architecture.llama import WholeDocuments, WholeSequence, rotary_tables
 from hamburger_edge.runtimes.torch.backend import TorchBackend
@@ -121,7 +123,10 @@ def test_truncate_and_snapshot_restore_exactly() -> None:
     assert (backend.macro([[1, 2]], [6], [0]).logits == first).all()
     backend.truncate(0)
     backend.macro([[90], [91]], [0, 1], [1])
-    backend.restore(saved)
+    for slots, damaged in ((4, saved), (5, {**saved, "keys": saved["keys"] * np.nan}), (5, {})):
+        with pytest.raises(SessionError, match="saved cache"):
+            backend.restore(damaged, slots)
+    backend.restore(saved, 5)
     assert backend.slots == 5
     assert (backend.macro([[1, 2]], [6], [0]).logits == first).all()
 

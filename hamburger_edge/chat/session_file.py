@@ -1,0 +1,136 @@
+"""A session's file: a header, arrays, and two hashes of both.
+
+    "hamburger-edge session 2\n"
+    length of the header       8 bytes, little endian
+    header                     JSON; its "arrays" lists name, dtype and shape of each
+    arrays                     one behind the other, C order, little endian
+    sha256 of all before       32 bytes: whether it is damaged
+    seal, keyed by the user    32 bytes of HMAC-SHA256 over that: who wrote it; zeros where there was no key
+
+Nothing is believed before both hashes are right, nor allocated beyond what the caller allows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import os
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.errors import SessionError
+from hamburger_edge.loop.backend import Snapshot
+from hamburger_edge.support.files import open_regular, write_atomically
+
+VERSION = 2
+_FIRST_LINE = b"hamburger-edge session %d\n"
+_LENGTH, _HASHES = struct.Struct("<Q"), 64
+_DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32")
+_UNSEALED = bytes(32)
+
+
+class Limits(NamedTuple):
+    """Most bytes that a file of a model can have."""
+
+    header: int
+    arrays: int
+
+
+def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, key: bytes | None, limits: Limits) -> None:
+    """Nobody but its owner may read it: it holds what was said. An OSError where it cannot be written."""
+    described = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
+    text = json.dumps({**header, "arrays": described}).encode()
+    if len(text) > limits.header:  # `read` would refuse it
+        raise SessionError(f"{path}: {len(text)} bytes of conversation are too many to save: begin another")
+    digest = hashlib.sha256()
+    with write_atomically(path, private=True) as temporary, open(temporary, "wb") as file:
+        parts: list[memoryview | bytes]
+        parts = [_FIRST_LINE % VERSION, _LENGTH.pack(len(text)), text, *map(_bytes, arrays.values())]
+        for part in parts:
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest() + (_UNSEALED if key is None else _seal(key, digest.digest())))
+
+
+def read(path: Path, limits: Limits, key: bytes | None, *, trust: bool) -> tuple[dict[str, Any], Snapshot]:
+    """Header and arrays of a file that is whole, and sealed with this key unless it is trusted without."""
+    most = len(_FIRST_LINE) + _LENGTH.size + sum(limits) + _HASHES
+    with open_regular(path, most=most) as file:
+        size = os.fstat(file.fileno()).st_size
+        _check_first_line(path, file)
+        start = file.tell()
+        digest = _digest(file, size - _HASHES)
+        stored, seal = file.read(32), file.read(32)
+        if stored != digest:
+            raise ValueError("its contents differ from their sha256")
+        if not trust and (key is None or not hmac.compare_digest(seal, _seal(key, digest))):
+            raise SessionError(
+                f"{path}: not written by you, with this cache folder's key: if you know who wrote it, resume "
+                "it with trust=True, or --trust-session"
+            )
+        file.seek(start)
+        (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+        if length > limits.header:
+            raise ValueError(f"a header of {length} bytes")
+        header: dict[str, Any] = dict(json.loads(file.read(length)))
+        return header, _arrays(file, header.pop("arrays"), size - _HASHES - file.tell())
+
+
+def _check_first_line(path: Path, file: BinaryIO) -> None:
+    line = file.read(64)
+    found = re.match(rb"hamburger-edge session ([0-9]{1,9})\n", line)
+    if found is None and line[:4] != b"PK\3\4":  # a zip, which sessions were once
+        raise SessionError(f"{path}: not a session of this program, or truncated or damaged")
+    version = int(found[1]) if found else 1
+    if version != VERSION:
+        raise SessionError(
+            f"{path}: session version {version}, this program reads {VERSION}: begin the conversation anew"
+        )
+    assert found is not None
+    file.seek(found.end())
+
+
+def _digest(file: BinaryIO, size: int) -> bytes:
+    """sha256 of the first `size` bytes, behind which the file then stands."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (block := file.read(min(size, 1 << 20))):
+        digest.update(block)
+        size -= len(block)
+    return digest.digest()
+
+
+def _seal(key: bytes, digest: bytes) -> bytes:
+    return hmac.new(key, digest, hashlib.sha256).digest()
+
+
+def _arrays(file: BinaryIO, described: Any, size: int) -> Snapshot:
+    """They fill the rest of the file, to the byte, before any is allocated."""
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, dtype, shape in described:
+        if name in shapes or dtype not in _DTYPES or len(shape) > 8:
+            raise ValueError("arrays that no session has")
+        if not all(type(length) is int and 0 <= length <= size for length in shape):
+            raise ValueError("arrays of impossible lengths")
+        shapes[name] = dtype, tuple(shape)
+    if sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in shapes.values()) != size:
+        raise ValueError("its arrays do not fill it")
+    arrays: Snapshot = {}
+    for name, (dtype, shape) in shapes.items():
+        arrays[name] = np.empty(shape, dtype)
+        if file.readinto(_bytes(arrays[name])) != arrays[name].nbytes:  # type: ignore[attr-defined]
+            raise ValueError("it ends in the middle of an array")
+    return arrays
+
+
+def _bytes(array: npt.NDArray[Any]) -> memoryview:
+    flat: memoryview = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return flat

@@ -1,0 +1,74 @@
+"""What llama.cpp writes of a sequence's KV cache, looked at before its C++ reads it back.
+
+    magic, sequence 0, 1 stream, cells | a cell: position, 1 sequence [, M-RoPE's positions], 0
+    V transposed?, layers | a layer's keys: type, bytes of a row, rows | ... | a layer's values | ...
+
+Everything but the numbers follows from the model, the cache's type and the slots' positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.bundle.manifest import KVLayout
+from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, KV_TYPES
+
+_MAGIC = 0xAF143CD8
+Bytes = npt.NDArray[np.uint8]
+
+
+def is_state(
+    state: Bytes, positions: npt.NDArray[np.int32], layout: KVLayout, kv: str, *, gaps: bool
+) -> bool:
+    """Whether this is the state of slots at these positions, in finite numbers. `gaps`: M-RoPE."""
+    reader, slots = _Reader(state), len(positions)
+    if not reader.has("<u4", _MAGIC, 0, 1, slots):
+        return False
+    if not slots:
+        return reader.at == state.size
+    ones = np.ones_like(positions)
+    columns = (
+        [positions, ones, positions, positions, -ones, 0 * ones] if gaps else [positions, ones, 0 * ones]
+    )
+    if not reader.has("<i4", *np.stack(columns, 1).ravel()):
+        return False
+    weights, size = KV_BYTES[kv]
+    width = layout.kv_heads * layout.head_size
+    row = width // weights * size
+    transposed = reader.has("<u4", 1, layout.layers)
+    if not transposed and not reader.has("<u4", 0, layout.layers):
+        return False
+    for of_values in (False, True):
+        for _ in range(layout.layers):
+            described = (size, width) if of_values and transposed else (row, 0)  # the latter: 64 bits
+            if not reader.has("<u4", KV_TYPES[kv], *described) or not reader.finite(slots * row, kv):
+                return False
+    return reader.at == state.size
+
+
+class _Reader:
+    def __init__(self, data: Bytes):
+        self.data, self.at = data, 0
+
+    def has(self, dtype: str, *expected: Any) -> bool:
+        """Whether these numbers come next; if so, what comes after them is next."""
+        wanted = np.array(expected, dtype).view(np.uint8)
+        if not np.array_equal(self.data[self.at : self.at + wanted.size], wanted):
+            return False
+        self.at += wanted.size
+        return True
+
+    def finite(self, size: int, kv: str) -> bool:
+        """Whether so many bytes of the cache come next; of blocks, the scales are looked at."""
+        weights, block = KV_BYTES[kv]
+        part = self.data[self.at : self.at + size]
+        if part.size != size:
+            return False
+        self.at += size
+        if weights > 1:
+            part = part.reshape(-1, block)[:, :2]
+        numbers = np.ascontiguousarray(part).view("<f4" if kv == "f32" else "<f2")
+        return bool(np.isfinite(numbers).all())
