@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hamburger_edge.errors import ConfigError
+from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping
@@ -24,6 +24,7 @@ class Reached:
 
     stage: int = 0
     step: int = 0  # steps done within the stage
+    left_out: int = 0  # of all steps so far, those whose loss or gradient was not finite
 
 
 def save_state(
@@ -33,7 +34,13 @@ def save_state(
     reached: Reached,
     learned: Mapping[str, Any],
 ) -> None:
-    """`surroundings`: what changes what a step is, beside the recipe. `learned`: weights and optimizers."""
+    """`surroundings`: what changes what a step is, beside the recipe. `learned`: weights, optimizers; where
+    they are not finite, the save that is there stays."""
+    if (name := _not_finite(learned)) is not None:
+        raise HamburgerError(
+            f"{folder / FILE}: {name} holds NaN or infinity and is not saved: lower the learning rate and "
+            "choose another `out`"
+        )
     state = {
         "recipe": dataclasses.asdict(recipe),
         **surroundings,
@@ -54,7 +61,7 @@ def load_state(
     try:
         saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
         made_by, progress = saved["recipe"], saved["progress"]
-        reached = Reached(progress["stage"], progress["step"])
+        reached = Reached(progress["stage"], progress["step"], progress.get("left_out", 0))
     except (OSError, MemoryError):
         raise
     except Exception as error:  # torch's, pickle's and zip's errors share no base class
@@ -71,6 +78,15 @@ def load_state(
                 f"{path}: was made with other {what}; choose another `out` or delete the folder"
             )
     return reached, saved
+
+
+def _not_finite(part: Any, name: str = "") -> str | None:
+    """The first tensor that holds what is no number, by its path."""
+    if isinstance(part, torch.Tensor):
+        return None if not part.is_floating_point() or torch.isfinite(part).all() else name
+    inside = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
+    found = (_not_finite(inner, f"{name}.{key}".lstrip(".")) for key, inner in inside)
+    return next((path for path in found if path is not None), None)
 
 
 def _same_recipe(made_by: Any, recipe: Recipe) -> bool:

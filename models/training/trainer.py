@@ -89,7 +89,7 @@ class Trainer:
             if not self._run_stage(self.recipe.stages[self.reached.stage], saved):
                 return False
             saved = None
-            self.reached = Reached(self.reached.stage + 1)
+            self.reached = Reached(self.reached.stage + 1, left_out=self.reached.left_out)
             self._save([])
         return True
 
@@ -145,23 +145,21 @@ class Trainer:
             set_rate(optimizers, schedule(step, steps, stage.warmup, stage.final_rate))
             with self.autocast():
                 results = step_function(batch.to(self.device))
-            loss = results.pop("loss")
-            bad = bad + 1 if self._any(not torch.isfinite(loss)) else 0
+            fault = self._learn(results.pop("loss"), learning, optimizers)
+            bad = bad + 1 if fault else 0
             if bad == 5:
                 raise HamburgerError(
-                    f"{self.out}: no finite loss for five steps: lower the learning rate and choose "
-                    "another `out`"
+                    f"{self.out}: no finite loss and gradient for five steps: lower the learning rate and "
+                    "choose another `out`"
                 )
             if not bad:
-                self.model.zero_grad(set_to_none=True)
-                self.accelerator.backward(loss)
-                self.accelerator.clip_grad_norm_(learning, self.recipe.clip)
-                for optimizer in optimizers:
-                    optimizer.step()
                 mean.add(step)
                 window.add(results, tokens=int((batch.groups.target_sizes > 0).sum()))
             else:
-                self.report(f"step {step + 1}: the loss is {loss.item()}; this batch is left out")
+                self.reached.left_out += 1
+                self.report(
+                    f"step {step + 1}: {fault}; this batch is left out ({self.reached.left_out} so far)"
+                )
             self.reached.step = step + 1
             now, last = time.monotonic(), step + 1 == steps
             self.step_seconds = (now - began) / (step + 1 - start)
@@ -184,7 +182,7 @@ class Trainer:
             if last:
                 best.restore()
             over = self._any(now > self.deadline)
-            if now - saved_at > 60 * self.recipe.save_minutes or over or last:
+            if (now - saved_at > 60 * self.recipe.save_minutes and not bad) or over or last:
                 self._save(optimizers, mean, best)
                 saved_at = now
             if last:
@@ -193,6 +191,21 @@ class Trainer:
                 self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
                 return False
         return True
+
+    def _learn(self, loss: Tensor, learning: list[Tensor], optimizers: list[Any]) -> str | None:
+        """One step of all optimizers; or none, and why: what is not finite would stay in weights, moments and
+        means for good."""
+        if self._any(not torch.isfinite(loss)):
+            return f"the loss is {loss.item()}"
+        self.model.zero_grad(set_to_none=True)
+        self.accelerator.backward(loss)
+        norm = self.accelerator.clip_grad_norm_(learning, self.recipe.clip)
+        if self._any(not torch.isfinite(norm)):
+            self.model.zero_grad(set_to_none=True)
+            return f"the gradient's norm is {norm.item()}"
+        for optimizer in optimizers:
+            optimizer.step()
+        return None
 
     def _own_lengths(self, stage: Stage, objective: Objective) -> npt.NDArray[np.int8]:
         """Read once, when the stage begins; a run that goes on takes what it found then."""
