@@ -65,7 +65,7 @@ def open_bundle(
         )
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
-    chosen = choose_provider(provider, provider_options)
+    chosen = choose_provider(provider, provider_options, manifest.flavor)
     common: dict[str, Any] = {"threads": threads, "capacity": context}
     try:
         backend = OnnxBackend(path, manifest, provider=chosen, **common)
@@ -148,7 +148,7 @@ class OnnxBackend:
     def _cache(self, layout: KVLayout, capacity: int) -> Cache:
         if self.manifest.cache_length:
             return PlacedCache(layout, capacity)
-        return InPlaceCache(layout, capacity, self.provider.device)
+        return InPlaceCache(layout, capacity, self.provider.device, self.provider.device_id)
 
     @property
     def info(self) -> ModelInfo:

@@ -33,8 +33,8 @@ class Cache(Protocol):
 
 
 class InPlaceCache:
-    def __init__(self, layout: KVLayout, capacity: int, device: str):
-        self.kv = KVBuffer(layout, capacity, device)
+    def __init__(self, layout: KVLayout, capacity: int, device: str = "cpu", device_id: int = 0):
+        self.kv = KVBuffer(layout, capacity, device, device_id)
         self.last_slot, self.total_slots = Buffer(np.zeros(1, np.int32)), Buffer(np.zeros(1, np.int32))
 
     def bind(self, binding: Any, entries: int) -> None:

@@ -2,7 +2,8 @@
 
     keys, values   [layers, 1, K, capacity, D] each; layer N is the graph's past_key.N, past_value.N
 
-Filled from the left; forgetting is moving `used` back. Pages that were never written take no memory.
+Filled from the left; forgetting is moving `used` back. Pages that were never written take no memory. On a
+device there is a tensor for each layer, and nothing of it here but what passes through a snapshot.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from hamburger_edge.loop.saved_cache import check_saved_cache
 
 
 class KVBuffer:
-    def __init__(self, layout: KVLayout, capacity: int, device: str = "cpu"):
+    def __init__(self, layout: KVLayout, capacity: int, device: str = "cpu", device_id: int = 0):
         shape = (layout.layers, 1, layout.kv_heads, capacity, layout.head_size)
         self.layout, self.capacity, self.device = layout, capacity, device
         self.used = 0
+        # of a device's tensors these are the zeros they begin with, and stay untouched
         self.keys, self.values = _untouched(shape, layout.dtype), _untouched(shape, layout.dtype)
         self.tensors = {
-            f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(array[layer], device)
+            f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(array[layer], device, device_id)
             for kind, array in (("key", self.keys), ("value", self.values))
             for layer in range(layout.layers)
         }
@@ -45,12 +47,17 @@ class KVBuffer:
         self.used = max(0, min(slots, self.used))
 
     def snapshot(self) -> Snapshot:
-        """Copies, [layers, K, used, D] each."""
-        self._from_device()
-        return {
-            "keys": self.keys[:, 0, :, : self.used].copy(),
-            "values": self.values[:, 0, :, : self.used].copy(),
-        }
+        """Copies, [layers, K, used, D] each. Off a device, a layer at a time comes over whole."""
+        return {"keys": self._copy("key", self.keys), "values": self._copy("value", self.values)}
+
+    def _copy(self, kind: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if self.device == "cpu":
+            return array[:, 0, :, : self.used].copy()
+        layout = self.layout
+        copied = np.empty((layout.layers, layout.kv_heads, self.used, layout.head_size), layout.dtype)
+        for layer in range(layout.layers):
+            copied[layer] = self.tensors[f"{kind}.{layer}"].numpy()[0, :, : self.used]
+        return copied
 
     def restore(self, snapshot: Snapshot, slots: int) -> None:
         """Nothing is written before all of it is looked at: what a masked entry holds counts in portable
@@ -59,26 +66,19 @@ class KVBuffer:
         check_saved_cache(
             snapshot, (layout.layers, layout.kv_heads, slots, layout.head_size), layout.dtype, self.capacity
         )
-        self.keys[:, 0, :, :slots] = snapshot["keys"]
-        self.values[:, 0, :, :slots] = snapshot["values"]
+        for kind, array in (("key", self.keys), ("value", self.values)):
+            self._place(kind, array, snapshot[f"{kind}s"])
         self.used = slots
-        self._to_device()
 
-    def _from_device(self) -> None:
-        """On the CPU the tensors are these very arrays."""
-        if self.device != "cpu":
-            for name, tensor in self.tensors.items():
-                self._array(name)[:] = tensor.numpy()
-
-    def _to_device(self) -> None:
-        if self.device != "cpu":
-            for name, tensor in self.tensors.items():
-                tensor.update_inplace(self._array(name))
-
-    def _array(self, name: str) -> npt.NDArray[Any]:
-        kind, layer = name.split(".")
-        array: npt.NDArray[Any] = (self.keys if kind == "key" else self.values)[int(layer)]
-        return array
+    def _place(self, kind: str, array: npt.NDArray[Any], saved: npt.NDArray[Any]) -> None:
+        slots = saved.shape[2]
+        if self.device == "cpu":
+            array[:, 0, :, :slots] = saved
+            return
+        whole = np.zeros(array.shape[1:], array.dtype)  # of one layer
+        for layer, entries in enumerate(saved):
+            whole[0, :, :slots] = entries
+            self.tensors[f"{kind}.{layer}"].update_inplace(whole)
 
 
 def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:

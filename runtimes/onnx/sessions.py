@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ _TYPES = {
 }
 
 
+# operators that a step's time goes into; where one of them runs is worth saying
+_COMPUTE = re.compile(r"MatMul|Gemm|Attention")
 _NO_MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|failed to allocate", re.IGNORECASE)
 
 
@@ -51,24 +54,33 @@ class Provider:
         return "cuda" if self.name == "cuda" else "cpu"
 
     @property
+    def device_id(self) -> int:
+        """Which of several, as its own options say."""
+        given = self.options.get("device_id", 0)
+        digits = isinstance(given, str) and re.fullmatch("[0-9]{1,4}", given)  # ONNX Runtime takes texts too
+        return whole_in("provider_options device_id", int(given) if digits else given, 0, 1023)
+
+    @property
     def order(self) -> list[Any]:
         """What ONNX Runtime is given: this provider, and the CPU for what it cannot run."""
         chosen = [(_NAMES[self.name], self.options)]
         return chosen if self.name == "cpu" else [*chosen, _NAMES["cpu"]]
 
 
-def choose_provider(name: str, options: dict[str, Any] | None) -> Provider:
-    """By name, or "auto": the fastest this build has, with a warning when that is the CPU."""
+def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fused") -> Provider:
+    """By name, or "auto": the fastest this build has that knows the graphs' operators, with a warning when
+    that is the CPU. Options are those of the provider that is named; "auto" on the CPU takes none."""
     here = [short for short, full in _NAMES.items() if full in ort.get_available_providers()]
     if name == "auto":
-        best = next((short for short in ("cuda", "coreml") if short in here), "cpu")
+        # CoreML has none of ONNX Runtime's own operators, of which fused graphs consist
+        fitting = ("cuda", "coreml") if flavor == "portable" else ("cuda",)
+        best = next((short for short in fitting if short in here), "cpu")
         if best == "cpu":
-            warnings.warn(
-                "provider 'auto': this onnxruntime has no accelerator, running on the CPU",
-                HamburgerWarning,
-                stacklevel=2,
-            )
-        return Provider(best, options or {})
+            reason = "this onnxruntime has no accelerator"
+            if "coreml" in here:
+                reason = "CoreML does not know the operators of fused graphs (--flavor portable has others)"
+            warnings.warn(f"provider 'auto': {reason}, running on the CPU", HamburgerWarning, stacklevel=2)
+        return Provider(best, (options or {}) if best != "cpu" else {})
     if name not in _NAMES:
         raise InputError(f"unknown provider {name!r} (known: auto, {', '.join(_NAMES)})")
     if name not in here:
@@ -89,6 +101,8 @@ def open_graph(
     if threads is not None:
         options.intra_op_num_threads = whole_in("threads", threads, 1, MOST_THREADS)
     options.inter_op_num_threads = 1
+    if provider.name != "cpu":
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     # three sessions take turns: a pool that kept spinning after its run would slow the next one
     options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
@@ -116,9 +130,27 @@ def open_graph(
             f"provider {provider.name!r} is in this onnxruntime {ort.__version__} but could not start here: "
             "check its driver and libraries, or use --provider cpu"
         )
+    _warn_of_fallbacks(folder / graph.file, session, provider)
     _check(folder / graph.file, "input", graph.inputs, session.get_inputs())
     _check(folder / graph.file, "output", graph.outputs, session.get_outputs())
     return session
+
+
+def _warn_of_fallbacks(file: Path, session: ort.InferenceSession, provider: Provider) -> None:
+    """What the provider does not know runs on the CPU, and what it computes goes there and back."""
+    assigned = getattr(session, "get_provider_graph_assignment_info", None)
+    if provider.name == "cpu" or assigned is None:  # onnxruntime 1.31 does not say
+        return
+    on_cpu = [part for part in assigned() if part.ep_name == _NAMES["cpu"]]
+    kinds = Counter(node.op_type for part in on_cpu for node in part.get_nodes())
+    counts = [f"{count} {kind}" for kind, count in kinds.most_common() if _COMPUTE.search(kind)]
+    if counts:
+        warnings.warn(
+            f"{file}: on the CPU instead of {provider.name}: {', '.join(counts[:4])}; this is slow: export "
+            "it again with --flavor portable, or use --provider cpu",
+            HamburgerWarning,
+            stacklevel=2,
+        )
 
 
 def run(session: ort.InferenceSession, binding: Any, name: str) -> None:

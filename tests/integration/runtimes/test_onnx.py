@@ -22,7 +22,6 @@ from hamburger_edge.errors import (
     HamburgerError,
     InputError,
     RuntimeFailure,
-    RuntimeUnavailable,
     SessionError,
 )
 from hamburger_edge.loop.ledger import Ledger
@@ -234,21 +233,6 @@ def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> Non
         open_bundle(bundle, threads=0)
     with pytest.raises(InputError, match=r"kv='int8'.*is float32.*llamacpp"):
         open_bundle(bundle, kv="int8")
-
-
-def test_providers_by_name(bundles: Callable[..., Path]) -> None:
-    bundle = bundles(**BY_TOKEN)
-    with pytest.raises(InputError, match="known: auto, cpu, cuda, coreml"):
-        open_bundle(bundle, provider="tpu")
-    import onnxruntime
-
-    missing = next(
-        short
-        for short, full in (("cuda", "CUDAExecutionProvider"), ("coreml", "CoreMLExecutionProvider"))
-        if full not in onnxruntime.get_available_providers()
-    )
-    with pytest.raises(RuntimeUnavailable, match="which has: cpu"):
-        open_bundle(bundle, provider=missing)
 
 
 def test_what_onnx_runtime_raises_becomes_an_error_of_ours(

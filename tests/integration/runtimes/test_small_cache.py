@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -173,18 +172,6 @@ def test_cuda_is_told_the_cache_it_needs(small: Path, full: Path, monkeypatch: p
         hamburger_edge.load(small, provider="auto") as model,
     ):
         assert model.info.provider == "cpu"
-
-
-@pytest.mark.filterwarnings("ignore:Specified provider")
-def test_a_provider_that_does_not_start_is_not_pretended(
-    bundles: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ONNX Runtime itself goes on without it: this build has no CUDA, but says it had."""
-    portable = bundles(flavor="portable", shortlist_size=40)
-    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: both)
-    with pytest.raises(RuntimeUnavailable, match="could not start here: check its driver"):
-        OnnxBackend(portable, load_manifest(portable), provider=Provider("cuda"))
 
 
 def test_limits_are_those_of_the_coarser_part() -> None:
