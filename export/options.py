@@ -50,6 +50,9 @@ class ExportOptions:
     # slots of a portable bundle's KV cache, fixed when it is exported; None: 2048, or the model's context
     # (fused graphs and llama.cpp have as many as `context` says when they are loaded)
     cache_length: int | None = None
+    # positions that the bundle is for, whose rotations it stores (33 MB of 131,072); None: as many as the
+    # base was trained for, or as a portable bundle's cache can come to
+    context_length: int | None = None
     # run the parity gate: a bundle that disagrees with PyTorch is not kept
     verify: bool = True
     # replace a bundle that is there

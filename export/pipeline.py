@@ -38,7 +38,7 @@ from hamburger_edge.errors import (
 from hamburger_edge.export.description import TOKENIZER, manifest_of
 from hamburger_edge.export.gguf.tensors import make_gguf_plan
 from hamburger_edge.export.gguf.writer import calibrated_layers, check_supported, write_gguf
-from hamburger_edge.export.graphs.modules import GRAPHS, FusedAttention
+from hamburger_edge.export.graphs.modules import GRAPHS, FusedAttention, shortened
 from hamburger_edge.export.graphs.portable import OPSET as PORTABLE_OPSET
 from hamburger_edge.export.graphs.portable import PortableAttention, pack_nibbles
 from hamburger_edge.export.graphs.signatures import graph_ios
@@ -50,7 +50,6 @@ from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan
 from hamburger_edge.export.quantization.activations import measure
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.export.target import check_target, clear_leftovers
-from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import locked
@@ -96,6 +95,7 @@ def export(
 
 def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progress: Progress) -> Manifest:
     """All files of a bundle but the manifest, which is returned; each kind has passed the parity gate."""
+    checkpoint = _for_context(checkpoint, options)
     if options.has_gguf:
         check_supported(checkpoint.model.config)
     manifest = None
@@ -109,6 +109,20 @@ def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progres
             _check_gguf_parity(folder, manifest, checkpoint, progress)
     assert manifest is not None
     return manifest
+
+
+def _for_context(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
+    """The checkpoint, of as many positions as the bundle can use."""
+    config = checkpoint.model.config
+    positions = most = config.base.context_length
+    if options.context_length is not None:
+        positions = whole_in("context_length", options.context_length, min(SHORTEST_CACHE, most), most)
+    if options.flavor == "portable" and not options.has_gguf:
+        slots = _cache_length(positions, options.cache_length)
+        positions = min(positions, slots if config.position_rule == "slot" else slots * config.max_steps)
+    if positions == most:
+        return checkpoint
+    return dataclasses.replace(checkpoint, model=shortened(checkpoint.model, positions))
 
 
 def _check_template(checkpoint: Checkpoint) -> None:
@@ -136,7 +150,7 @@ def _write_graphs(
                 f"heads of {config.base.head_dim} do not fit ONNX Runtime's fused attention (multiples of "
                 "16): export with --flavor portable"
             )
-    cache_length = _cache_length(config.base, options.cache_length) if portable else 0
+    cache_length = _cache_length(config.base.context_length, options.cache_length) if portable else 0
     cache = options.kv or _cache_type(checkpoint, plan, options)
     if cache == "int8" and checkpoint.tokenizer is None:
         raise ConfigError(
@@ -171,9 +185,8 @@ def _write_graphs(
     )
 
 
-def _cache_length(base: BaseConfig, asked: int | None) -> int:
-    """Slots of a portable cache."""
-    most = base.context_length
+def _cache_length(most: int, asked: int | None) -> int:
+    """Slots of a portable cache, for a model of that many positions."""
     if asked is None:
         return min(CACHE_LENGTH, most)
     return whole_in("cache_length", asked, min(SHORTEST_CACHE, most), most)

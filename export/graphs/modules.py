@@ -10,6 +10,7 @@ Inputs and outputs come and go in the order that `graph_ios` (`signatures.py`) d
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,15 @@ def own_structure(model: Hamburger) -> Hamburger:
     """A model with modules of its own around the same tensors, so that its layers can be replaced."""
     tensors = [*model.parameters(), *model.buffers()]
     return copy.deepcopy(model, memo={id(tensor): tensor for tensor in tensors})
+
+
+def shortened(model: Hamburger, positions: int) -> Hamburger:
+    """A model of so many positions around the same tensors: its rotary tables hold no more."""
+    shorter = own_structure(model)
+    base = dataclasses.replace(model.config.base, context_length=positions)
+    shorter.config = dataclasses.replace(model.config, base=base)
+    shorter.base_cos, shorter.base_sin = model.base_cos[:positions], model.base_sin[:positions]
+    return shorter
 
 
 class Vocabulary(nn.Module):

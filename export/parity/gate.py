@@ -230,7 +230,12 @@ def _check(
 def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:
     """`verify --against` may name any checkpoint."""
     rules = ("position_rule", "stop_rule", "eos_ids")
-    for name in ("vocab_size", "hidden_size", "max_steps", "context_length", *rules):
+    if exported.context_length > reference.context_length:  # it may be for shorter texts
+        raise ParityError(
+            f"the bundle's context_length is {exported.context_length}, the checkpoint's "
+            f"{reference.context_length}: another model"
+        )
+    for name in ("vocab_size", "hidden_size", "max_steps", *rules):
         ours, theirs = getattr(exported, name), getattr(reference, name)
         if ours != theirs:
             raise ParityError(f"the bundle's {name} is {ours}, the checkpoint's {theirs}: another model")

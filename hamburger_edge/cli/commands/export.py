@@ -75,6 +75,13 @@ OPTIONS = (
         metavar="SLOTS",
         help="slots of a portable bundle's KV cache (default 2048); others choose when loaded: --context",
     ),
+    _asked(
+        "context_length",
+        type=int,
+        metavar="POSITIONS",
+        help="longest text that the bundle is for, in tokens (default: as the base was trained for); graphs "
+        "store a rotation for each: 33 MB of 131,072",
+    ),
     _asked("verify", "--no-verify", action="store_false", help="skip the parity gate"),
     _asked("force", action="store_true", help="replace an existing bundle"),
 )
