@@ -87,6 +87,8 @@ class Conversation:
                 work()
             except HamburgerError as error:
                 self.events.put(Event("error", str(error)))
+            except Exception as error:  # no memory, a disk that went away: a thread would end in silence
+                self.events.put(Event("error", f"{type(error).__name__}: {error}"))
 
         self.worker = threading.Thread(target=guarded, daemon=True)
         self.worker.start()

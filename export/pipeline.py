@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
-import os
 import secrets
 import shutil
 import warnings
@@ -51,7 +49,7 @@ from hamburger_edge.export.quantization.activations import measure
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.export.target import check_target, clear_leftovers
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
-from hamburger_edge.support.cache import cache_folder
+from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import locked
 from hamburger_edge.support.folders import publish
 from hamburger_edge.support.progress import Progress, unheard
@@ -66,9 +64,8 @@ def export(
 ) -> Path:
     """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`."""
     out = Path(out).resolve()  # a link to a bundle stands for that bundle
-    lock = cache_folder() / "locks" / hashlib.sha256(os.fsencode(out)).hexdigest()[:16]
     try:
-        with locked(lock):
+        with locked(lock_for(out)):
             check_target(out, force=options.force)
             clear_leftovers(out)
             progress("loading", 0, 0)

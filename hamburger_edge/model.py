@@ -75,7 +75,7 @@ class Model:
         token ids, it is taken as it is. What the cache already holds of the prompt is not computed again;
         unless the answer has to equal plain decoding, that includes earlier answers in their merged slots.
         """
-        settings = Settings.of({"probabilities": True, **options}, self.info.recommended)
+        settings = Settings.of(options, self.info.recommended)
         groups = self._prompt(prompt, raw, system)
         sampler = self._parts.sampler(settings)
         sampler.begin(token for group in groups for token in group)
@@ -93,8 +93,7 @@ class Model:
         **options: Unpack[Options],
     ) -> Result:
         """Like `stream`, all at once."""
-        plain: Options = {"probabilities": False, **options}
-        with self.stream(prompt, raw=raw, system=system, reuse_prefix=reuse_prefix, **plain) as stream:
+        with self.stream(prompt, raw=raw, system=system, reuse_prefix=reuse_prefix, **options) as stream:
             records = list(stream)
         groups = [list(record.tokens) for record in records if record.tokens]
         tokens = [token for group in groups for token in group]

@@ -80,14 +80,14 @@ def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
-def answer_options(options: argparse.Namespace, **more: Any) -> Options:
+def answer_options(options: argparse.Namespace) -> Options:
     """What was given of the answer's options; structures are read from their files."""
     given = {n: getattr(options, n) for n in Options.__annotations__ if getattr(options, n, None) is not None}
     if (schema := given.get("json_schema")) is not None:
         given["json_schema"] = read_schema(schema)
     if (grammar := given.get("grammar")) is not None:
         given["grammar"] = _read("--grammar", grammar)
-    chosen: Options = {**given, **more}  # type: ignore[typeddict-item]
+    chosen: Options = {**given}  # type: ignore[typeddict-item]
     return chosen
 
 

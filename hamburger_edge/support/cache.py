@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import sys
+import tempfile
 from pathlib import Path
 
 from hamburger_edge.support.files import locked, read_regular, write_atomically
@@ -24,6 +26,22 @@ def cache_folder() -> Path:
     else:
         parent = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return parent / "hamburger-edge"
+
+
+def lock_for(path: Path) -> Path:
+    """The file to lock while something is made at `path`, beside which none shall stay: in the cache folder,
+    or the temporary one, where the former cannot be written to."""
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    user = str(os.getuid()) if hasattr(os, "getuid") else ""
+    elsewhere = Path(tempfile.gettempdir()) / f"hamburger-edge-{user}"
+    for folder in (cache_folder() / "locks", elsewhere / "locks"):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with open(folder / name, "a+b"):
+                return folder / name
+        except OSError as error:
+            refused = error
+    raise refused
 
 
 def own_key() -> bytes:

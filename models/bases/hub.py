@@ -14,6 +14,7 @@ PREFIX, PATTERN = "hf:", "hf:ORG/NAME[@REVISION]"
 # no weights but safetensors, and no code
 _WANTED = ["config.json", "generation_config.json", "*.safetensors", "model.safetensors.index.json"]
 _WANTED += ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICENSE*", "README.md"]
+_TWICE = ["*consolidated*.safetensors", "original/*"]  # the same weights by their authors' own names
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ def download(wanted: Repository, commit: str | None, folder: Path) -> dict[str, 
             shutil.rmtree(folder)
             folder.mkdir()
             begun.write_text(commit)
-        hub.snapshot_download(identity, revision=commit, local_dir=folder, allow_patterns=_WANTED)
+        hub.snapshot_download(
+            identity, revision=commit, local_dir=folder, allow_patterns=_WANTED, ignore_patterns=_TWICE
+        )
     except Exception as error:  # requests, urllib3, hub and validation errors share no base class
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise FetchError(

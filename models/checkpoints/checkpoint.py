@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,11 @@ def _base_of(
             )
     else:
         where = folder / str(reference.path)
+        if not where.exists():
+            raise CheckpointError(
+                f"{where}: no such file or folder, and {folder} stands on it: put the base back there, or "
+                f"write where it is into {MANIFEST}, as base.path"
+            )
     base = load_base(where)
     if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
         raise CheckpointError(f"{where}: not the weights that {folder} was trained on: put those back there")
@@ -197,6 +202,17 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     return Checkpoint(model, tokenizer, template, manifest.to_json(), path)
 
 
+def _from_here(base: BaseReference, folder: Path) -> BaseReference:
+    """A base that is named by its path is found from the checkpoint, so that both may move together."""
+    if base.path is None or not Path(base.path).is_absolute():
+        return base
+    try:
+        path = os.path.relpath(Path(base.path).resolve(), folder.resolve())
+    except ValueError:  # on another drive
+        return base
+    return replace(base, path=Path(path).as_posix())
+
+
 def check_target(folder: str | Path) -> Path:
     """A place for a checkpoint: a new folder, or one that holds nothing else. Asked before work begins."""
     folder = Path(folder).absolute()
@@ -234,7 +250,7 @@ def save_checkpoint(
     manifest = CheckpointManifest(
         format=FORMAT,
         config=model.config,
-        base=from_mapping(BaseReference, dict(base), "base"),
+        base=_from_here(from_mapping(BaseReference, dict(base), "base"), folder),
         tokenizer=None if tokenizer is None else "tokenizer.json",
         chat_template=None if chat_template is None else dict(chat_template),
         provenance=dict(provenance),

@@ -21,7 +21,7 @@ class BaseReference:
     kind: Literal["embedded", "fetch", "path"]
     name: str | None = None  # fetch: what `hamburger-edge fetch` calls it
     sha256: str | None = None  # fetch: of its weights file; path: of its weights
-    path: str | None = None  # path: absolute, or relative to the checkpoint
+    path: str | None = None  # path: relative to the checkpoint, or absolute
 
 
 @dataclass(frozen=True)

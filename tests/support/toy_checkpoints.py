@@ -40,7 +40,7 @@ def save(folder: Path, model: Hamburger, **changes: Any) -> Path:
 def write_hf(folder: Path, model: Hamburger, **changes: Any) -> Path:
     """The base of a toy as a Hugging Face folder."""
     base = model.config.base
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "model_type": base.family,
         "vocab_size": base.vocab_size,

@@ -53,7 +53,7 @@ def speller(tokenizer_path: Path, text: str) -> Model:
 
 
 def test_a_stream_of_records(model: Model) -> None:
-    records = list(model.stream("hello", max_tokens=40, confidence=0.3))
+    records = list(model.stream("hello", max_tokens=40, confidence=0.3, probabilities=True))
     assert sum(len(record.tokens) for record in records) <= 40
     assert max(len(record.tokens) for record in records) > 1
     assert records[-1].finish_reason in ("eos", "length")
@@ -63,6 +63,14 @@ def test_a_stream_of_records(model: Model) -> None:
         assert all(0 < p <= 1 for p in record.probabilities)
     tokens = [token for record in records for token in record.tokens]
     assert "".join(record.text for record in records) == model.decode(tokens)
+
+
+def test_probabilities_are_reported_to_who_asks(model: Model) -> None:
+    """By every way of answering alike: `stream` did so unasked; `generate`, chats, the command line not."""
+    assert not any(record.probabilities for record in model.stream("hi", max_tokens=5))
+    assert not any(record.probabilities for record in model.chat(max_tokens=5).send("hi"))
+    asked = model.chat(max_tokens=5, probabilities=True).send("hi")
+    assert all(record.probabilities for record in asked)
 
 
 def test_generate_is_the_stream_in_one(model: Model) -> None:

@@ -34,9 +34,7 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("--raw takes the prompt as it is: leave --system out")
     prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
     with load(options.bundle, options.backend, **runtime_options(options)) as model:
-        stream = model.stream(
-            prompt, raw=options.raw, system=options.system, **answer_options(options, probabilities=False)
-        )
+        stream = model.stream(prompt, raw=options.raw, system=options.system, **answer_options(options))
         painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
         groups = []
         with stream, interruptible(stream.cancel):

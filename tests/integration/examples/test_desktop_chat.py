@@ -118,6 +118,20 @@ def say(window: Any, text: str) -> None:
     window.buttons["Send"].invoke()
 
 
+def test_any_error_is_shown(desktop: Any, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others than ours left the window at "loading" for good."""
+
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(hamburger_edge, "load", full)
+    conversation = desktop.Conversation(str(bundle))
+    conversation.worker.join(PATIENCE)
+    event = conversation.events.get_nowait()
+    assert (event.kind, event.text) == ("error", "MemoryError: no room")
+    assert not conversation.busy
+
+
 def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> None:
     it = window(bundle, confidence=0.4, max_tokens=40)
     until(it, lambda: it.conversation.ready)

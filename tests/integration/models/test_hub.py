@@ -54,6 +54,15 @@ def test_repository(tmp_path: Path, hub: Any) -> None:
     assert hub.asked == asked
 
 
+def test_weights_come_once(hub: Any) -> None:
+    """Some repositories hold them a second time, as their authors had them."""
+    files = ["model.safetensors", "consolidated.safetensors", "original/consolidated.00.safetensors"]
+    hub.local.commits[NEW] |= dict.fromkeys(files, b"weights")
+    folder = hub("hf:Org/Name-1.5")
+    assert names(folder) == ["LICENSE", "config.json", "fetched.json", "model.safetensors"]
+    assert not any("consolidated" in path for path in hub.asked)
+
+
 def test_a_repository_at_a_revision(tmp_path: Path, hub: Any) -> None:
     tagged, exact = hub("hf:Org/Name-1.5@v1"), hub(f"hf:Org/Name-1.5@{OLD}")
     assert tagged == tmp_path / "bases" / "hf--Org--Name-1.5--v1"

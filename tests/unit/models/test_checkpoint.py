@@ -112,6 +112,22 @@ def test_base_by_path_with_changes(tmp_path: Path) -> None:
     same_weights(load_checkpoint(elsewhere).model, model, 1e-6)
 
 
+def test_a_checkpoint_and_the_base_beside_it_move_together(tmp_path: Path) -> None:
+    """It held the absolute path of a base that lies in a folder."""
+    model = toy_model()
+    base = write_hf(tmp_path / "here" / "base", model)
+    reference = {"kind": "path", "path": str(base)}
+    (tmp_path / "here" / "deeper").mkdir()
+    folder = save(tmp_path / "here" / "deeper" / "saved", model, base=reference)
+    assert str(tmp_path) not in (folder / "hamburger.json").read_text()
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = tmp_path / "there" / "deeper" / "saved"
+    same_weights(load_checkpoint(moved).model, model, 1e-6)
+    (tmp_path / "there" / "base").rename(tmp_path / "there" / "gone")
+    with pytest.raises(CheckpointError, match=r"base: no such file or folder, .*put the base back there"):
+        load_checkpoint(moved)
+
+
 def test_a_base_that_was_exchanged_is_refused(tmp_path: Path) -> None:
     model = toy_model()
     base = load_base(write_hf(tmp_path / "base", model))

@@ -1,0 +1,27 @@
+"""Where locks lie: in the cache folder, or elsewhere where that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hamburger_edge.support.cache import lock_for
+from hamburger_edge.support.files import locked
+
+
+def test_a_lock_needs_no_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every export locked below the home folder, also where that is read-only."""
+    (tmp_path / "file").write_text("no folder can be made in this")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
+    assert lock_for(tmp_path / "bundle").parent == tmp_path / "home" / "locks"
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "file" / "home"))
+    lock = lock_for(tmp_path / "bundle")
+    assert lock.is_relative_to(tmp_path / "temporary")
+    assert lock == lock_for(tmp_path / "bundle") != lock_for(tmp_path / "another")
+    with locked(lock):
+        pass
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "file"))
+    with pytest.raises(OSError, match="file"):
+        lock_for(tmp_path / "bundle")
