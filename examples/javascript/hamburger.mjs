@@ -5,7 +5,7 @@ import path from "node:path";
 import { Graph } from "./graph.mjs";
 import { Text } from "./text.mjs";
 
-const FORMAT = 1;
+const FORMAT = 2;
 const CHUNK = 256; // most groups in one call while a prompt is read: bounds memory, not the result
 const MOST_SLOTS = 2048; // cache of a fused bundle unless `capacity` is given
 

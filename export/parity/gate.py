@@ -21,6 +21,7 @@ import numpy as np
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import KV_TYPES, Manifest, PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, InputError, ParityError
 from hamburger_edge.export.parity.graphs import (
     Array,
@@ -39,6 +40,7 @@ from hamburger_edge.runtimes.onnx.backend import OnnxBackend
 from hamburger_edge.runtimes.onnx.buffers import Buffer
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.strict import read_json
 
 CAPACITY = 512
 
@@ -140,6 +142,7 @@ def check_parity(
     ours, theirs = manifest.model.merge_residual, checkpoint.model.config.merge_residual
     if ours != theirs:
         raise ParityError(f"the bundle's merge_residual is {ours}, the checkpoint's {theirs}: another model")
+    _same_text(folder, manifest, checkpoint)
     exported, embed = _OPENERS[backend](folder, manifest)
     try:
         if backend == "onnx":
@@ -225,6 +228,20 @@ def _check(
         perplexity=reading.perplexity,
         reference_perplexity=reading.reference_perplexity,
     )
+
+
+def _same_text(folder: Path, manifest: Manifest, checkpoint: Checkpoint) -> None:
+    """What stands around the model decides its words as much: with another template or tokenizer, the graphs
+    may be right and what is said is not."""
+    ours, theirs = (ChatTemplate.from_json(x.chat_template) for x in (manifest, checkpoint))
+    if ours != theirs:
+        raise ParityError(
+            "the bundle's chat_template is not the checkpoint's: another model, or a changed one"
+        )
+    if manifest.tokenizer is None or checkpoint.tokenizer is None:
+        return
+    if read_json(folder / manifest.tokenizer) != read_json(checkpoint.tokenizer):
+        raise ParityError("the bundle's tokenizer is not the checkpoint's: another model, or a changed one")
 
 
 def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
 from hamburger_edge.errors import BundleError
 from hamburger_edge.support.files import sha256
@@ -18,8 +19,9 @@ def file_entries(folder: Path) -> Iterator[FileEntry]:
 
 
 def check_files(folder: Path, manifest: Manifest, *, hashes: bool = False) -> None:
-    """Every listed file is inside the folder and has its size; with `hashes`, also its content."""
-    root = folder.resolve()
+    """Every listed file is inside the folder and has its size; with `hashes`, also its content. No graph has
+    weights in another file."""
+    root, listed = folder.resolve(), {entry.path for entry in manifest.files}
     for entry in manifest.files:
         path = folder / entry.path
         try:
@@ -27,6 +29,12 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool = False) -> No
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
             reason = getattr(error, "strerror", None) or "its links go in a circle"
             raise BundleError(f"{path}: cannot be read ({reason}): copy the bundle again") from error
+    for graph in manifest.graphs:
+        if strange := external_files(folder / graph.file) - listed:
+            raise BundleError(
+                f"{folder / graph.file}: takes weights from {min(strange)!r}, which the manifest does not "
+                "list: export the bundle again"
+            )
 
 
 def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> None:

@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.backend import Recommended
 
 KIND = "hamburger-edge bundle"
-FORMAT = 1
+FORMAT = 2
 FILE_NAME = "manifest.json"
 GRAPHS = ("embedder", "base", "micro_decoder")
 
@@ -41,7 +41,7 @@ DTYPES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8"
 KV_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # of the graphs' cache, by option
 
 _NUMBER = re.compile("[0-9]+")
-_NUMBERS = re.compile(r"\[[\s\d,.-]+\]")
+_NUMBERS = re.compile(r"\[\n[\s\d,.-]+\]")  # not in a text, where a line feed is an escape
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,7 @@ class Manifest:
     graft: Origin
     chat_template: dict | None = None  # type: ignore[type-arg]
     gguf: GGUFPart | None = None
+    sha256: str = ""  # of all that the file says beside it, see `content_hash`; "" before it is saved
     recommended: Recommended | None = None  # mode and confidence where none are asked for
 
     def graph(self, name: str) -> GraphSpec:
@@ -214,7 +215,8 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies weights, precision and everything else that changes what a cache of the graphs means."""
+        """Identifies weights, precision and everything else that changes what a cache of the graphs means,
+        or what is said with it: tokenizer and chat template, too."""
         return self._identity(self.flavor, self.precision, self.graph_files)
 
     @property
@@ -239,17 +241,32 @@ class Manifest:
             "model": model,
             "precision": dataclasses.asdict(precision),
             "flavor": flavor,
-            "files": sorted((file.path, file.sha256) for file in self.files if file.path in paths),
+            "chat_template": self.chat_template,
+            "files": sorted(
+                (file.path, file.sha256) for file in self.files if file.path in {*paths, self.tokenizer}
+            ),
         }
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        return _digest(facts)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     def save(self, folder: Path) -> None:
-        text = json.dumps(self.to_json(), indent=1)
+        facts = self.to_json()
+        text = json.dumps({**facts, "sha256": content_hash(facts)}, indent=1)
         text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text)  # a list on one line
         (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def content_hash(facts: Mapping[str, Any]) -> str:
+    """Of a manifest's JSON without its own `sha256`: keys sorted, no blanks, ASCII. It notices a change in
+    the one file that is in no list of files."""
+    return _digest({name: value for name, value in facts.items() if name != "sha256"})
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def gguf_precision(name: str) -> str:

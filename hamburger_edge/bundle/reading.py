@@ -11,14 +11,20 @@ from hamburger_edge.bundle.manifest import (
     DTYPES,
     FILE_NAME,
     FORMAT,
+    GGUF_PRECISIONS,
     GRAPHS,
     KIND,
+    KV_TYPES,
+    PRECISIONS,
     GraphSpec,
     KVLayout,
     Manifest,
+    PrecisionPlan,
+    content_hash,
 )
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError
+from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import from_mapping
 
 LARGEST = 64 << 20  # bytes of a manifest; a real one has some ten thousand
@@ -46,14 +52,18 @@ def load_manifest(folder: str | Path) -> Manifest:
         _check(manifest)
     except ConfigError as error:
         raise BundleError(f"{path}: {error}: export the model again") from error
+    if manifest.sha256 != content_hash(data):
+        raise BundleError(
+            f"{path}: was changed since it was written, its sha256 says: copy the bundle again, or export it "
+            "again"
+        )
     return manifest
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST:
-            raise BundleError(f"{path}: {path.stat().st_size} bytes is no manifest: export the model again")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = read_regular(path, most=LARGEST).decode("utf-8")
+        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
     except FileNotFoundError as error:
         raise BundleError(
             f"{path}: missing: this folder is not a bundle, or its export was cut short"
@@ -65,6 +75,19 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BundleError(f"{path}: expected a table of settings, got {type(data).__name__}")
     return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values under one key, readers choose differently."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f"key {twice!r} stands there twice")
+    return table
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON's")
 
 
 # -- what a manifest may say -----------------------------------------------------------------------------
@@ -81,6 +104,11 @@ _LIMITS = {  # far above any model that runs on a device, far below what would h
 
 def _check(manifest: Manifest) -> None:
     model, kv = manifest.model, manifest.kv
+    _require(bool(manifest.graphs) or manifest.gguf is not None, "names neither graphs nor GGUF files")
+    _require(
+        (manifest.flavor == "gguf") == (not manifest.graphs),
+        f"flavor {manifest.flavor!r} with {len(manifest.graphs)} graphs",
+    )
     for name, most in _LIMITS.items():
         _require(
             1 <= getattr(model, name) <= most, f"model.{name} must be 1..{most}, got {getattr(model, name)}"
@@ -100,18 +128,29 @@ def _check(manifest: Manifest) -> None:
     _require(kv.layers == model.num_layers, f"kv.layers {kv.layers} differs from model.num_layers")
     _require(1 <= kv.kv_heads <= 1 << 12, f"kv.kv_heads must be 1..4096, got {kv.kv_heads}")
     _require(1 <= kv.head_size <= 1 << 12, f"kv.head_size must be 1..4096, got {kv.head_size}")
-    _require(kv.dtype in DTYPES, f"kv.dtype {kv.dtype!r} is unknown (known: {', '.join(DTYPES)})")
-    _require(0 <= manifest.precision.block_size <= 1 << 12, "precision.block_size must be 0..4096")
-    _require(
-        0 <= manifest.precision.frequent_rows <= model.vocab_size,
-        "precision.frequent_rows must be 0..model.vocab_size",
-    )
+    types = tuple(KV_TYPES.values())
+    _require(kv.dtype in types, f"kv.dtype {kv.dtype!r} is unknown (known: {', '.join(types)})")
+    of_graphs = GGUF_PRECISIONS if manifest.flavor == "gguf" else PRECISIONS
+    _check_precision("precision", manifest.precision, of_graphs, model.vocab_size)
+    if manifest.gguf is not None:
+        _check_precision("gguf.precision", manifest.gguf.precision, GGUF_PRECISIONS, model.vocab_size)
     _require(0 <= manifest.cache_length <= 1 << 24, f"cache_length {manifest.cache_length} is out of range")
-    _require(bool(manifest.graphs) or manifest.gguf is not None, "names neither graphs nor GGUF files")
     ChatTemplate.from_json(manifest.chat_template)
     _check_names(manifest)
     if manifest.graphs:
         _check_graphs(manifest)
+
+
+def _check_precision(where: str, plan: PrecisionPlan, known: tuple[str, ...], vocab_size: int) -> None:
+    for part in ("base", "head", "graft"):
+        name = getattr(plan, part)
+        _require(name in known, f"{where}.{part} {name!r} is not one of {', '.join(known)}")
+    for name in ("block_size", "grid"):
+        size = getattr(plan, name)
+        whole = 16 <= size <= 1 << 12 and size & (size - 1) == 0
+        _require(size == 0 or whole, f"{where}.{name} must be 0 or a power of two, 16..4096, got {size}")
+    rows = plan.frequent_rows
+    _require(0 <= rows <= vocab_size, f"{where}.frequent_rows must be 0..{vocab_size}, got {rows}")
 
 
 # graph -> the inputs and outputs that every runtime binds, beside caches and positions
@@ -167,6 +206,8 @@ def _check_names(manifest: Manifest) -> None:
         _require(0 < part.header_bytes < 1 << 30, f"{part.file}: header_bytes is out of range")
     for path in wanted:
         _require(path in listed, f"{path!r} is not in the list of files")
+    for graph in manifest.graphs:  # by other names ONNX Runtime reads another format
+        _require(graph.file.endswith(".onnx"), f"graph {graph.file!r} is no .onnx file")
     names = [graph.name for graph in manifest.graphs]
     _require(len(set(names)) == len(names), "a graph is listed twice")
     _require(not names or {*names} == {*GRAPHS}, f"graphs must be {', '.join(GRAPHS)}, got {names}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import json
 import os
@@ -10,9 +11,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from manifests import read_manifest
+from manifests import write_manifest as write
 
-from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.external_data import external_files
+from hamburger_edge.bundle.files import check_files, file_entries
 from hamburger_edge.bundle.inspection import describe, show
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError
@@ -25,11 +31,7 @@ def folder(bundle: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def data(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "manifest.json").read_text())
-
-
-def write(folder: Path, data: Any) -> None:
-    (folder / "manifest.json").write_text(json.dumps(data))
+    return read_manifest(folder)
 
 
 def refused(folder: Path, data: Any, *words: str) -> None:
@@ -59,12 +61,16 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
     manifest.save(folder)
     assert load_manifest(folder) == manifest
     assert next(iter(json.loads((folder / "manifest.json").read_text()))) == "format"
+    told = dataclasses.replace(manifest, producer="[1,   2]")  # a text, and no list to be put on one line
+    told.save(folder)
+    assert load_manifest(folder).producer == "[1,   2]"
 
 
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("format", 2, ["format version 2", "update"]),
+        ("format", 1, ["format version 1", "reads version 2", "export the model again"]),
+        ("format", 3, ["format version 3", "update"]),
         ("format", True, ["format version"]),
         ("kind", "something else", ["not a bundle's manifest"]),
         ("flavor", "fast", ["flavor"]),
@@ -93,6 +99,13 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("kv.kv_heads", 3, ["base.past_key.0 is", "3 heads"]),
         ("precision.base", "int3", ["precision.base"]),
         ("precision.block_size", -1, ["block_size"]),
+        ("precision.block_size", 63, ["precision.block_size must be 0 or a power of two, 16..4096, got 63"]),
+        ("precision.grid", 2**70, ["precision.grid must be 0 or a power of two"]),
+        ("precision.grid", -32, ["precision.grid"]),
+        ("precision.base", "q4_1", ["precision.base 'q4_1' is not one of fp32, fp16, int8, int4"]),
+        ("kv.dtype", "int64", ["kv.dtype 'int64' is unknown"]),
+        ("flavor", "gguf", ["flavor 'gguf' with 3 graphs"]),
+        ("graphs.0.file", "tokenizer.json", ["no .onnx file"]),
         ("cache_length", 1 << 40, ["cache_length"]),
         ("chat_template", 5, ["chat_template"]),
         ("tokenizer", "elsewhere.json", ["elsewhere.json"]),
@@ -154,6 +167,86 @@ def test_things_that_are_no_manifest(folder: Path, tmp_path: Path) -> None:
         load_manifest(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("model.shortlist", lambda ids: ids[::-1]),  # every micro step says the wrong token
+        ("chat_template.before_user", lambda text: text + " "),
+        ("model.eos_ids", lambda ids: []),
+        ("base.license", lambda text: "mine"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_refused(
+    path: str, change: Any, folder: Path, data: dict[str, Any]
+) -> None:
+    """No hash of a file tells: the manifest has one of its own."""
+    old: Any = data
+    for step in path.split("."):
+        old = old[step]
+    changed = at(data, path, change(old))
+    (folder / "manifest.json").write_text(json.dumps(changed))
+    with pytest.raises(BundleError, match="was changed since it was written"):
+        load_manifest(folder)
+    write(folder, changed)
+    check_files(folder, load_manifest(folder), hashes=True)
+
+
+def test_a_key_that_stands_there_twice_is_refused(folder: Path) -> None:
+    path = folder / "manifest.json"
+    text = path.read_text()
+    for before, twice in (('{\n "format"', '{"format": 2, "format"'), ('"taps"', '"taps": [0], "taps"')):
+        path.write_text(text.replace(before, twice, 1))
+        with pytest.raises(BundleError, match=r"key '\w+' stands there twice"):
+            load_manifest(folder)
+    path.write_text(text.replace('"cache_length": 0', '"cache_length": NaN', 1))
+    with pytest.raises(BundleError, match="NaN is no number of JSON's"):
+        load_manifest(folder)
+
+
+def test_weights_that_no_list_names_are_refused(folder: Path, data: dict[str, Any]) -> None:
+    """A graph may name any file beside it; its hash would be in no list, nor in the fingerprint."""
+    assert external_files(folder / "base.onnx") == {"weights.bin"}
+    shutil.copy(folder / "weights.bin", folder / "weights.two")
+    graph = folder / "base.onnx"
+    graph.write_bytes(graph.read_bytes().replace(b"weights.bin", b"weights.two"))
+    write(folder, {**data, "files": [vars(entry) for entry in file_entries(folder)]})
+    check_files(folder, load_manifest(folder), hashes=True)  # listed, whatever its name
+    files = [vars(entry) for entry in file_entries(folder) if entry.path != "weights.two"]
+    write(folder, {**data, "files": files})
+    with pytest.raises(BundleError, match=r"base.onnx: takes weights from 'weights.two', which the manifest"):
+        check_files(folder, load_manifest(folder))
+
+
+def test_external_files_of_constants_branches_and_functions_count(tmp_path: Path) -> None:
+    def tensor(name: str) -> onnx.TensorProto:
+        made = onnx.TensorProto(name=name, data_type=1, dims=[1], data_location=1)
+        made.external_data.add(key="offset", value="0")
+        made.external_data.add(key="location", value=f"{name}.bin")
+        return made
+
+    helper = onnx.helper
+    branch = helper.make_graph([], "branch", [], [], initializer=[tensor("branch")])
+    constant = helper.make_node("Constant", [], ["c"], value=tensor("constant"))
+    nodes = [helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch), constant]
+    sparse = onnx.SparseTensorProto(values=tensor("values"), indices=tensor("indices"), dims=[1])
+    graph = helper.make_graph(nodes, "g", [], [], initializer=[tensor("main")], sparse_initializer=[sparse])
+    function = helper.make_function("f", "f", [], ["c"], [constant], [helper.make_opsetid("", 23)])
+    model = helper.make_model(graph, functions=[function])
+    (tmp_path / "g.onnx").write_bytes(model.SerializeToString())
+    names = {"branch", "constant", "values", "indices", "main"}
+    assert external_files(tmp_path / "g.onnx") == {f"{name}.bin" for name in names}
+
+
+def test_what_is_no_graph_is_refused_by_whoever_looks(folder: Path) -> None:
+    graph = folder / "base.onnx"
+    data = graph.read_bytes()
+    random = np.random.default_rng(0)
+    for content in (b"", b"\xff" * 50, data[:-3], random.bytes(500), b"\x3a\xff\xff\xff\xff\x0f"):
+        graph.write_bytes(content)
+        with pytest.raises(BundleError, match=r"base\.onnx: not an ONNX graph"):
+            external_files(graph)
+
+
 def test_missing_keys_are_named(folder: Path, data: dict[str, Any]) -> None:
     for key in ("flavor", "model", "precision", "kv", "graphs", "files"):
         less = {name: value for name, value in data.items() if name != key}
@@ -165,7 +258,7 @@ def test_a_manifest_from_before_merge_residual_means_the_mean(folder: Path, data
     before = load_manifest(folder)
     assert before.model.merge_residual == data["model"].pop("merge_residual") == "mean"
     write(folder, data)
-    assert load_manifest(folder) == before
+    assert dataclasses.replace(load_manifest(folder), sha256=before.sha256) == before
     assert load_manifest(folder).fingerprint == before.fingerprint
     refused(folder, at(data, "model.merge_residual", "first"), "merge_residual", "'mean', 'last'")
 
@@ -212,10 +305,17 @@ def test_names_in_a_bundle_do_nothing_to_a_terminal(folder: Path, data: dict[str
     assert "evil\\x1b[2J\\nname" in show(describe(folder))
 
 
-def test_fingerprint_follows_weights_and_precision_only(folder: Path, data: dict[str, Any]) -> None:
+def test_fingerprint_follows_whatever_decides_the_text_only(folder: Path, data: dict[str, Any]) -> None:
     before = load_manifest(folder).fingerprint
-    write(folder, at(data, "chat_template", None))
+    write(folder, at(data, "producer", "another program"))
     assert load_manifest(folder).fingerprint == before
+    write(folder, at(data, "chat_template", None))
+    assert load_manifest(folder).fingerprint != before
+    write(folder, at(data, "model.shortlist", data["model"]["shortlist"][::-1]))
+    assert load_manifest(folder).fingerprint != before
+    index = next(i for i, file in enumerate(data["files"]) if file["path"] == "tokenizer.json")
+    write(folder, at(data, f"files.{index}.sha256", hashlib.sha256(b"other").hexdigest()))
+    assert load_manifest(folder).fingerprint != before
     index = next(i for i, file in enumerate(data["files"]) if file["path"] == "weights.bin")
     write(folder, at(data, f"files.{index}.sha256", hashlib.sha256(b"other").hexdigest()))
     assert load_manifest(folder).fingerprint != before

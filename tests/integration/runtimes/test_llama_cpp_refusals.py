@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import struct
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from gguf_bundles import gguf_bundle
+from manifests import read_manifest, write_manifest
 
 from hamburger_edge import load
 from hamburger_edge.bundle.manifest import GGUFEntry
@@ -62,7 +62,7 @@ def spoiled(tmp_path: Path) -> Path:
 
 def rewrite(folder: Path, change: Any) -> None:
     """Change the manifest, sizes and hashes of files brought up to date."""
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = read_manifest(folder)
     change(manifest)
     for entry in manifest["files"]:
         data = (folder / entry["path"]).read_bytes()
@@ -71,7 +71,7 @@ def rewrite(folder: Path, change: Any) -> None:
         entry = manifest["gguf"][part]
         data = (folder / entry["file"]).read_bytes()[: entry["header_bytes"]]
         entry["header_sha256"] = hashlib.sha256(data).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(folder, manifest)
 
 
 @pytest.mark.parametrize("file", ["base.gguf", "micro_decoder.gguf", "graft.gguf"])
@@ -122,13 +122,13 @@ def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
     ],
 )
 def test_a_manifest_that_disagrees(keys: str, value: Any, message: str, spoiled: Path) -> None:
-    manifest = json.loads((spoiled / "manifest.json").read_text())
+    manifest = read_manifest(spoiled)
     *path, last = keys.split(".")
     table = manifest
     for key in path:
         table = table[key]
     table[last] = value
-    (spoiled / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(spoiled, manifest)
     with pytest.raises(BundleError, match=message):
         open_bundle(spoiled, threads=1)
 
