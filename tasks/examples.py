@@ -10,6 +10,7 @@ JSON lines may be compressed, as .jsonl.gz.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import InputError, require
+from hamburger_edge.support.files import TEXT, open_regular
 from hamburger_edge.support.strict import read_lines
 from hamburger_edge.support.values import check_text
 
@@ -91,7 +93,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(path, most=TEXT), encoding="utf-8-sig", newline="") as file:
             for number, row in enumerate(csv.DictReader(file, strict=True), 1):
                 if None in row or None in row.values():
                     raise InputError(

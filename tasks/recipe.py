@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Literal
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.support.files import write_atomically
-from hamburger_edge.support.strict import from_mapping
+from hamburger_edge.support.strict import from_mapping, read_toml
 from hamburger_edge.tasks.evaluation import EvaluationPlan
 
 TRAININGS = ("tuning", "graft")
@@ -46,12 +45,7 @@ class TuneRecipe:
 
 
 def read_tune_recipe(path: Path) -> TuneRecipe:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    data = read_toml(path)
     for name in TRAININGS:
         if isinstance(training := data.get(name), dict):
             if given := sorted(set(training) & set(PLACED)):

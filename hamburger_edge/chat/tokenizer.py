@@ -9,12 +9,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.values import check_text
 
 
@@ -22,11 +22,15 @@ class Tokenizer:
     """Safe to use from several threads."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        if not Path(path).is_file():
-            raise BundleError(f"{path}: there is no tokenizer here; export the bundle again")
+        try:
+            content = read_regular(path)
+        except OSError as error:
+            raise BundleError(
+                f"{path}: there is no tokenizer here ({error.strerror}); export the bundle again"
+            ) from error
         self._path = path
         with _typed(f"{path}: not a tokenizer.json"):
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._lock = threading.Lock()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from hamburger_edge.cli.command import option
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.settings import Options
+from hamburger_edge.support.files import read_regular
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
 BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint (PyTorch)")
@@ -98,7 +98,7 @@ def read_schema(given: str) -> str:
 
 def _read(flag: str, name: str) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return read_regular(name, most=1 << 20).decode("utf-8")
     except OSError as error:
         raise InputError(f"{flag} {name}: cannot be read ({error.strerror}): name a file") from error
     except ValueError as error:  # not UTF-8, or a name that no file can have

@@ -15,8 +15,10 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
+TEXT = 1 << 28  # most bytes of a file that is read as a whole: JSON, a recipe, prompts
 
-def open_regular(path: str | PathLike[str], *, most: int) -> BinaryIO:
+
+def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:
     """A regular file of at most `most` bytes, to read; an OSError for all else that may have a path: a pipe
     would wait for its writer, and a device has no end."""
     try:
@@ -38,16 +40,24 @@ def open_regular(path: str | PathLike[str], *, most: int) -> BinaryIO:
         raise
 
 
-def read_regular(path: str | PathLike[str], *, most: int) -> bytes:
+def read_regular(path: str | PathLike[str], *, most: int = TEXT) -> bytes:
     """All of such a file."""
     with open_regular(path, most=most) as file:
         return file.read(most)
+
+
+def check_regular(path: str | PathLike[str]) -> None:
+    """Before a library opens it that would wait."""
+    open_regular(path).close()
 
 
 @contextmanager
 def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
     """A temporary sibling to write to. When the block ends well it is flushed to the disk and takes the
     name; otherwise it is deleted, and what had the name stays. `private`: for its owner's eyes only."""
+    if path.exists() and not path.is_file():  # the place of a device would be taken by a file
+        kind = errno.EISDIR if path.is_dir() else errno.EINVAL
+        raise OSError(kind, "not a regular file", os.fspath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666))

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import io
 import json
+import tomllib
 import types
 import typing
 import zlib
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.support.files import TEXT, read_regular
 
 
 def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
@@ -66,12 +68,21 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 def read_json(path: str | PathLike[str]) -> Any:
     """Decode a JSON file, or raise a ConfigError naming it."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return json.loads(read_regular(path).decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid JSON ({error})") from error
+
+
+def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
+    """Decode a TOML file, or raise a ConfigError naming it."""
+    try:
+        return tomllib.loads(read_regular(path, most=1 << 20).decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid TOML ({error})") from error
 
 
 def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:
@@ -80,9 +91,12 @@ def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:
     JSON may hold, raw, what Python takes for the end of a line: a line feed alone is one here.
     """
     try:
-        packed = Path(path).suffix == ".gz"
-        text = gzip.decompress(Path(path).read_bytes()) if packed else Path(path).read_bytes()
-        lines = text.decode("utf-8").split("\n")
+        content = read_regular(path)
+        if str(path).endswith(".gz"):
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(TEXT + 1)
+        if len(content) > TEXT:
+            raise InputError(f"{path}: more than {TEXT >> 20} MiB of lines: divide the file")
+        lines = content.decode("utf-8").split("\n")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: not a whole gzip file: get it again") from error
     except OSError as error:

@@ -16,6 +16,7 @@ from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.architecture.llama import inverse_frequencies
 from hamburger_edge.models.bases.renaming import GGUF, rename
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state
+from hamburger_edge.support.files import check_regular
 
 # architecture -> rows of Q and K are stored for interleaved rotary pairs
 ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
@@ -28,6 +29,7 @@ class GGUFFile:
         gguf = require("gguf", "export")
         self.path = path
         try:
+            check_regular(path)
             self.reader = gguf.GGUFReader(path)
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error

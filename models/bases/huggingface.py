@@ -14,6 +14,7 @@ from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.bases.renaming import HUGGING_FACE, rename
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state, read_safetensors
+from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import read_json
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -75,7 +76,7 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
 def read_template(folder: Path) -> object:
     """The Jinja chat template: a file of its own, or an entry of tokenizer_config.json."""
     if (alone := folder / "chat_template.jinja").exists():
-        return alone.read_text(encoding="utf-8", errors="replace")
+        return read_regular(alone).decode("utf-8", errors="replace")
     if (beside := folder / "tokenizer_config.json").exists():
         settings = read_json(beside)
         return settings.get("chat_template") if isinstance(settings, dict) else None
@@ -85,7 +86,7 @@ def read_template(folder: Path) -> object:
 def _license(folder: Path) -> str | None:
     """As the front matter of the model card names it."""
     card = folder / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else ""
+    text = read_regular(card).decode("utf-8", errors="replace") if card.exists() else ""
     found = re.match(r"---\n(?:.*\n)*?license: *(\S+)\n(?:.*\n)*?---\n", text)
     return found.group(1) if found else None
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hamburger_edge.errors import CheckpointError, require
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.llama import Base
+from hamburger_edge.support.files import check_regular, read_regular
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -52,6 +53,7 @@ def read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
     """(name, tensor) one at a time, each with memory of its own and in the type it is stored in."""
     safetensors = require("safetensors", "export")
     try:
+        check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (not a dictionary)
                 yield name, file.get_tensor(name).clone()
@@ -88,7 +90,7 @@ def check_tokenizer(path: Path, vocab_size: int) -> None:
     from tokenizers import Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_buffer(read_regular(path))
     except Exception as error:  # the library raises bare Exception
         raise CheckpointError(f"{path}: not a tokenizer file ({error}): get it again") from error
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)

@@ -15,6 +15,7 @@ from torch import Tensor
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.bases.renaming import LIGHTNING, LIGHTNING_UNUSED, rename
+from hamburger_edge.support.files import check_regular
 
 MERGER_HEADS = 64  # fixed in the reference, whatever the width
 TAPS, LAYERS = (3, 7, 11), 16  # the reference's, for a base of 16 layers
@@ -25,6 +26,7 @@ def load_lightning(
 ) -> tuple[HamburgerConfig, dict[str, Tensor]]:
     """The configuration, and the float32 state by our names."""
     try:
+        check_regular(path)
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error

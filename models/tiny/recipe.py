@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +35,7 @@ from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import merged, new_model, provenance
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.support.progress import LogCallback
-from hamburger_edge.support.strict import from_mapping
+from hamburger_edge.support.strict import from_mapping, read_toml
 
 LICENSE = "Apache-2.0"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -67,17 +66,13 @@ class TinyRecipe:
 def is_recipe(path: Path) -> bool:
     """Whether a recipe file is of this kind: it brings a [corpus] of its own."""
     try:
-        return "corpus" in tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return "corpus" in read_toml(path)
+    except ConfigError:
         return False
 
 
 def read_tiny_recipe(path: Path) -> TinyRecipe:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: not a readable TOML file ({error})") from error
-    recipe: TinyRecipe = from_mapping(TinyRecipe, data, str(path))
+    recipe: TinyRecipe = from_mapping(TinyRecipe, read_toml(path), str(path))
     return recipe
 
 

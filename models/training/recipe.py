@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -11,7 +10,7 @@ from typing import Literal
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.training.batches import Cuts
 from hamburger_edge.models.training.objective import LossWeights
-from hamburger_edge.support.strict import from_mapping
+from hamburger_edge.support.strict import from_mapping, read_toml
 
 SHORTEST_ROW = 16  # slots; a conversation has to have a question and an answer in it
 
@@ -174,11 +173,5 @@ def _positive(name: str, value: float) -> None:
 
 def read_recipe(path: Path) -> Recipe:
     """Strict: an unknown, missing or wrongly typed key is an error that names it."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML ({error})") from error
-    recipe: Recipe = from_mapping(Recipe, data, str(path))
+    recipe: Recipe = from_mapping(Recipe, read_toml(path), str(path))
     return recipe

@@ -12,7 +12,7 @@ import torch
 
 from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.training.recipe import Recipe
-from hamburger_edge.support.files import write_atomically
+from hamburger_edge.support.files import check_regular, write_atomically
 from hamburger_edge.support.strict import from_mapping
 
 FILE = "last.pt"
@@ -59,6 +59,7 @@ def load_state(
     if not path.exists():
         return None
     try:
+        check_regular(path)
         saved: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
         made_by, progress = saved["recipe"], saved["progress"]
         reached = Reached(progress["stage"], progress["step"], progress.get("left_out", 0))

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from hamburger_edge.bundle.manifest import GGUFEntry
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats
+from hamburger_edge.support.files import open_regular
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
 _SCALARS = "BbHhIif?"  # formats of key types 0..7; 10, 11 and 12 are the 64-bit ones
@@ -53,7 +54,7 @@ class GGUF:
     def __init__(self, path: Path, entry: GGUFEntry):
         self.path = path
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file
             raise BundleError(f"{path}: cannot be read ({error}): copy the bundle again") from error
