@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hamburger_edge.bundle.manifest import KV_TYPES, PRECISIONS, gguf_precision
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import InputError, one_line
+from hamburger_edge.support.values import among, flag, shown
 
 FORMATS = ("onnx", "gguf")
 FLAVORS = ("fused", "portable")
@@ -59,12 +60,17 @@ class ExportOptions:
     force: bool = False
 
     def __post_init__(self) -> None:
-        formats = (self.formats,) if isinstance(self.formats, str) else tuple(self.formats)
+        given = (self.formats,) if isinstance(self.formats, str) else self.formats
+        several = isinstance(given, list | tuple | set | frozenset)
+        formats = tuple(given) if several else ()
         object.__setattr__(self, "formats", formats)
-        if not formats or set(formats) - set(FORMATS):
-            raise InputError(f"formats must be 'onnx', 'gguf' or both, got {', '.join(formats) or 'none'}")
+        if not formats or not all(among(name, FORMATS) for name in formats):
+            named = (", ".join(map(_plain, formats)) or "none") if several else shown(given)
+            raise InputError(f"formats must be 'onnx', 'gguf' or both, got {named}")
+        flag("verify", self.verify)
+        flag("force", self.force)
         if self.has_gguf:
-            gguf_precision(self.gguf_precision or self.precision)
+            gguf_precision(self.precision if self.gguf_precision is None else self.gguf_precision)
         if self.has_graphs:
             _check_choice("precision", self.precision, PRECISIONS)
         for name, choices in CHOICES.items():
@@ -76,7 +82,7 @@ class ExportOptions:
     def _check_blocks(self) -> None:
         size = self.block_size
         if size is not None and (not isinstance(size, int) or size not in BLOCK_SIZES):
-            raise InputError(f"block_size must be 16, 32, 64, 128 or 256, got {size!r}")
+            raise InputError(f"block_size must be 16, 32, 64, 128 or 256, got {shown(size)}")
         if self.prefer == "speed" and self.has_graphs:
             if self.precision != "int4":
                 raise InputError(f"prefer 'speed' is for precision int4, not {self.precision}")
@@ -111,6 +117,10 @@ class ExportOptions:
         return "gguf" in self.formats
 
 
+def _plain(value: object) -> str:
+    return one_line(value, 80) if isinstance(value, str) else shown(value)
+
+
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    if not among(value, choices):
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")

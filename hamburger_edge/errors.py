@@ -14,8 +14,9 @@
     ├── SessionError          a saved session that does not belong to this model
     └── BusyError             a second thread entered a model that is generating
 
-Each message is one line that names the thing at fault and the way out. The command line prints it
-after `error:` and exits with code 1; `--debug` shows the traceback as well.
+Each message is one line that names the thing at fault and the way out, of 500 printable characters at
+most, whatever is named in it. The command line prints it after `error:` and exits with code 1; `--debug`
+shows the traceback as well.
 """
 
 from __future__ import annotations
@@ -25,9 +26,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+LONGEST = 500  # characters of a message
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """Text that does nothing to a terminal, in one line: what is no printable character is escaped, and the
+    middle left out where it is too long."""
+    if len(text) <= most:
+        text = printable(text)
+    if len(text) <= most:
+        return text
+    end = (most - 5) // 3
+    return f"{printable(text[: most - 5 - end])[: most - 5 - end]} ... {printable(text[-end:])[-end:]}"
+
+
+def printable(line: str) -> str:
+    """One line that does nothing to a terminal: names out of files may hold anything."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
 
 class HamburgerError(Exception):
     """The root: catch this to catch everything below."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class InputError(HamburgerError):

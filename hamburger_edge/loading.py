@@ -11,6 +11,7 @@ from typing import Any
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BundleError, InputError, needing
 from hamburger_edge.model import Model
+from hamburger_edge.support.values import among, shown
 
 # backend -> module, function and extra; each function returns (Backend, path of the tokenizer, ChatTemplate)
 _OPENERS = {
@@ -23,15 +24,15 @@ _OPENERS = {
 def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Model:
     """Open a bundle, a checkpoint folder or a built-in checkpoint ("tiny"); options are the runtime's own
     (threads, provider, ...)."""
-    if backend != "auto" and backend not in _OPENERS:
-        raise InputError(f"unknown backend {backend!r} (known: auto, {', '.join(_OPENERS)})")
+    if not among(backend, ("auto", *_OPENERS)):
+        raise InputError(f"unknown backend {shown(backend)} (known: auto, {', '.join(_OPENERS)})")
     try:
         folder = _find(path)
         chosen = _choose(folder, backend)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}: check its name and its rights") from error
     except TypeError as error:
-        raise InputError(f"a bundle is named by its path, got {path!r}") from error
+        raise InputError(f"a bundle is named by its path, got {shown(path)}") from error
     module, function, extra = _OPENERS[chosen]
     with needing(extra):
         opener = getattr(importlib.import_module(module), function)

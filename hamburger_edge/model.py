@@ -21,7 +21,7 @@ from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.loop.turns import Turns
-from hamburger_edge.support.values import check_text
+from hamburger_edge.support.values import check_text, flag
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,12 @@ class Model:
         unless the answer has to equal plain decoding, that includes earlier answers in their merged slots.
         """
         settings = Settings.of(options, self.info.recommended)
+        flag("raw", raw)
         groups = self._prompt(prompt, raw, system)
         sampler = self._parts.sampler(settings)
         sampler.begin(token for group in groups for token in group)
         text = self._parts.text_stream(settings)
-        reuse: Reuse = "tokens" if reuse_prefix else "none"
+        reuse: Reuse = "tokens" if flag("reuse_prefix", reuse_prefix) else "none"
         return Stream(self.engine, self.turns, groups, settings, sampler, text, reuse=reuse)
 
     def generate(
@@ -129,6 +130,7 @@ class Model:
     def _prompt(self, prompt: str | bytes | Sequence[int], raw: bool, system: str | None) -> list[Group]:
         if isinstance(prompt, bytearray | memoryview):
             raise InputError("the prompt must be text or token ids: make bytes of it first")
+        system = None if system is None else check_text(system)
         if system is not None and (raw or not isinstance(prompt, str | bytes)):
             raise InputError("raw text and token ids are taken as they are: leave system out")
         if not isinstance(prompt, str | bytes):

@@ -21,7 +21,7 @@ from typing import Any
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import read_lines
-from hamburger_edge.support.values import check_text
+from hamburger_edge.support.values import check_text, shown
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
 TYPES = ("exact", "number", "regex", "contains")
@@ -74,9 +74,9 @@ def parse_prompt(line: str, where: str) -> Prompt:
     _only(data, ("prompt", "kind", "check"), where)
     text, kind = data.get("prompt"), data.get("kind", "other")
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{where}: prompt must be a text, got {text!r}")
+        raise InputError(f"{where}: prompt must be a text, got {shown(text)}")
     if not isinstance(kind, str) or not kind:
-        raise InputError(f"{where}: kind must be a word, got {kind!r}")
+        raise InputError(f"{where}: kind must be a word, got {shown(kind)}")
     for each in (text, kind):
         _check_encodable(each, where)
     return Prompt(text, kind, parse_check(data["check"], where) if "check" in data else None)
@@ -87,20 +87,22 @@ def parse_check(data: Any, where: str) -> Check:
     _only(data, ("type", "value"), where)
     kind, value = data.get("type"), data.get("value")
     if kind not in TYPES:
-        raise InputError(f"{where}.type must be one of {', '.join(TYPES)}, got {kind!r}")
+        raise InputError(f"{where}.type must be one of {', '.join(TYPES)}, got {shown(kind)}")
     if kind == "number":
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
         if not numeric or not -_LARGEST <= value <= _LARGEST:
-            raise InputError(f"{where}.value must be a number, got {value!r}")
+            raise InputError(f"{where}.value must be a number, got {shown(value)}")
         return Check(kind, float(value))
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}.value must be a text, got {value!r}")
+        raise InputError(f"{where}.value must be a text, got {shown(value)}")
     _check_encodable(value, where)
     if kind == "regex":
         try:
             re.compile(value)
         except re.error as error:
-            raise InputError(f"{where}.value is not a regular expression ({error}): {value!r}") from error
+            raise InputError(
+                f"{where}.value is not a regular expression ({error}): {shown(value)}"
+            ) from error
     return Check(kind, value)
 
 
@@ -113,6 +115,6 @@ def _check_encodable(text: str, where: str) -> None:
 
 def _only(data: Any, known: tuple[str, ...], where: str) -> None:
     if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected an object with {', '.join(known)}, got {data!r}")
+        raise InputError(f"{where}: expected an object with {', '.join(known)}, got {shown(data)}")
     if unknown := sorted(set(data) - set(known)):
         raise InputError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(known)})")

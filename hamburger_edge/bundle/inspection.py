@@ -10,8 +10,7 @@ from typing import Any
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import BundleError, MissingExtraError, require
-from hamburger_edge.support.terminal import printable
+from hamburger_edge.errors import BundleError, MissingExtraError, printable, require
 from hamburger_edge.support.values import whole_in
 
 

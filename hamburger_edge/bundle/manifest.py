@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.support.values import among, shown
 
 KIND = "hamburger-edge bundle"
 FORMAT = 2
@@ -271,8 +272,8 @@ def _digest(facts: Mapping[str, Any]) -> str:
 
 def gguf_precision(name: str) -> str:
     """What GGUF files call a precision; an InputError where they have none such."""
-    found = IN_GGUF.get(name, name)
-    if found not in GGUF_PRECISIONS:
+    found = IN_GGUF[name] if among(name, IN_GGUF) else name
+    if not among(found, GGUF_PRECISIONS):
         known = ", ".join(GGUF_PRECISIONS)
-        raise InputError(f"precision must be one of {known} for GGUF, got {name!r}")
+        raise InputError(f"precision must be one of {known} for GGUF, got {shown(name)}")
     return found

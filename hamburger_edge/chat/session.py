@@ -27,6 +27,7 @@ from hamburger_edge.loop.backend import ModelInfo, Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.support.cache import own_key
+from hamburger_edge.support.values import flag, shown
 
 # what impossible contents can end in, wherever they are first used
 _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -125,7 +126,7 @@ def _place(path: str | PathLike[str]) -> Path:
     try:
         return Path(path)
     except TypeError as error:
-        raise InputError(f"a session is named by its path, got {path!r}") from error
+        raise InputError(f"a session is named by its path, got {shown(path)}") from error
 
 
 def _identity(info: ModelInfo) -> dict[str, Any]:
@@ -148,8 +149,7 @@ def _key() -> bytes | None:
 
 
 def _read(path: Path, info: ModelInfo, *, trust: bool) -> tuple[dict[str, Any], Snapshot]:
-    if not isinstance(trust, bool):
-        raise InputError(f"trust must be true or false, got {trust!r}")
+    flag("trust", trust)
     try:
         return session_file.read(path, _limits(info), _key(), trust=trust)
     except HamburgerError:

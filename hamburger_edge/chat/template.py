@@ -8,7 +8,7 @@ from typing import Any
 from hamburger_edge.chat.markup import KINDS, Markup
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import from_mapping
-from hamburger_edge.support.values import check_text
+from hamburger_edge.support.values import among, check_text, shown
 
 Part = tuple[str, bool]  # text, and whether special tokens in it count
 
@@ -46,8 +46,8 @@ class ChatTemplate(Markup):
     @classmethod
     def preset(cls, name: str, default_system: str | None = None) -> ChatTemplate:
         """One of PRESETS, possibly with a system text of its own."""
-        if name not in PRESETS:
-            raise InputError(f"unknown chat template {name!r} (known: {', '.join(PRESETS)})")
+        if not among(name, PRESETS):
+            raise InputError(f"unknown chat template {shown(name)} (known: {', '.join(PRESETS)})")
         template = PRESETS[name]
         return template if default_system is None else replace(template, default_system=default_system)
 

@@ -22,7 +22,7 @@ from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.grammar import Grammar
 from hamburger_edge.loop.scores import Head, Ints, nucleus_cut, pick
-from hamburger_edge.support.values import number_in, whole_in
+from hamburger_edge.support.values import number_in, shown, whole_in
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class SamplingSettings:
             "frequency_penalty": number_in("frequency_penalty", self.frequency_penalty, -100, 100),
         }
         if not isinstance(self.logit_bias, Mapping):
-            raise InputError(f"logit_bias must map token ids to numbers, got {self.logit_bias!r}")
+            raise InputError(f"logit_bias must map token ids to numbers, got {shown(self.logit_bias)}")
         checked["logit_bias"] = {
             whole_in("logit_bias token", token, 0, 2**31 - 1): number_in("logit_bias", bias, -1000, 1000)
             for token, bias in self.logit_bias.items()
         }
         if isinstance(self.banned, str | bytes) or not isinstance(self.banned, Iterable):
-            raise InputError(f"banned must be a list of token ids, got {self.banned!r}")
+            raise InputError(f"banned must be a list of token ids, got {shown(self.banned)}")
         checked["banned"] = tuple(whole_in("banned token", token, 0, 2**31 - 1) for token in self.banned)
         if self.seed is not None:
             checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)

@@ -10,7 +10,7 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.loop.sampling import SamplingSettings
 from hamburger_edge.loop.structure import Structure
-from hamburger_edge.support.values import number_in, whole_in
+from hamburger_edge.support.values import among, flag, number_in, shown, whole_in
 
 
 class Options(TypedDict, total=False):
@@ -62,15 +62,14 @@ class Decoding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
         object.__setattr__(self, "confidence", number_in("confidence", self.confidence, 0, 1))
-        if self.mode not in ("trust", "verify", "condense"):
-            raise InputError(f"mode must be 'trust', 'verify' or 'condense', got {self.mode!r}")
-        if self.forced not in ("split", "merge", "single"):
-            raise InputError(f"forced must be 'split', 'merge' or 'single', got {self.forced!r}")
+        if not among(self.mode, ("trust", "verify", "condense")):
+            raise InputError(f"mode must be 'trust', 'verify' or 'condense', got {shown(self.mode)}")
+        if not among(self.forced, ("split", "merge", "single")):
+            raise InputError(f"forced must be 'split', 'merge' or 'single', got {shown(self.forced)}")
         if self.force_group is not None:
             object.__setattr__(self, "force_group", whole_in("force_group", self.force_group, 1, 2**31 - 1))
-        for name in ("ignore_eos", "probabilities"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be true or false, got {getattr(self, name)!r}")
+        flag("ignore_eos", self.ignore_eos)
+        flag("probabilities", self.probabilities)
 
     @property
     def exact(self) -> bool:
@@ -97,11 +96,13 @@ class Settings:
             options = {**options, **asdict(recommended)}
         unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
-            raise InputError(f"unknown option {unknown[0]!r} (known: {', '.join(Options.__annotations__)})")
+            raise InputError(
+                f"unknown option {shown(unknown[0])} (known: {', '.join(Options.__annotations__)})"
+            )
         stop = options.get("stop", ())
         stop = (stop,) if isinstance(stop, str) else stop
         if not isinstance(stop, Sequence) or not all(isinstance(text, str) and text for text in stop):
-            raise InputError(f"stop must be texts of at least one character, got {stop!r}")
+            raise InputError(f"stop must be texts of at least one character, got {shown(stop)}")
         decoding = {name: value for name, value in options.items() if name in _DECODING}
         sampling = {name: value for name, value in options.items() if name in _SAMPLING}
         structure = Structure.of(**{name: value for name, value in options.items() if name in _STRUCTURE})

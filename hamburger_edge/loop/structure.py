@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.support.values import flag, shown
 
 Kind = Literal["json_schema", "regex", "grammar"]
 
@@ -38,8 +39,7 @@ class Structure:
         """From the options of an answer; None where none is given."""
         given: dict[Kind, Any] = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
         named: list[Kind] = [kind for kind, value in given.items() if value is not None]
-        if not isinstance(lenient, bool):
-            raise InputError(f"lenient must be true or false, got {lenient!r:.80}")
+        flag("lenient", lenient)
         if not named:
             return None
         if len(named) > 1:
@@ -47,7 +47,7 @@ class Structure:
         [kind] = named
         text = _schema_text(json_schema) if kind == "json_schema" else given[kind]
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{kind} must be a text that says something, got {text!r:.80}")
+            raise InputError(f"{kind} must be a text that says something, got {shown(text)}")
         if len(text) > LARGEST:
             raise InputError(
                 f"{kind} has {len(text)} characters, at most {LARGEST} are taken: make it simpler"
@@ -86,7 +86,7 @@ def _schema_text(schema: Any) -> Any:
         except ValueError as error:
             raise InputError(f"json_schema is not valid JSON ({error}): correct it") from error
     if not isinstance(schema, Mapping):
-        raise InputError(f"json_schema must be an object, got {schema!r:.80}")
+        raise InputError(f"json_schema must be an object, got {shown(schema)}")
     try:
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.support.files import TEXT, read_regular
+from hamburger_edge.support.values import shown
 
 
 def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
@@ -29,7 +30,7 @@ def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
     known = {field.name: field for field in dataclasses.fields(cls)}
     unknown = sorted(set(data) - set(known))
     if unknown:
-        raise ConfigError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(known)})")
+        raise ConfigError(f"{where}: unknown key {shown(unknown[0])} (known: {', '.join(known)})")
     values = {}
     for name, field in known.items():
         if name in data:
@@ -50,18 +51,18 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return from_mapping(typing.cast(type[Any], hint), value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise ConfigError(f"{where}: expected a list, got {value!r}")
+            raise ConfigError(f"{where}: expected a list, got {shown(value)}")
         return tuple(_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is Literal:
         if value not in args:
-            raise ConfigError(f"{where}: expected one of {', '.join(map(repr, args))}, got {value!r}")
+            raise ConfigError(f"{where}: expected one of {', '.join(map(repr, args))}, got {shown(value)}")
         return value
     if origin is dict:  # what is in it is the caller's business
         hint = dict
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}")
+        raise ConfigError(f"{where}: expected {hint.__name__}, got {shown(value)}")
     return value
 
 

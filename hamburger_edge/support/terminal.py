@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+from hamburger_edge.errors import printable
+
 
 def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb" and "NO_COLOR" not in os.environ
@@ -19,11 +21,6 @@ def is_terminal(stream: TextIO) -> bool:
 def note(line: str) -> None:
     """A line on standard error."""
     _tell(sys.stderr, printable(line) + "\n")
-
-
-def printable(line: str) -> str:
-    """One line that does nothing to a terminal: names out of files may hold anything."""
-    return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _tell(stream: TextIO, text: str) -> None:

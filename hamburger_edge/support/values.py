@@ -1,19 +1,48 @@
-"""Values that callers pass, checked in one place: numbers in a range, text that has a UTF-8 form."""
+"""Values that callers pass, checked in one place, and named in one way where they are refused: numbers in a
+range, names out of a list, text that has a UTF-8 form."""
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import InputError, one_line
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+
+def shown(value: object) -> str:
+    """A value as errors name it: a printable line of at most 80 characters, whatever it is."""
+    try:
+        text = _SHORT.repr(value)
+    except Exception:  # an object's own, or a number of too many digits
+        text = f"one of type {type(value).__name__}"
+    return one_line(text, 80)
+
+
+def among(value: object, known: Container[str]) -> bool:
+    """Whether it is one of these names: of what may be unhashable, or compare to no single truth."""
+    return isinstance(value, str) and value in known
+
+
+def flag(name: str, value: Any) -> bool:
+    """`value`, which is True or False and not only as good as."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, got {shown(value)}")
+    return value
 
 
 def number_in(name: str, value: Any, low: float, high: float, *, above: bool = False) -> float:
     """`value` as a finite float in [low, high], or in (low, high] when `above`."""
     numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not numeric or not (low < value if above else low <= value) or not value <= high:
-        raise InputError(f"{name} must be {'above' if above else 'from'} {low:g} to {high:g}, got {value!r}")
+        raise InputError(
+            f"{name} must be {'above' if above else 'from'} {low:g} to {high:g}, got {shown(value)}"
+        )
     return float(value)
 
 
@@ -22,7 +51,7 @@ def whole_in(name: str, value: Any, low: int, high: int) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not low <= value <= high:
         limit = f"at most {high}" if high < 2**31 else "not so large"
-        raise InputError(f"{name} must be a whole number, {low} or more and {limit}, got {value!r}")
+        raise InputError(f"{name} must be a whole number, {low} or more and {limit}, got {shown(value)}")
     return int(value)
 
 

@@ -24,7 +24,7 @@ from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
 from hamburger_edge.runtimes.llamacpp.graft import LlamaCppEmbedder, StopHead
 from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
-from hamburger_edge.support.values import whole_in
+from hamburger_edge.support.values import among, flag, shown, whole_in
 
 DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
 
@@ -47,7 +47,7 @@ def open_bundle(
     """
     path = Path(path)
     manifest = load_manifest(path)
-    check_files(path, manifest, hashes=verify)
+    check_files(path, manifest, hashes=flag("verify", verify))
     if manifest.gguf is None:
         raise BundleError(f"{path}: holds no GGUF files: export it again with  --format gguf")
     if manifest.tokenizer is None:
@@ -56,7 +56,7 @@ def open_bundle(
     backend = LlamaCppBackend(
         path,
         manifest,
-        library(log),
+        library(flag("log", log)),
         capacity=min(context or DEFAULT_CONTEXT, manifest.model.context_length),
         threads=threads or usable_processors(),
         kv=kv,
@@ -73,10 +73,10 @@ def _check_options(
         if value is not None:
             whole_in(name, value, 1, most)
     if flash is not None and not isinstance(flash, bool):
-        raise InputError(f"flash_attention must be true, false or left out, got {flash!r}")
+        raise InputError(f"flash_attention must be true, false or left out, got {shown(flash)}")
     whole_in("gpu_layers", gpu_layers, -1, 1 << 16)
-    if kv not in KV_BYTES:
-        raise InputError(f"kv must be one of {', '.join(KV_BYTES)}, got {kv!r}")
+    if not among(kv, KV_BYTES):
+        raise InputError(f"kv must be one of {', '.join(KV_BYTES)}, got {shown(kv)}")
     block = KV_BYTES[kv][0]
     if manifest.kv.head_size % block:
         raise InputError(

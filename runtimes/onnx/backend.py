@@ -32,7 +32,7 @@ from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapsh
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
-from hamburger_edge.support.values import whole_in
+from hamburger_edge.support.values import among, flag, shown, whole_in
 
 DEFAULT_CAPACITY = 4096
 
@@ -55,13 +55,13 @@ def open_bundle(
     if context is not None:
         whole_in("context", context, 1, 1 << 31)
     manifest = load_manifest(path)
-    check_files(path, manifest, hashes=verify)
+    check_files(path, manifest, hashes=flag("verify", verify))
     if not manifest.graphs:
         raise BundleError(f"{path}: holds no graphs: export it again with  --format onnx")
-    if kv is not None and KV_TYPES.get(kv) != manifest.kv.dtype:
+    if kv is not None and not (among(kv, KV_TYPES) and KV_TYPES[kv] == manifest.kv.dtype):
         raise InputError(
-            f"kv={kv!r}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again with "
-            f"--kv {', '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
+            f"kv={shown(kv)}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again "
+            f"with --kv {', '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
         )
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")

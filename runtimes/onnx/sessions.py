@@ -21,7 +21,7 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
 )
 from hamburger_edge.support.processors import MOST_THREADS
-from hamburger_edge.support.values import whole_in
+from hamburger_edge.support.values import among, shown, whole_in
 
 _NAMES = {
     "cpu": "CPUExecutionProvider",
@@ -70,8 +70,10 @@ class Provider:
 def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fused") -> Provider:
     """By name, or "auto": the fastest this build has that knows the graphs' operators, with a warning when
     that is the CPU. Options are those of the provider that is named; "auto" on the CPU takes none."""
+    if options is not None and not isinstance(options, dict):
+        raise InputError(f"provider_options must be a dictionary, got {shown(options)}")
     here = [short for short, full in _NAMES.items() if full in ort.get_available_providers()]
-    if name == "auto":
+    if among(name, ("auto",)):
         # CoreML has none of ONNX Runtime's own operators, of which fused graphs consist
         fitting = ("cuda", "coreml") if flavor == "portable" else ("cuda",)
         best = next((short for short in fitting if short in here), "cpu")
@@ -81,8 +83,8 @@ def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fu
                 reason = "CoreML does not know the operators of fused graphs (--flavor portable has others)"
             warnings.warn(f"provider 'auto': {reason}, running on the CPU", HamburgerWarning, stacklevel=2)
         return Provider(best, (options or {}) if best != "cpu" else {})
-    if name not in _NAMES:
-        raise InputError(f"unknown provider {name!r} (known: auto, {', '.join(_NAMES)})")
+    if not among(name, _NAMES):
+        raise InputError(f"unknown provider {shown(name)} (known: auto, {', '.join(_NAMES)})")
     if name not in here:
         raise RuntimeUnavailable(
             f"provider {name!r} is not in this onnxruntime {ort.__version__}, which has: {', '.join(here)}; "
