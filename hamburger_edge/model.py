@@ -141,6 +141,7 @@ class Model:
         text = check_text(prompt)
         if not text:
             raise InputError("the prompt is empty: say something")
+        self._parts.check_length(text, system or "")
         parts = self.template.first_turn(text, system)
         ids = self.encode(text) if raw else self.tokenizer.encode_parts(parts)
         return self.engine.check_groups((token,) for token in ids)

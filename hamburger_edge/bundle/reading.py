@@ -25,7 +25,7 @@ from hamburger_edge.bundle.manifest import (
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError
 from hamburger_edge.support.files import read_regular
-from hamburger_edge.support.strict import from_mapping
+from hamburger_edge.support.strict import from_mapping, unique_keys
 
 LARGEST = 64 << 20  # bytes of a manifest; a real one has some ten thousand
 
@@ -63,7 +63,7 @@ def load_manifest(folder: str | Path) -> Manifest:
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(path, most=LARGEST).decode("utf-8")
-        data = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+        data = json.loads(text, object_pairs_hook=unique_keys, parse_constant=_no_number)
     except FileNotFoundError as error:
         raise BundleError(
             f"{path}: missing: this folder is not a bundle, or its export was cut short"
@@ -75,15 +75,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BundleError(f"{path}: expected a table of settings, got {type(data).__name__}")
     return data
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two values under one key, readers choose differently."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise ValueError(f"key {twice!r} stands there twice")
-    return table
 
 
 def _no_number(name: str) -> None:

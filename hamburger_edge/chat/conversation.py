@@ -63,6 +63,7 @@ class Chat:
         text = check_text(text)
         if not text:
             raise InputError("the message is empty: say something")
+        self._parts.check_length(text, "" if self.groups else self.system or "")
         said = self.groups
         turn = self._parts.engine.check_groups((token,) for token in self._turn(text))
         prompt = [*said, *turn]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
+from hamburger_edge.errors import ContextFullError
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.sampling import Sampler
@@ -20,6 +21,17 @@ class Parts:
     template: ChatTemplate
     turns: Turns
     grammars: Grammars
+
+    def check_length(self, *texts: str) -> None:
+        """Refuse by its length what cannot fit: reading megabytes as tokens takes seconds and a gigabyte."""
+        info = self.engine.info
+        room = min(info.capacity, info.context_length)
+        length = sum(map(len, texts))
+        if length > room and length > room * self.tokenizer.longest:
+            raise ContextFullError(
+                f"the prompt has {length} characters, which are more than {room} tokens however it is cut: "
+                "shorten it"
+            )
 
     def sampler(self, settings: Settings) -> Sampler:
         info = self.engine.info

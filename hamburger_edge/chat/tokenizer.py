@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import json
 import re
 import threading
@@ -13,8 +14,10 @@ from typing import Any
 
 import tokenizers
 
+from hamburger_edge.chat.tokenizer_limits import check_tokenizer_limits
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.support.files import read_regular
+from hamburger_edge.support.strict import unique_keys
 from hamburger_edge.support.values import check_text
 
 
@@ -30,6 +33,7 @@ class Tokenizer:
             ) from error
         self._path = path
         with _typed(f"{path}: not a tokenizer.json"):
+            check_tokenizer_limits(json.loads(content, object_pairs_hook=unique_keys))
             self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -43,6 +47,11 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         return int(self._tokenizer.get_vocab_size())
+
+    @functools.cached_property
+    def longest(self) -> int:
+        """Characters of the longest token: no token stands for more of a text."""
+        return max(map(len, self._tokenizer.get_vocab()), default=1)
 
     def to_json(self) -> str:
         """As tokenizer.json holds it."""

@@ -76,6 +76,16 @@ def read_json(path: str | PathLike[str]) -> Any:
         raise ConfigError(f"{path}: not valid JSON ({error})") from error
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: of two values under one key, readers choose differently."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {shown(twice)} stands there twice")
+    return table
+
+
 def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
     """Decode a TOML file, or raise a ConfigError naming it."""
     try:
