@@ -22,7 +22,8 @@ NOTES = (
 STRUCTURED_NOTES = (
     "JSON comes in one line with a space after commas and colons: onnxruntime-genai is told so (x-guidance), "
     "of the grammar that llama-cpp-python makes of a schema the white space is fixed",
-    "that grammar leaves out keywords that it does not know, and says required properties first",
+    "that grammar leaves out keywords that it does not know, lets control characters into strings, and says "
+    "required properties first",
     "onnxruntime-genai says forced tokens by itself (enable_ff_tokens)",
     "llama.cpp looks at its best token first, and at all of them only where the grammar refuses that one; "
     "its answers end with an end token, which is one call more",
