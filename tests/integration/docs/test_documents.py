@@ -18,7 +18,7 @@ GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
 FIRST = "first-answer.md"  # run to make the bundle of all others
 # Blocks that no test can run; each is marked in its page by <!-- not run: REASON -->.
-NOT_RUN = {"README.md": 1, FIRST: 2, "install.md": 2, "train.md": 3}
+NOT_RUN = {"README.md": 1, FIRST: 2, "install.md": 2, "tasks.md": 2, "train.md": 3}
 MARK = r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
