@@ -242,6 +242,23 @@ def test_first_tokens_can_be_scored_now_and_then() -> None:
     assert found["first_kl"].tolist() == pytest.approx([kl.sum().item(), len(kl)], rel=1e-4)
 
 
+def test_a_sure_model_goes_on_learning_in_16_bits() -> None:
+    """The slope of a token that has a probability of 0.95 or 0.999 already is small, and not zero."""
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(70, 4000, generator=draw) * 2
+    tokens = torch.randint(4000, (70, 1), generator=draw)
+    others = logits.scatter(1, tokens, -torch.inf).logsumexp(1)
+    wanted = torch.tensor([0.5, 0.9, 0.95, 0.99, 0.999]).repeat(14)
+    logits.scatter_(1, tokens, (others + wanted.logit())[:, None])
+    rounded = logits.bfloat16().requires_grad_()
+    SoftCrossEntropy.apply(rounded, tokens, torch.ones(70, 1)).sum().backward()
+    exact = rounded.detach().float().requires_grad_()
+    torch.nn.functional.cross_entropy(exact, tokens[:, 0], reduction="sum").backward()
+    assert rounded.grad is not None
+    assert exact.grad is not None
+    torch.testing.assert_close(rounded.grad.float(), exact.grad, rtol=0.02, atol=1e-6)
+
+
 def test_a_batch_without_an_answer_teaches_nothing() -> None:
     nothing = torch.zeros(0)
     assert average(nothing) == wrongness(nothing, nothing.bool()) == 0
