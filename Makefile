@@ -1,6 +1,7 @@
 # make demo   install what exporting needs, export the built-in model, let it talk
 # make test   install everything, run the checks and the test suite
 # make check  lint, format and types only
+# make serve  a local server with the built-in model, and a page to try it in
 # make docs   build the site of docs/ into site/; a broken link fails
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
 # All of them make .venv on first use and are quick from then on.
@@ -15,9 +16,12 @@ PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo test check docs bench graft clean
+.PHONY: demo serve test check docs bench graft clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
+
+serve: $(VENV)/.serve
+	@$(BIN)/hamburger-edge serve $(BUNDLE)
 
 test: check
 	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile
@@ -53,6 +57,11 @@ $(VENV)/.torch:
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	@echo "installing hamburger-edge[export] ..."
 	@$(PIP) install --editable ".[export]"
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.demo
+	@echo "installing hamburger-edge[serve] ..."
+	@$(PIP) install --editable ".[export,serve]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml

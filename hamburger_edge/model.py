@@ -47,7 +47,7 @@ class Model:
         self.engine = Engine(backend)
         self.turns = Turns(backend)
         grammars = Grammars(tokenizer.to_json, self.info.vocab_size, self.info.eos_ids)
-        self._parts = Parts(self.engine, tokenizer, template, self.turns, grammars)
+        self.parts = Parts(self.engine, tokenizer, template, self.turns, grammars)
 
     @property
     def info(self) -> ModelInfo:
@@ -78,9 +78,9 @@ class Model:
         settings = Settings.of(options, self.info.recommended)
         flag("raw", raw)
         groups = self._prompt(prompt, raw, system)
-        sampler = self._parts.sampler(settings)
+        sampler = self.parts.sampler(settings)
         sampler.begin(token for group in groups for token in group)
-        text = self._parts.text_stream(settings)
+        text = self.parts.text_stream(settings)
         reuse: Reuse = "tokens" if flag("reuse_prefix", reuse_prefix) else "none"
         return Stream(self.engine, self.turns, groups, settings, sampler, text, reuse=reuse)
 
@@ -103,13 +103,13 @@ class Model:
 
     def chat(self, system: str | None = None, **options: Unpack[Options]) -> Chat:
         """A conversation; an empty system text leaves out the template's own."""
-        return Chat(self._parts, system, Settings.of(options, self.info.recommended))
+        return Chat(self.parts, system, Settings.of(options, self.info.recommended))
 
     def resume(self, path: str | PathLike[str], *, trust: bool = False) -> Chat:
         """A conversation from where `Chat.save` left it. `trust`: also one that somebody else saved, who may
         have put anything into the cache."""
         with self.turns.exclusive():
-            return Chat.resume(self._parts, path, trust=trust)
+            return Chat.resume(self.parts, path, trust=trust)
 
     def cancel(self) -> None:
         """End the answer that is being made, if any, after its current step."""
@@ -141,7 +141,7 @@ class Model:
         text = check_text(prompt)
         if not text:
             raise InputError("the prompt is empty: say something")
-        self._parts.check_length(text, system or "")
+        self.parts.check_length(text, system or "")
         parts = self.template.first_turn(text, system)
         ids = self.encode(text) if raw else self.tokenizer.encode_parts(parts)
         return self.engine.check_groups((token,) for token in ids)

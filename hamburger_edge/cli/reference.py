@@ -28,7 +28,7 @@ def _markdown_option(each: Option) -> str:
     settings = each.settings
     if not each.flags[0].startswith("-"):
         name = settings["metavar"]
-        written = f"[{name}]" if settings.get("nargs") == "?" else name
+        written = {"?": f"[{name}]", "*": f"[{name} ...]"}.get(settings.get("nargs", ""), name)
     else:
         value = settings.get("metavar") or "{" + ",".join(settings.get("choices", ())) + "}"
         switch = settings.get("action") in ("store_true", "store_false")

@@ -10,7 +10,7 @@ The backend owns the arrays; this owns what they mean. The two agree on the numb
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hamburger_edge.errors import ContextFullError, InputError
@@ -97,17 +97,22 @@ class Ledger:
         del self.groups[slots:], self._ends[slots:]
 
     def match(self, prompt: list[Group], *, merged: bool) -> Match:
-        """How much of a prompt the cache already holds, in whole slots from the beginning.
+        """How much of a prompt the cache already holds, in whole slots from the beginning."""
+        return match(self.groups, prompt, merged=merged)
 
-        A slot matches the same group. With `merged`, a slot of several tokens also matches the same
-        tokens standing one by one in the prompt: what the model said earlier stays compressed.
-        """
-        covered = 0
-        for slot, group in enumerate(self.groups):
-            if prompt[covered : covered + 1] == [group]:
-                covered += 1
-            elif merged and prompt[covered : covered + len(group)] == [(token,) for token in group]:
-                covered += len(group)
-            else:
-                return Match(slot, covered)
-        return Match(self.slots, covered)
+
+def match(slots: Sequence[Group], prompt: list[Group], *, merged: bool) -> Match:
+    """How much of a prompt these slots hold, in whole slots from the beginning.
+
+    A slot matches the same group. With `merged`, a slot of several tokens also matches the same
+    tokens standing one by one in the prompt: what the model said earlier stays compressed.
+    """
+    covered = 0
+    for slot, group in enumerate(slots):
+        if prompt[covered : covered + 1] == [group]:
+            covered += 1
+        elif merged and prompt[covered : covered + len(group)] == [(token,) for token in group]:
+            covered += len(group)
+        else:
+            return Match(slot, covered)
+    return Match(len(slots), covered)

@@ -53,11 +53,12 @@ DIRECTION = {
     "tasks": {
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training"},
     },
+    "serve": {*CORE, *APP},
     "cli": {*CORE, *APP, "cli.commands"},
     "cli.commands": {
         "cli",
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training", "models.tiny"},
-        *{"tasks", "export", "export.parity", "runtimes.torch", "benchmarks.quality"},
+        *{"tasks", "serve", "export", "export.parity", "runtimes.torch", "benchmarks.quality"},
         *{"benchmarks.requests", "benchmarks.speed"},
     },
     "__main__": {"cli"},
@@ -128,10 +129,11 @@ def test_export_uses_runtimes_for_parity_only() -> None:
                 assert room_of(module) == "export.parity", f"{module} imports {other}"
 
 
-def test_only_the_command_line_uses_benchmarks() -> None:
+@pytest.mark.parametrize("part", ["benchmarks", "serve"])
+def test_only_the_command_line_uses(part: str) -> None:
     for module in modules():
-        if part_of(module) != "benchmarks" and room_of(module) != "cli.commands":
-            used = {m for m in imports(module) if part_of(m) == "benchmarks"}
+        if part_of(module) != part and room_of(module) != "cli.commands":
+            used = {m for m in imports(module) if part_of(m) == part}
             assert not used, f"{module} imports {used}"
 
 

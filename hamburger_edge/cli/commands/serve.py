@@ -1,0 +1,150 @@
+"""`hamburger-edge serve`: OpenAI's interface and a page, on this device."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.commands.built_in import built_in_bundle
+from hamburger_edge.cli.options import RUNTIME, runtime_options
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.processors import usable_processors
+from hamburger_edge.support.terminal import note
+from hamburger_edge.support.values import number_in, whole_in
+
+if TYPE_CHECKING:
+    from hamburger_edge.model import Model
+    from hamburger_edge.serve.gate import Access
+
+
+def run(options: argparse.Namespace) -> None:
+    from hamburger_edge.serve.application import Log
+    from hamburger_edge.serve.pool import Pool
+    from hamburger_edge.serve.requests import Limits
+    from hamburger_edge.serve.server import Server, listen
+
+    access = access_of(options)
+    workers = whole_in("--workers", options.workers, 1, 64)
+    queue = whole_in("--queue", options.queue, 0, 100_000)
+    sessions = whole_in("--sessions", options.sessions, 0, 10_000)
+    limits = Limits(
+        body=whole_in("--max-body", options.max_body, 1024, 1 << 30),
+        answer_seconds=number_in("--timeout", options.timeout, 1, 86_400),
+    )
+    grace = number_in("--grace", options.grace, 0, 3600)
+    runtime = {"threads": max(1, usable_processors() // workers), **runtime_options(options)}
+    if options.backend == "torch":
+        runtime.pop("threads")
+    bundles = [
+        (name, functools.partial(_load, _folder(path, options.backend), options.backend, runtime))
+        for name, path in named(options.bundle)
+    ]
+    with listen(options.host, whole_in("--port", options.port, 0, 65535)) as listening:
+        pool = Pool(bundles, workers=workers, queue=queue, sessions=sessions)
+        try:
+            host = f"[{options.host}]" if ":" in options.host else options.host
+            note(f"{', '.join(pool.served)} at http://{host}:{listening.getsockname()[1]}")
+            server = Server(pool, access, limits, Log(prompts=options.log_prompts), grace=grace)
+            with contextlib.suppress(KeyboardInterrupt):  # uvicorn passes on the one that it stopped at
+                server.run(sockets=[listening])
+        finally:
+            pool.close()
+
+
+def named(given: list[str]) -> list[tuple[str, str]]:
+    """NAME=BUNDLE, or a bundle that is known by its folder's name."""
+    found: list[tuple[str, str]] = []
+    for each in given or ["smollm2-135m"]:
+        name, equals, path = each.partition("=")
+        if not equals or Path(each).exists():
+            name, path = Path(each).resolve().name, each
+        if not name or not path:
+            raise InputError(f"{each}: give a BUNDLE, or NAME=BUNDLE")
+        found.append((name, path))
+    names = [name for name, _ in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"two models are called {twice}: give them names of their own, NAME=BUNDLE")
+    return found
+
+
+def access_of(options: argparse.Namespace) -> Access:
+    from hamburger_edge.serve.gate import Access, is_local, read_keys
+
+    keys = [] if options.api_key_file is None else read_keys(options.api_key_file)
+    if keys and options.no_auth:
+        raise InputError("--api-key-file and --no-auth exclude each other: give one")
+    if not is_local(options.host) and not keys and not options.no_auth:
+        raise InputError(
+            f"--host {options.host} is open to other machines: give a key with  --api-key-file FILE, "
+            "or let everybody in with  --no-auth"
+        )
+    return Access.of(options.host, names=options.allow_host or (), origins=options.cors or (), keys=keys)
+
+
+def _load(path: str, backend: str, runtime: dict[str, Any]) -> Model:
+    from hamburger_edge.loading import load
+
+    return load(path, backend, **runtime)
+
+
+def _folder(path: str, backend: str) -> str:
+    """Built-in models are exported, once: bundles are faster than checkpoints."""
+    from hamburger_edge.models.checkpoints.built_in import NAMES
+
+    built_in = path in NAMES and not Path(path).exists() and backend in ("auto", "onnx")
+    return str(built_in_bundle(path)) if built_in else path
+
+
+COMMAND = Command(
+    name="serve",
+    summary="serve models on this device: OpenAI's interface, and a page to try them in",
+    options=(
+        option(
+            "bundle",
+            nargs="*",
+            metavar="BUNDLE",
+            help="folder made by `export`, NAME=FOLDER, or a built-in model (default smollm2-135m)",
+        ),
+        option("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen on (default 127.0.0.1)"),
+        option("--port", type=int, default=8080, metavar="N", help="to listen on (default 8080; 0: any)"),
+        option("--api-key-file", metavar="FILE", help="who asks must have one of its keys, one a line"),
+        option("--no-auth", action="store_true", help="no key, although other machines can reach this one"),
+        option(
+            "--allow-host", action="append", metavar="NAME", help="a further name of this server (repeatable)"
+        ),
+        option(
+            "--cors", action="append", metavar="ORIGIN", help="pages of this site may ask too (repeatable)"
+        ),
+        option(
+            "--workers", type=int, default=1, metavar="N", help="answers at a time of each model (default 1)"
+        ),
+        option("--queue", type=int, default=64, metavar="N", help="requests that may wait (default 64)"),
+        option(
+            "--sessions",
+            type=int,
+            default=8,
+            metavar="N",
+            help="conversations kept in memory, so that only what is new is read (default 8)",
+        ),
+        option("--max-body", type=int, default=1 << 20, metavar="BYTES", help="of a request (default 1 MiB)"),
+        option(
+            "--timeout", type=float, default=600, metavar="S", help="an answer may take so long (default 600)"
+        ),
+        option(
+            "--grace", type=float, default=10, metavar="S", help="for answers when it is stopped (default 10)"
+        ),
+        option("--log-prompts", action="store_true", help="write what is asked and answered to the log"),
+        *RUNTIME,
+    ),
+    examples=(
+        "hamburger-edge serve bundle",
+        "hamburger-edge serve small=bundle-135m large=bundle-1b --workers 2 --port 9000",
+        "hamburger-edge serve bundle --host 0.0.0.0 --api-key-file keys.txt",
+    ),
+    run=run,
+    extra="serve",
+)

@@ -1,0 +1,147 @@
+"""What is sent back, in OpenAI's shapes: plain data, made by pure functions.
+
+Beside OpenAI's fields, a chunk of a stream has `step` (one chunk is one macro step), and `usage` has
+`macro_steps`, `slots` and `slots_uncompressed`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.step import FinishReason
+from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.tools import Call
+
+DONE = b"data: [DONE]\n\n"
+_FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
+
+
+@dataclass(frozen=True)
+class Token:
+    """One that was said, for logprobs."""
+
+    text: bytes
+    probability: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What all parts of one answer share."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    chat: bool
+
+    def whole(
+        self,
+        text: str,
+        finish: FinishReason,
+        usage: dict[str, Any],
+        *,
+        calls: Sequence[Call] | None = None,
+        logprobs: Sequence[Token] | None = None,
+    ) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": 0, "finish_reason": _finish(finish, calls)}
+        if self.chat:
+            message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+            if calls is not None:
+                message |= {"content": None, "tool_calls": self._calls(calls)}
+            choice |= {"message": message, "logprobs": self._logprobs(logprobs)}
+        else:
+            choice |= {"text": text, "logprobs": self._logprobs(logprobs)}
+        return self._body([choice]) | {"usage": usage}
+
+    def opening(self) -> dict[str, Any]:
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def piece(self, text: str, step: dict[str, Any], logprobs: Sequence[Token] | None) -> dict[str, Any]:
+        return self._chunk({"content": text}, logprobs=logprobs) | {"step": step}
+
+    def called(self, calls: Sequence[Call]) -> dict[str, Any]:
+        listed = [{"index": index, **call} for index, call in enumerate(self._calls(calls))]
+        return self._chunk({"tool_calls": listed})
+
+    def closing(self, finish: FinishReason, calls: Sequence[Call] | None) -> dict[str, Any]:
+        return self._chunk({} if self.chat else {"content": ""}, finish=_finish(finish, calls))
+
+    def used(self, usage: dict[str, Any]) -> dict[str, Any]:
+        return self._body([], chunk=True) | {"usage": usage}
+
+    def _chunk(
+        self, delta: dict[str, Any], *, finish: str | None = None, logprobs: Sequence[Token] | None = None
+    ) -> dict[str, Any]:
+        said = {"delta": delta} if self.chat else {"text": delta["content"]}
+        listed = self._logprobs(logprobs)
+        return self._body([{"index": 0, **said, "logprobs": listed, "finish_reason": finish}], chunk=True)
+
+    def _body(self, choices: list[dict[str, Any]], *, chunk: bool = False) -> dict[str, Any]:
+        kind = f"chat.completion{'.chunk' if chunk else ''}" if self.chat else "text_completion"
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
+
+    def _calls(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": f"call_{self.id.partition('-')[2]}_{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for index, call in enumerate(calls)
+        ]
+
+    def _logprobs(self, tokens: Sequence[Token] | None) -> dict[str, Any] | None:
+        if tokens is None:
+            return None
+        texts = [token.text.decode("utf-8", errors="replace") for token in tokens]
+        logs = [math.log(max(token.probability, 1e-300)) for token in tokens]
+        if not self.chat:
+            return {"tokens": texts, "token_logprobs": logs, "top_logprobs": None, "text_offset": None}
+        content = [
+            {"token": text, "logprob": log, "bytes": list(token.text), "top_logprobs": []}
+            for text, log, token in zip(texts, logs, tokens, strict=True)
+        ]
+        return {"content": content, "refusal": None}
+
+
+def usage(stats: Stats, slots_uncompressed: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": stats.prompt_tokens,
+        "completion_tokens": stats.tokens,
+        "total_tokens": stats.prompt_tokens + stats.tokens,
+        "prompt_tokens_details": {"cached_tokens": stats.reused_tokens},
+        "macro_steps": stats.macro_steps,
+        "slots": stats.slots,
+        "slots_uncompressed": slots_uncompressed,
+    }
+
+
+def error(refused: Refused) -> dict[str, Any]:
+    kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+    kind = "server_error" if refused.status >= 500 else kinds.get(refused.status, "invalid_request_error")
+    return {"error": {"message": refused.message, "type": kind, "param": refused.field, "code": refused.code}}
+
+
+def event(data: dict[str, Any]) -> bytes:
+    """A server-sent event."""
+    return b"data: " + encoded(data) + b"\n\n"
+
+
+def encoded(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _finish(finish: FinishReason, calls: Sequence[Call] | None) -> str:
+    return "tool_calls" if calls is not None else _FINISH[finish]

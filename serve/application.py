@@ -1,0 +1,278 @@
+"""Routes: the interface, what is said about the server itself, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hamburger_edge.serve import answers
+from hamburger_edge.serve.bodies import read_body
+from hamburger_edge.serve.fields import Refused, decoded
+from hamburger_edge.serve.gate import Access, Gate, refusal
+from hamburger_edge.serve.jobs import Begun, Ended, Event, Failed, Job, Piece
+from hamburger_edge.serve.pool import Pool, Served
+from hamburger_edge.serve.requests import Limits, read_chat, read_completion
+from hamburger_edge.support.terminal import note
+
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+
+
+@dataclass(frozen=True)
+class Log:
+    requests: bool = True
+    prompts: bool = False  # also what was asked and answered
+
+    def request(self, request: Request, status: int, seconds: float, told: str = "") -> None:
+        if self.requests:
+            note(f"{request.method} {request.url.path} {status} {1000 * seconds:.0f} ms{told}")
+
+    def said(self, kind: str, text: object) -> None:
+        if self.prompts:
+            note(f"{kind} {text}")
+
+
+def application(pool: Pool, access: Access, limits: Limits, log: Log) -> ASGIApp:
+    server = _Server(pool, limits, log)
+    routes = [
+        Route("/v1/chat/completions", server.chat, methods=["POST"]),
+        Route("/v1/completions", server.completion, methods=["POST"]),
+        Route("/v1/models", server.models),
+        Route("/v1/models/{name:path}", server.model),
+        Route("/health", server.health),
+        Route("/metrics", server.metrics),
+        *(Route(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
+    ]
+    handlers: Any = {HTTPException: _http_error, Refused: _refused, Exception: _mistake}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Gate(app, access, frozenset(_PAGE))
+
+
+class _Server:
+    def __init__(self, pool: Pool, limits: Limits, log: Log) -> None:
+        self.pool, self.limits, self.log = pool, limits, log
+        self.created = int(time.time())
+
+    async def chat(self, request: Request) -> Response:
+        return await self._answer(request, chat=True)
+
+    async def completion(self, request: Request) -> Response:
+        return await self._answer(request, chat=False)
+
+    async def models(self, request: Request) -> Response:
+        listed = [self._described(served) for served in self.pool.served.values()]
+        return _json({"object": "list", "data": listed})
+
+    async def model(self, request: Request) -> Response:
+        return _json(self._described(self.pool.find(request.path_params["name"])))
+
+    async def health(self, request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        text = self.pool.metrics.text(self.pool.gauges())
+        return Response(text, media_type="text/plain; version=0.0.4")
+
+    def _described(self, served: Served) -> dict[str, Any]:
+        info = served.info
+        advice = info.recommended
+        return {
+            "id": served.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "local",
+            "backend": info.backend,
+            "precision": info.precision,
+            "max_steps": info.max_steps,
+            "slots": info.capacity,
+            "context_length": info.context_length,
+            "recommended": None if advice is None else {"mode": advice.mode, "confidence": advice.confidence},
+        }
+
+    async def _answer(self, request: Request, *, chat: bool) -> Response:
+        began = time.monotonic()
+        try:
+            body = await read_body(request, self.limits.body, self.limits.body_seconds)
+            data = decoded(body)
+            self.log.said("asked:", data)
+            asked = (read_chat if chat else read_completion)(data, self.pool.recommends, self.limits)
+            client = asked.user or (request.client.host if request.client else "")
+            job = Job(asked, request.state.owner, client)
+            served = self.pool.submit(job)
+        except Refused as refused:
+            self._over(request, refused.status, began)
+            raise
+        shared = answers.Answer(
+            id=f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
+            created=int(time.time()),
+            model=served.name,
+            fingerprint=served.info.fingerprint[:16],
+            chat=chat,
+        )
+        watch = asyncio.create_task(self._watch(request, job))
+        try:
+            first = await job.next()
+            if isinstance(first, Failed):
+                raise first.refused
+            if asked.stream:
+                return _Streamed(self._stream(request, job, shared, watch, began))
+            response = await self._whole(job, shared)
+        except BaseException as error:
+            watch.cancel()
+            self.pool.cancel(job, "gone")  # without effect on one that has ended
+            self._over(request, error.status if isinstance(error, Refused) else 500, began)
+            raise
+        watch.cancel()
+        self._over(request, 200, began)
+        return response
+
+    async def _whole(self, job: Job, shared: answers.Answer) -> Response:
+        tokens: list[answers.Token] = []
+        while True:
+            match await job.next():
+                case Piece(tokens=said):
+                    tokens += said or ()
+                case Failed(refused):
+                    raise refused
+                case Ended(text, finish, usage):
+                    self.log.said("answered:", text)
+                    calls = None if job.asked.tools is None else job.asked.tools.calls(text)
+                    logprobs = tokens if job.asked.logprobs else None
+                    return _json(shared.whole(text, finish, usage, calls=calls, logprobs=logprobs))
+
+    async def _stream(
+        self, request: Request, job: Job, shared: answers.Answer, watch: asyncio.Task[None], began: float
+    ) -> AsyncIterator[bytes]:
+        """Server-sent events. Calls of tools come when they are complete, words as they are said."""
+        status = 200
+        try:
+            if shared.chat:
+                yield answers.event(shared.opening())
+            async for part in self._parts(job, shared):
+                yield part
+            yield answers.DONE
+        except Refused as refused:
+            status = refused.status
+            yield answers.event(answers.error(refused))
+        finally:
+            watch.cancel()
+            self.pool.cancel(job, "gone")  # without effect on one that has ended
+            self._over(request, status, began)
+
+    async def _parts(self, job: Job, shared: answers.Answer) -> AsyncIterator[bytes]:
+        asked, said = job.asked, ""
+        while True:
+            event: Event = await job.next()
+            match event:
+                case Piece(text, step, tokens):
+                    said += text
+                    calling = asked.tools is not None and said.startswith(("{", "["))
+                    yield answers.event(shared.piece("" if calling else text, step, tokens))
+                case Failed(refused):
+                    raise refused
+                case Ended(text, finish, usage):
+                    self.log.said("answered:", text)
+                    calls = None if asked.tools is None else asked.tools.calls(text)
+                    if calls is not None:
+                        yield answers.event(shared.called(calls))
+                    elif asked.tools is not None and text.startswith(("{", "[")):  # one that was cut
+                        nothing = {"tokens": 0}
+                        yield answers.event(shared.piece(text, nothing, None))
+                    elif rest := text.removeprefix(said):
+                        yield answers.event(shared.piece(rest, {"tokens": 0}, None))
+                    yield answers.event(shared.closing(finish, calls))
+                    if asked.include_usage:
+                        yield answers.event(shared.used(usage))
+                    return
+                case Begun():
+                    pass
+
+    async def _watch(self, request: Request, job: Job) -> None:
+        """Ends the answer of a client that hung up, and one that takes too long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.answer_seconds):
+                while (await request.receive())["type"] != "http.disconnect":
+                    pass
+            self.pool.cancel(job, "gone")
+            return
+        self.pool.cancel(job, "time")
+
+    def _over(self, request: Request, status: int, began: float) -> None:
+        self.pool.metrics.add("requests_total", path=request.url.path, status=str(status))
+        self.log.request(request, status, time.monotonic() - began)
+
+
+class _Streamed(Response):
+    """Sends what an iterator yields; who hung up is noticed by `_watch`."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, parts: AsyncIterator[bytes]) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self.headers["x-accel-buffering"] = "no"
+        self.parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            await send(start)
+            async for part in self.parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await self.parts.aclose()  # type: ignore[attr-defined]
+
+
+def _json(data: Any) -> Response:
+    return Response(answers.encoded(data), media_type="application/json")
+
+
+def _file(name: str, kind: str) -> Any:
+    content = files("hamburger_edge.serve").joinpath("page", name).read_bytes()
+
+    async def send(request: Request) -> Response:
+        return Response(content, media_type=kind, headers={"content-security-policy": _POLICY})
+
+    return send
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return refusal(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {404: "there is nothing here", 405: "this path takes another method"}
+    refused = Refused(message.get(error.status_code, error.detail), status=error.status_code)
+    refused.headers = dict(error.headers or {})
+    return refusal(refused)
+
+
+async def _mistake(request: Request, error: Exception) -> Response:
+    print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+    return refusal(Refused("this server made a mistake; its log says which", status=500))

@@ -1,0 +1,80 @@
+"""A request's body, in bounded memory and time; and connections that do not finish what they began."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from hamburger_edge.serve.fields import Refused
+
+HEADER_SECONDS = 10.0
+
+
+async def read_body(request: Request, most: int, seconds: float) -> bytes:
+    """What a refused client goes on sending is thrown away, as long as `Connection` has patience: one that is
+    hung up on in the middle of its body would not see the answer."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # what forms and scripts of other sites may send unasked is not this
+        raise Refused("the body must come as  Content-Type: application/json", status=415)
+    awaits = {"connection": "close"} if "expect" in request.headers else {}  # it has not begun to send
+    large = Refused(f"the body is larger than the {most} bytes that are taken", status=413, headers=awaits)
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length) > most:
+        raise large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    raise large
+    except TimeoutError as error:
+        raise Refused(f"the body took longer than {seconds:g} s", status=408) from error
+    except ClientDisconnect as error:
+        raise Refused("the client went away", status=499) from error
+    return bytes(body)
+
+
+class Connection(H11Protocol):
+    """Beyond uvicorn's own: a request's head has to be there in time, and one whose sender hangs up in the
+    middle of its body is told so."""
+
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        if self.cycle is not None and self.cycle.more_body and not self.cycle.response_started:
+            self.cycle.disconnected = True  # what the application says is not sent any more
+            self.cycle.message_event.set()
+            self.send_400_response("the body ended before it was complete")
+
+    def _wait(self) -> None:
+        """For the head of a request, where none is being answered."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._forget()
+        elif self._due is None and not (self.cycle is not None and self.timeout_keep_alive_task is not None):
+            self._due = self.loop.call_later(HEADER_SECONDS, self._late)
+
+    def _late(self) -> None:
+        self._due = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+    def _forget(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None

@@ -1,0 +1,163 @@
+"""The fields of a JSON object, each taken once and checked; what nobody took is refused by its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.values import check_text, number_in, whole_in
+
+
+class Refused(Exception):
+    """What is answered instead: an error in OpenAI's shape."""
+
+    def __init__(
+        self,
+        message: str,
+        field: str | None = None,
+        *,
+        status: int = 400,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message, self.field, self.status, self.code = message, field, status, code
+        self.headers = headers or {}
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """A body's JSON object; a field that is given twice, and numbers that JSON does not have, are refused."""
+    try:
+        data = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        raise Refused(f"the body is not UTF-8 ({error.reason} at {error.start})") from error
+    except RecursionError as error:
+        raise Refused("the body has too many levels inside each other: make it flatter") from error
+    except ValueError as error:
+        raise Refused(f"the body is not valid JSON ({error}): correct it") from error
+    if not isinstance(data, dict):
+        raise Refused("the body must be a JSON object")
+    return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r:.80} is given twice")
+    return found
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+class Fields:
+    """`null` counts as not given, as in OpenAI's interface."""
+
+    def __init__(self, data: Any, path: str = "") -> None:
+        if not isinstance(data, dict):
+            raise Refused(f"{path or 'the body'} must be an object", path or None)
+        self._left = {name: value for name, value in data.items() if value is not None}
+        self._path = path
+
+    def path(self, name: str) -> str:
+        return f"{self._path}.{name}" if self._path else name
+
+    def has(self, name: str) -> bool:
+        return name in self._left
+
+    def refuse(self, name: str, message: str) -> Refused:
+        path = self.path(name)
+        return Refused(f"{path} {message}", path)
+
+    def take(self, name: str) -> Any:
+        return self._left.pop(name, None)
+
+    def need(self, name: str) -> Any:
+        if name not in self._left:
+            raise self.refuse(name, "is missing")
+        return self._left.pop(name)
+
+    def text(self, name: str, default: str | None = None, *, longest: int | None = None) -> str | None:
+        value = self.take(name)
+        if value is None:
+            return default
+        return self.checked_text(name, value, longest)
+
+    def checked_text(self, name: str, value: Any, longest: int | None = None) -> str:
+        if not isinstance(value, str):
+            raise self.refuse(name, f"must be a text, got {_kind(value)}")
+        if longest is not None and len(value) > longest:
+            raise self.refuse(name, f"has {len(value)} characters, at most {longest} are taken")
+        try:
+            return check_text(value)
+        except InputError as error:
+            raise self.refuse(name, f"is not valid: {error}") from error
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.take(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.refuse(name, f"must be true or false, got {_kind(value)}")
+        return value
+
+    def number(self, name: str, low: float, high: float, *, above: bool = False) -> float | None:
+        value = self.take(name)
+        if value is None:
+            return None
+        try:
+            return number_in(self.path(name), value, low, high, above=above)
+        except InputError as error:
+            raise Refused(str(error), self.path(name)) from error
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        value = self.take(name)
+        if value is None:
+            return None
+        try:
+            return whole_in(self.path(name), value, low, high)
+        except InputError as error:
+            raise Refused(str(error), self.path(name)) from error
+
+    def one_of(self, name: str, choices: Iterable[str], default: str | None = None) -> str | None:
+        value = self.take(name)
+        if value is None:
+            return default
+        if not isinstance(value, str) or value not in choices:
+            raise self.refuse(name, f"must be {' or '.join(choices)}, got {_shown(value)}")
+        return value
+
+    def items(self, name: str, most: int) -> list[Any] | None:
+        value = self.take(name)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self.refuse(name, f"must be a list, got {_kind(value)}")
+        if len(value) > most:
+            raise self.refuse(name, f"has {len(value)} items, at most {most} are taken")
+        return value
+
+    def only(self, name: str, *allowed: Any) -> None:
+        """A field that may be given, as long as it asks for nothing that is not done here."""
+        value = self.take(name)
+        if value is not None and not any(type(value) is type(each) and value == each for each in allowed):
+            shown = " or ".join(json.dumps(each) for each in allowed)
+            raise self.refuse(name, f"is not supported, but as {shown}" if allowed else "is not supported")
+
+    def end(self) -> None:
+        """Nothing is ignored without a word."""
+        for name in self._left:
+            raise self.refuse(name, "is not supported: leave it out")
+
+
+def _kind(value: Any) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
+    return names.get(type(value), "an object")
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:80]

@@ -1,0 +1,178 @@
+"""What reaches the application at all, and what every answer carries.
+
+A page of another site can make a browser send requests to this machine, and by DNS rebinding even as if they
+were its own. The Host header says by which name the browser came, Origin from which page: both are checked.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.serve import answers
+from hamburger_edge.serve.fields import Refused
+from hamburger_edge.support.files import read_regular
+
+SHORTEST_KEY = 16
+_OPEN = {"/", "/health"}  # what needs no key, with the page's own files
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask."""
+
+    hosts: frozenset[str]  # names by which this server is known
+    any_address: bool  # also by every IP address: no name, so nothing to rebind
+    origins: frozenset[str]  # pages of other sites that may ask; "*" for all
+    keys: tuple[bytes, ...]  # none: everybody
+
+    @classmethod
+    def of(
+        cls, host: str, *, names: Sequence[str] = (), origins: Sequence[str] = (), keys: Sequence[bytes] = ()
+    ) -> Access:
+        known = {"localhost", "127.0.0.1", "::1", *(name.lower() for name in names)}
+        local = is_local(host)
+        if not local:
+            known |= {host.lower(), socket.gethostname().lower()}
+        return cls(frozenset(known), not local, frozenset(origins), tuple(keys))
+
+    def knows(self, host: str) -> bool:
+        """By the Host header, whatever its port: a tunnel may have another one."""
+        name = _name(host)
+        return name in self.hosts or (self.any_address and _is_address(name))
+
+    def allows_origin(self, origin: str, host: str) -> bool:
+        return origin in self.origins or "*" in self.origins or origin.partition("://")[2] == host
+
+    def owner(self, authorization: str) -> str | None:
+        """Whose key it is, by its number; every key is compared, each in constant time."""
+        if not self.keys:
+            return ""
+        scheme, _, given = authorization.partition(" ")
+        given_key = given.strip().encode("utf-8", errors="surrogateescape")
+        found = [hmac.compare_digest(key, given_key) for key in self.keys]
+        return str(found.index(True)) if scheme.lower() == "bearer" and any(found) else None
+
+
+def is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def read_keys(path: str) -> list[bytes]:
+    """One key a line."""
+    try:
+        lines = read_regular(path, most=1 << 20).split(b"\n")
+    except OSError as error:
+        raise InputError(
+            f"--api-key-file {path}: cannot be read ({error.strerror}): name a file with a key in each line"
+        ) from error
+    keys = [line.strip() for line in lines if line.strip()]
+    if not keys or min(map(len, keys)) < SHORTEST_KEY:
+        raise InputError(
+            f"--api-key-file {path}: must hold a key of at least {SHORTEST_KEY} characters in each line"
+        )
+    return keys
+
+
+class Gate:
+    """Around the application: refuses, or lets through with `owner` in the request's state."""
+
+    def __init__(self, app: ASGIApp, access: Access, open_paths: frozenset[str]) -> None:
+        self.app, self.access, self.open = app, access, _OPEN | open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                found = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    found.setdefault(name, value)
+                if origin is not None and ({origin, "*"} & self.access.origins):
+                    found["access-control-allow-origin"] = origin
+                    found["vary"] = "Origin"
+                    found["cross-origin-resource-policy"] = "cross-origin"
+            await send(message)
+
+        try:
+            response = self._check(Request(scope), headers, origin)
+        except Refused as refused:
+            response = refusal(refused)
+        if response is None:
+            await self.app(scope, receive, sending)
+        else:
+            await response(scope, receive, sending)
+
+    def _check(self, request: Request, headers: Headers, origin: str | None) -> Response | None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1:
+            raise Refused("a request needs one Host header")
+        if not self.access.knows(hosts[0]):
+            raise Refused(
+                f"this server is not known as {hosts[0]!r:.100}: start it with  --allow-host NAME", status=403
+            )
+        if origin is not None and not self.access.allows_origin(origin, hosts[0]):
+            raise Refused(
+                f"pages of {origin!r:.100} may not ask this server: start it with  --cors ORIGIN", status=403
+            )
+        if request.method == "OPTIONS" and origin is not None:
+            allowed = {
+                "access-control-allow-methods": "GET, POST",
+                "access-control-allow-headers": "authorization, content-type",
+                "access-control-max-age": "600",
+            }
+            return Response(status_code=204, headers=allowed)
+        owner = self.access.owner(headers.get("authorization", ""))
+        if owner is None and request.url.path not in self.open:
+            raise Refused(
+                "the key is missing or wrong: send the header  Authorization: Bearer KEY",
+                status=401,
+                code="invalid_api_key",
+                headers={"www-authenticate": "Bearer"},
+            )
+        request.state.owner = owner or ""
+        return None
+
+
+def refusal(refused: Refused) -> Response:
+    body = answers.encoded(answers.error(refused))
+    return Response(body, refused.status, headers=refused.headers, media_type="application/json")
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""One request on its way between the server's loop and a worker's thread, and the queue between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hamburger_edge.chat.stream import Stream
+from hamburger_edge.loop.step import FinishReason
+from hamburger_edge.serve.answers import Token
+from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.requests import Asked
+
+Reason = Literal["gone", "time", "shutdown"]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The prompt was taken; everything that can be refused has been."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One macro step."""
+
+    text: str
+    step: dict[str, Any]
+    tokens: tuple[Token, ...] | None  # where their probabilities were asked for
+
+
+@dataclass(frozen=True)
+class Ended:
+    text: str
+    finish: FinishReason
+    usage: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failed:
+    refused: Refused
+
+
+Event = Begun | Piece | Ended | Failed
+
+_WHY = {
+    "gone": ("the client went away", 499),
+    "time": ("the answer took longer than this server allows: ask for fewer tokens, or try later", 504),
+    "shutdown": ("the server is shutting down: try again later", 503),
+}
+
+
+class Job:
+    """Made in the server's loop, which reads its events; a worker tells them."""
+
+    def __init__(self, asked: Asked, owner: str, client: str) -> None:
+        self.asked, self.owner, self.client = asked, owner, client
+        self.began = time.monotonic()
+        self.reason: Reason | None = None  # why it is to end
+        self._stream: Stream | None = None
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def next(self) -> Event:
+        return await self._events.get()
+
+    def tell(self, event: Event) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+    def begin(self, stream: Stream) -> None:
+        self._stream = stream
+        if self.reason is not None:
+            stream.cancel()
+
+    def cancel(self, reason: Reason) -> None:
+        """From any thread; its worker is free after the step that it is in."""
+        self.reason = self.reason or reason
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def end(self) -> None:
+        """Why there is no answer, or no more of it."""
+        assert self.reason is not None
+        message, status = _WHY[self.reason]
+        self._stream = None
+        self.tell(Failed(Refused(message, status=status)))
+
+
+class FairQueue:
+    """Clients take turns; each one's requests come in their order."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most  # that wait, beyond those that a worker is free for
+        self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()  # whose turn is next comes first
+        self._idle = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.copy().values()))
+
+    def put(self, job: Job, retry_after: int) -> None:
+        with self._changed:
+            if self._closed:
+                raise Refused(_WHY["shutdown"][0], status=503)
+            if len(self) >= self._most + self._idle:
+                headers = {"retry-after": str(retry_after)}
+                raise Refused("too many requests are waiting: try again later", status=429, headers=headers)
+            self._waiting.setdefault(job.client, deque()).append(job)
+            self._changed.notify()
+
+    def take(self) -> Job | None:
+        """The next one, waited for; None when the queue is closed."""
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._idle += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._idle -= 1
+            if not self._waiting:
+                return None
+            client, jobs = self._waiting.popitem(last=False)
+            job = jobs.popleft()
+            if jobs:
+                self._waiting[client] = jobs  # behind all others
+            return job
+
+    def drop(self, job: Job) -> bool:
+        """Whether it was still waiting."""
+        with self._changed:
+            jobs = self._waiting.get(job.client)
+            if jobs is None or job not in jobs:
+                return False
+            jobs.remove(job)
+            if not jobs:
+                del self._waiting[job.client]
+            return True
+
+    def close(self) -> list[Job]:
+        """Workers that find nothing to do go home; returns what still waited."""
+        with self._changed:
+            self._closed = True
+            left = [job for jobs in self._waiting.values() for job in jobs]
+            self._waiting.clear()
+            self._changed.notify_all()
+            return left

@@ -1,0 +1,346 @@
+// The page: a conversation over /v1/chat/completions, with what its steps were like. No library, no build.
+
+const at = (id) => document.getElementById(id);
+const made = (tag, name, text) => {
+  const node = document.createElement(tag);
+  if (name) node.className = name;
+  if (text !== undefined) node.textContent = text;
+  return node;
+};
+const EXAMPLES = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
+
+let messages = []; // as the interface takes them
+let turns = 0; // conversations begun: what comes late for an earlier one is not shown
+let running = null; // the AbortController of the answer on its way
+let models = [];
+
+// -- what is kept in this browser --------------------------------------------------------------------------
+
+const stored = (name) => {
+  try { return localStorage.getItem(`hamburger.${name}`); } catch { return null; }
+};
+const store = (name, value) => {
+  try { localStorage.setItem(`hamburger.${name}`, value); } catch { /* private windows may refuse */ }
+};
+const KEPT = ["mode", "confidence", "groups", "max-tokens", "temperature", "penalty"];
+
+function restore() {
+  for (const id of KEPT) {
+    const value = stored(id);
+    if (value === null) continue;
+    if (at(id).type === "checkbox") at(id).checked = value === "true";
+    else at(id).value = value;
+  }
+  at("confidence").dataset.given = stored("confidence") === null ? "" : "yes";
+  try { at("key").value = sessionStorage.getItem("hamburger.key") ?? ""; } catch { /* as above */ }
+  theme(stored("theme") ?? "system");
+}
+
+function theme(name) {
+  const dark = name === "dark" || (name === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.classList.toggle("dark", dark);
+  document.documentElement.dataset.theme = name;
+  at("theme").textContent = { system: "◐", light: "☀", dark: "☾" }[name];
+  at("theme").setAttribute("aria-label", `Theme: ${name === "system" ? "as the system" : name}`);
+}
+
+// -- asking ------------------------------------------------------------------------------------------------
+
+const headers = () => {
+  const key = at("key").value.trim();
+  return { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) };
+};
+
+function request() {
+  const system = at("system").value.trim();
+  const body = {
+    model: at("model").value || undefined,
+    messages: [...(system ? [{ role: "system", content: system }] : []), ...messages],
+    max_tokens: Number(at("max-tokens").value) || 400,
+    temperature: Number(at("temperature").value) || 0,
+    repetition_penalty: Number(at("penalty").value) || 1,
+    stream: true,
+    stream_options: { include_usage: true },
+  };
+  if (at("confidence").dataset.given) body.confidence = Number(at("confidence").value);
+  if (at("mode").value) body.mode = at("mode").value;
+  const schema = readSchema();
+  if (schema) {
+    body.response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
+  }
+  return body;
+}
+
+function readSchema() {
+  const text = at("schema").value.trim();
+  let schema = null, said = "Answers are words.";
+  try {
+    if (text) [schema, said] = [JSON.parse(text), "Answers follow this schema."];
+  } catch (error) {
+    said = `Not JSON yet: ${error.message}`;
+  }
+  at("schema").setAttribute("aria-invalid", String(Boolean(text) && !schema));
+  at("schema-state").textContent = said;
+  return schema;
+}
+
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (held + value).split("\n\n");
+    held = parts.pop();
+    for (const part of parts) {
+      const data = part.replace(/^data: /, "");
+      if (data === "[DONE]") return;
+      yield JSON.parse(data);
+    }
+  }
+}
+
+async function answer() {
+  const turn = turns;
+  const shown = made("article", "answer busy"), text = made("p"), about = made("div", "about");
+  shown.setAttribute("aria-busy", "true");
+  shown.append(text, about);
+  at("talk").append(shown);
+  notice("");
+  running = new AbortController();
+  controls();
+  const meter = new Meter();
+  const said = { role: "assistant", content: "" };
+  let ended = "stopped";
+  try {
+    const response = await fetch("/v1/chat/completions", {
+      method: "POST", headers: headers(), body: JSON.stringify(request()), signal: running.signal,
+    });
+    if (!response.ok) throw new Error((await response.json()).error.message);
+    for await (const chunk of events(response)) {
+      if (chunk.error) throw new Error(chunk.error.message);
+      const piece = chunk.choices[0]?.delta.content ?? "";
+      if (chunk.step) meter.step(chunk.step);
+      if (piece) {
+        said.content += piece;
+        text.append(made("span", meter.shade(chunk.step?.tokens ?? 0), piece));
+        follow();
+      }
+      const finish = chunk.choices[0]?.finish_reason;
+      if (finish) ended = finish === "length" ? "cut at the most tokens" : "";
+      if (chunk.usage) meter.end(chunk.usage);
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      ended = "failed";
+      notice(error.message);
+      if (/key/.test(error.message)) at("access").open = true;
+    }
+  }
+  if (turn !== turns) return;
+  running = null;
+  if (said.content) messages.push(said);
+  shown.classList.remove("busy");
+  shown.setAttribute("aria-busy", "false");
+  about.append(made("span", "", meter.summary()));
+  if (ended) about.append(made("span", "ended", ended));
+  const retry = made("button", "retry", "Retry");
+  retry.type = "button";
+  retry.addEventListener("click", () => again(shown, said));
+  about.append(retry);
+  for (const old of document.querySelectorAll(".retry")) old.hidden = old !== retry;
+  controls();
+  follow();
+}
+
+function again(shown, said) {
+  if (running) return;
+  if (messages.at(-1) === said) messages.pop();
+  shown.remove();
+  answer();
+}
+
+function ask(text) {
+  if (running || !text.trim()) return;
+  at("welcome").hidden = true;
+  if (messages.at(-1)?.role === "user") messages.pop(); // one that got no answer
+  messages.push({ role: "user", content: text });
+  const mine = made("article", "mine");
+  mine.append(made("p", "", text));
+  at("talk").append(mine);
+  at("prompt").value = "";
+  grow();
+  answer();
+}
+
+function begin() {
+  turns += 1;
+  running?.abort();
+  running = null;
+  messages = [];
+  for (const node of [...at("talk").querySelectorAll("article")]) node.remove();
+  at("welcome").hidden = false;
+  notice("");
+  new Meter();
+  controls();
+  at("prompt").focus();
+}
+
+// -- the meter ---------------------------------------------------------------------------------------------
+
+class Meter {
+  constructor() {
+    this.sizes = [];
+    this.tokens = this.groups = 0;
+    this.first = this.last = 0;
+    this.saving = 0;
+    this.draw();
+  }
+
+  step({ tokens, slots, slots_uncompressed: plain }) {
+    this.last = performance.now();
+    if (!tokens) return;
+    this.first ||= this.last;
+    this.tokens += tokens;
+    this.sizes.push(tokens);
+    if (tokens > 1) this.groups += 1;
+    if (plain) this.saving = 1 - slots / plain;
+    this.draw();
+  }
+
+  end({ slots, slots_uncompressed: plain }) {
+    if (plain) this.saving = 1 - slots / plain;
+    this.draw();
+  }
+
+  shade(tokens) {
+    return tokens > 1 ? `g${this.groups % 4}` : "";
+  }
+
+  get rate() {
+    const seconds = (this.last - this.first) / 1000; // from the first group on
+    return seconds > 0 ? (this.tokens - this.sizes[0]) / seconds : 0;
+  }
+
+  summary() {
+    if (!this.tokens) return "nothing was said";
+    const each = (this.tokens / this.sizes.length).toFixed(2);
+    return `${this.tokens} tokens in ${this.sizes.length} steps (${each} a step), ${Math.round(100 * this.saving)}% of the cache saved`;
+  }
+
+  draw() {
+    at("rate").textContent = this.rate ? this.rate.toFixed(this.rate < 10 ? 1 : 0) : "–";
+    at("perstep").textContent = this.tokens ? (this.tokens / this.sizes.length).toFixed(2) : "–";
+    at("saved").textContent = this.tokens ? `${Math.round(100 * this.saving)}%` : "–";
+    const plot = at("plot"), count = Math.max(24, this.sizes.length), width = 240 / count;
+    const highest = Math.max(4, ...this.sizes);
+    let groups = 0;
+    plot.replaceChildren(...this.sizes.map((size, index) => {
+      const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      const height = (60 * size) / highest;
+      if (size > 1) groups += 1;
+      const place = { x: index * width, y: 64 - height, width: width * 0.82, height };
+      for (const [name, value] of Object.entries(place)) bar.setAttribute(name, value.toFixed(2));
+      bar.setAttribute("class", size > 1 ? `g${groups % 4}` : "one");
+      return bar;
+    }));
+    const said = this.tokens ? `${this.sizes.length} steps, at most ${Math.max(...this.sizes)} tokens in one` : "no answer yet";
+    plot.setAttribute("aria-label", `Tokens of each step of the answer: ${said}`);
+  }
+}
+
+// -- the controls ------------------------------------------------------------------------------------------
+
+function controls() {
+  at("send").hidden = Boolean(running);
+  at("stop").hidden = !running;
+  at("send").disabled = !at("prompt").value.trim();
+}
+
+function notice(text) {
+  at("notice").textContent = text;
+  at("notice").hidden = !text;
+}
+
+function follow() {
+  const talk = at("talk");
+  if (talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160) talk.scrollTop = talk.scrollHeight;
+}
+
+function grow() {
+  at("prompt").style.height = "auto";
+  at("prompt").style.height = `${at("prompt").scrollHeight}px`;
+  controls();
+}
+
+function dial() {
+  const given = at("confidence").dataset.given;
+  const advice = models.find(({ id }) => id === at("model").value)?.recommended;
+  const usual = at("mode").value ? "" : advice ? `as recommended, ${advice.confidence}` : "as usual, 0.8";
+  at("confidence-shown").textContent = given ? Number(at("confidence").value).toFixed(2) : usual || "as usual, 0.8";
+}
+
+async function listModels() {
+  try {
+    const response = await fetch("/v1/models", { headers: headers() });
+    const body = await response.json();
+    if (!response.ok) throw new Error(body.error.message);
+    models = body.data;
+    at("model").replaceChildren(...models.map(({ id }) => new Option(id, id)));
+    notice("");
+    dial();
+  } catch (error) {
+    notice(error.message);
+    if (/key/.test(error.message)) at("access").open = true;
+  }
+}
+
+for (const text of EXAMPLES) {
+  const button = made("button", "", text);
+  button.type = "button";
+  button.addEventListener("click", () => ask(text));
+  at("examples").append(button);
+}
+at("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(at("prompt").value); });
+at("prompt").addEventListener("input", grow);
+at("prompt").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    ask(at("prompt").value);
+  }
+});
+at("stop").addEventListener("click", () => { running?.abort(); at("prompt").focus(); });
+at("new").addEventListener("click", begin);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") running?.abort();
+  if (event.ctrlKey && event.shiftKey && event.key.toLowerCase() === "o") { event.preventDefault(); begin(); }
+});
+at("theme").addEventListener("click", () => {
+  const order = ["system", "light", "dark"];
+  const next = order[(order.indexOf(document.documentElement.dataset.theme) + 1) % 3];
+  store("theme", next);
+  theme(next);
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(stored("theme") ?? "system"));
+at("settings-toggle").addEventListener("click", () => {
+  const open = at("settings").classList.toggle("open");
+  at("settings-toggle").setAttribute("aria-expanded", String(open));
+});
+at("groups").addEventListener("change", () => at("talk").classList.toggle("tinted", at("groups").checked));
+at("confidence").addEventListener("input", () => { at("confidence").dataset.given = "yes"; dial(); });
+at("mode").addEventListener("change", dial);
+at("model").addEventListener("change", dial);
+at("schema").addEventListener("input", readSchema);
+at("key-form").addEventListener("submit", (event) => { event.preventDefault(); at("key").blur(); });
+at("key").addEventListener("change", () => {
+  try { sessionStorage.setItem("hamburger.key", at("key").value); } catch { /* as above */ }
+  listModels();
+});
+for (const id of KEPT) {
+  at(id).addEventListener("change", () => store(id, at(id).type === "checkbox" ? at(id).checked : at(id).value));
+}
+restore();
+at("talk").classList.toggle("tinted", at("groups").checked);
+controls();
+dial();
+listModels();

@@ -1,0 +1,231 @@
+"""Workers: a thread and a loaded model each. Those of one model share its queue, and what was said."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hamburger_edge.chat.stream import Record, Stream
+from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
+from hamburger_edge.loop.backend import ModelInfo, Recommended
+from hamburger_edge.model import Model
+from hamburger_edge.serve.answers import Token, usage
+from hamburger_edge.serve.conversations import Conversations, Prompt, keep, prompt_of
+from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.jobs import Begun, Ended, Failed, FairQueue, Job, Piece, Reason
+from hamburger_edge.serve.metrics import Metrics
+from hamburger_edge.support.terminal import note
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model by its name: its queue, and what its workers share."""
+
+    name: str
+    info: ModelInfo
+    queue: FairQueue
+    conversations: Conversations
+
+
+class Worker:
+    def __init__(self, model: Model, served: Served, metrics: Metrics) -> None:
+        self.model, self.served, self.metrics = model, served, metrics
+        self.job: Job | None = None
+        self.stopping = False  # set before `job` is looked at, which may be on its way here
+        self._owner = ""  # of what the model's cache holds
+        self._thread = threading.Thread(target=self._work, name=f"worker of {served.name}", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self.served.queue.take()) is not None:
+            self.job = job
+            if self.stopping:
+                job.cancel("shutdown")
+            try:
+                self._answer(job)
+            except InputError as error:
+                full = isinstance(error, ContextFullError)
+                job.tell(Failed(Refused(str(error), code="context_length_exceeded" if full else None)))
+            except HamburgerError as error:
+                note(f"error: {error}")
+                job.tell(Failed(Refused(str(error), status=500)))
+            except Exception:  # a fault of ours: this request's, not the worker's
+                traceback.print_exc(file=sys.stderr)
+                job.tell(Failed(Refused("this server made a mistake; its log says which", status=500)))
+            finally:
+                self.job = None
+        self.model.close()
+
+    def _answer(self, job: Job) -> None:
+        if job.reason is not None:
+            job.end()
+            return
+        prompt, stream = self._begin(job)
+        with stream:
+            job.begin(stream)
+            job.tell(Begun())
+            self._tell(job, stream)
+        self._count(stream)
+        if self.model.engine.ledger.slots:
+            by_stop = stream.finish_reason == "stop" and bool(job.asked.settings.stop)
+            answer = None if by_stop or not stream.stats.macro_steps else stream.text
+            keep(self.served.conversations, self.model.engine, job.owner, prompt, answer)
+        if job.reason is not None:
+            self.metrics.add("cancelled_total", model=self.served.name, reason=job.reason)
+            job.end()
+        else:
+            finish = stream.finish_reason or "cancelled"
+            job.tell(Ended(stream.text, finish, usage(stream.stats, self.model.engine.ledger.tokens)))
+
+    def _begin(self, job: Job) -> tuple[Prompt, Stream]:
+        """The cache as near to the prompt as any is, and the answer on its way."""
+        parts, engine, settings = self.model.parts, self.model.engine, job.asked.settings
+        if self._owner != job.owner:  # how much of it would be read again is nobody else's business
+            engine.keep([])
+            self._owner = job.owner
+        prompt = prompt_of(self.model, job.asked, self.served.conversations, job.owner)
+        merged = not settings.decoding.exact
+        here = engine.ledger.match(prompt.groups[:-1], merged=merged).slots
+        kept, slots = self.served.conversations.nearest(job.owner, prompt.groups[:-1], merged)
+        if kept is not None and slots > here:
+            engine.fill(kept.groups[: kept.slots], kept.snapshot, None)
+        sampler = parts.sampler(settings)
+        sampler.begin(token for group in prompt.groups for token in group)
+        text = parts.text_stream(settings)
+        return prompt, Stream(engine, parts.turns, prompt.groups, settings, sampler, text)
+
+    def _tell(self, job: Job, stream: Stream) -> None:
+        engine, name = self.model.engine, self.served.name
+        began = time.monotonic()
+        for number, record in enumerate(stream):
+            now = time.monotonic()
+            if not record.tokens:
+                continue
+            if number == 0:
+                self.metrics.observe("time_to_first_token_seconds", now - job.began, model=name)
+            else:
+                self.metrics.observe("step_seconds", now - began, model=name)
+            self.metrics.observe("tokens_per_step", len(record.tokens), model=name)
+            began = now
+            unread = engine.unread
+            step = {
+                "tokens": len(record.tokens),
+                "slots": engine.ledger.slots + len(unread),
+                "slots_uncompressed": engine.ledger.tokens + sum(map(len, unread)),
+            }
+            job.tell(Piece(record.text, step, self._tokens(job, record)))
+
+    def _tokens(self, job: Job, record: Record) -> tuple[Token, ...] | None:
+        if not job.asked.logprobs:
+            return None
+        pairs = zip(record.tokens, record.probabilities, strict=True)
+        ends = self.model.info.eos_ids
+        text = self.model.tokenizer.token_bytes
+        return tuple(Token(text(token), probability) for token, probability in pairs if token not in ends)
+
+    def _count(self, stream: Stream) -> None:
+        stats, name = stream.stats, self.served.name
+        add = self.metrics.add
+        add("prompt_tokens_total", stats.prompt_tokens, model=name)
+        add("reused_tokens_total", stats.reused_tokens, model=name)
+        add("tokens_total", stats.tokens, model=name)
+        add("macro_steps_total", stats.macro_steps, model=name)
+        add("slots_total", stats.slots, model=name)
+        add("slots_saved_total", self.model.engine.ledger.tokens - self.model.engine.ledger.slots, model=name)
+
+
+class Pool:
+    """All models, each with its workers."""
+
+    def __init__(
+        self,
+        bundles: Sequence[tuple[str, Callable[[], Model]]],
+        *,
+        workers: int = 1,
+        queue: int = 64,
+        sessions: int = 8,
+    ) -> None:
+        self.metrics = Metrics()
+        self.served: dict[str, Served] = {}
+        self._workers: list[Worker] = []
+        models: list[Model] = []
+        try:
+            for name, load in bundles:
+                loaded = [load() for _ in range(workers)]
+                models += loaded
+                self.served[name] = Served(name, loaded[0].info, FairQueue(queue), Conversations(sessions))
+                self._workers += [Worker(model, self.served[name], self.metrics) for model in loaded]
+        except BaseException:
+            self.close()
+            for model in models:
+                model.close()
+            raise
+
+    def find(self, name: str | None) -> Served:
+        """None: the first one."""
+        served = next(iter(self.served.values())) if name is None else self.served.get(name)
+        if served is None:
+            known = ", ".join(self.served)
+            raise Refused(
+                f"there is no model {name!r:.80} here (there is: {known})",
+                "model",
+                status=404,
+                code="model_not_found",
+            )
+        return served
+
+    def recommends(self, name: str | None) -> Recommended | None:
+        return self.find(name).info.recommended
+
+    def submit(self, job: Job) -> Served:
+        served = self.find(job.asked.model)
+        served.queue.put(job, self._retry_after(served))
+        return served
+
+    def cancel(self, job: Job, reason: Reason) -> None:
+        job.cancel(reason)
+        if self.find(job.asked.model).queue.drop(job):
+            job.end()
+
+    def cancel_all(self, reason: Reason) -> None:
+        """Those that wait too; nothing is taken any more."""
+        for served in self.served.values():
+            for job in served.queue.close():
+                job.cancel(reason)
+                job.end()
+        for worker in self._workers:
+            worker.stopping = True
+            if (running := worker.job) is not None:
+                running.cancel(reason)
+
+    def close(self) -> None:
+        self.cancel_all("shutdown")
+        for worker in self._workers:
+            worker.join()
+        for served in self.served.values():
+            served.conversations.clear()
+
+    def gauges(self) -> dict[str, dict[Any, float]]:
+        found: dict[str, dict[Any, float]] = {}
+        for name, served in self.served.items():
+            labels = (("model", name),)
+            of = [worker for worker in self._workers if worker.served is served]
+            found.setdefault("queue_length", {})[labels] = len(served.queue)
+            found.setdefault("workers", {})[labels] = len(of)
+            found.setdefault("workers_busy", {})[labels] = sum(worker.job is not None for worker in of)
+            found.setdefault("sessions", {})[labels] = len(served.conversations)
+            found.setdefault("sessions_bytes", {})[labels] = served.conversations.bytes
+        return found
+
+    def _retry_after(self, served: Served) -> int:
+        """Seconds: one for each request that waits in front of a worker."""
+        workers = sum(worker.served is served for worker in self._workers)
+        return min(60, 1 + len(served.queue) // max(1, workers))

@@ -1,0 +1,300 @@
+"""A body -> what is asked for, typed. Everything that can be refused without a model is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.settings import Settings
+from hamburger_edge.serve.fields import Fields, Refused
+from hamburger_edge.serve.tools import Call, Tools, read_tools, written
+
+MOST_STOPS = 16
+LONGEST_STOP = 1000
+LONGEST_NAME = 200  # of a model or a user
+# Mode and confidence with which every token is chosen by the base, so that its probability means something.
+_EXACT = 'mode "verify" or "condense", or confidence 1'
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may hold."""
+
+    body: int = 1 << 20  # bytes
+    messages: int = 512
+    tokens: int = 1 << 16  # of an answer
+    body_seconds: float = 10  # until a body is there
+    answer_seconds: float = 600  # until an answer is made, waiting included
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """system: None is the model's own text, "" none. turns: user, answer, user, ..., user."""
+
+    system: str | None
+    turns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    model: str | None
+    prompt: Conversation | str | tuple[int, ...]  # text and tokens are taken as they are
+    settings: Settings
+    stream: bool
+    include_usage: bool
+    tools: Tools | None = None
+    user: str | None = field(default=None, compare=False)
+
+    @property
+    def chat(self) -> bool:
+        return isinstance(self.prompt, Conversation)
+
+    @property
+    def logprobs(self) -> bool:
+        return self.settings.decoding.probabilities
+
+
+Recommends = Callable[
+    [str | None], Recommended | None
+]  # model -> what it recommends; unknown ones are refused
+
+
+def read_chat(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:
+    fields = Fields(data)
+    model = fields.text("model", longest=LONGEST_NAME)
+    recommended = recommends(model)
+    tools = read_tools(fields)
+    options = _options(fields, limits)
+    options.update(_response_format(fields, tools))
+    if fields.flag("logprobs"):
+        options["probabilities"] = True
+    fields.only("top_logprobs", 0)
+    prompt = _conversation(fields, tools, limits)
+    fields.only("modalities", ["text"])
+    return _asked(fields, model, recommended, prompt, options, tools)
+
+
+def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:
+    fields = Fields(data)
+    model = fields.text("model", longest=LONGEST_NAME)
+    recommended = recommends(model)
+    options = _options(fields, limits)
+    if fields.has("logprobs"):
+        fields.only("logprobs", 0)  # the chosen token's alone
+        options["probabilities"] = True
+    fields.only("echo", False)
+    fields.only("suffix", "")
+    fields.only("best_of", 1)
+    return _asked(fields, model, recommended, _raw_prompt(fields), options, None)
+
+
+def _asked(
+    fields: Fields,
+    model: str | None,
+    recommended: Recommended | None,
+    prompt: Conversation | str | tuple[int, ...],
+    options: dict[str, Any],
+    tools: Tools | None,
+) -> Asked:
+    stream = fields.flag("stream")
+    include_usage = False
+    if fields.has("stream_options"):
+        if not stream:
+            raise fields.refuse("stream_options", "needs stream: true")
+        inner = Fields(fields.take("stream_options"), "stream_options")
+        include_usage = inner.flag("include_usage")
+        inner.only("include_obfuscation", False)
+        inner.end()
+    fields.only("n", 1)
+    fields.only("store", False)
+    fields.only("service_tier", "auto", "default")
+    user = fields.text("user", longest=LONGEST_NAME)
+    fields.end()
+    try:
+        settings = Settings.of(options, recommended)
+    except InputError as error:
+        raise Refused(str(error), _named(str(error))) from error
+    decoding = settings.decoding
+    if decoding.probabilities and decoding.mode == "trust" and decoding.confidence < 1:
+        raise Refused(
+            f"logprobs: tokens of a trusted group are not the base's own choice: ask for {_EXACT}", "logprobs"
+        )
+    return Asked(model, prompt, settings, stream, include_usage, tools, user)
+
+
+def _named(message: str) -> str | None:
+    """The field that an error of a structure speaks of."""
+    kinds = {"json_schema": "response_format", "grammar": "tools"}
+    return next((name for kind, name in kinds.items() if message.startswith(kind)), None)
+
+
+def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
+    """What both interfaces have in common, and this project's own dials; only what is given."""
+    most = fields.whole("max_tokens", 1, limits.tokens)
+    completion = fields.whole("max_completion_tokens", 1, limits.tokens)
+    if most is not None and completion is not None and most != completion:
+        raise fields.refuse("max_tokens", "differs from max_completion_tokens: give one")
+    options: dict[str, Any] = {
+        "max_tokens": most if completion is None else completion,
+        "temperature": fields.number("temperature", 0, 100),
+        "top_p": fields.number("top_p", 0, 1, above=True),
+        "top_k": fields.whole("top_k", 0, 2**31 - 1),
+        "min_p": fields.number("min_p", 0, 1),
+        "seed": fields.whole("seed", 0, 2**63 - 1),
+        "presence_penalty": fields.number("presence_penalty", -100, 100),
+        "frequency_penalty": fields.number("frequency_penalty", -100, 100),
+        "repetition_penalty": fields.number("repetition_penalty", 0.01, 100),
+        "confidence": fields.number("confidence", 0, 1),
+        "mode": fields.one_of("mode", ("trust", "verify", "condense")),
+        "logit_bias": _bias(fields),
+        "stop": _stop(fields),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _stop(fields: Fields) -> tuple[str, ...] | None:
+    if not fields.has("stop"):
+        return None
+    value = fields.take("stop")
+    given = value if isinstance(value, list) else [value]
+    if len(given) > MOST_STOPS:
+        raise fields.refuse("stop", f"has {len(given)} texts, at most {MOST_STOPS} are taken")
+    texts = tuple(fields.checked_text("stop", text, LONGEST_STOP) for text in given)
+    if not all(texts):
+        raise fields.refuse("stop", "must be texts of at least one character")
+    return texts
+
+
+def _bias(fields: Fields) -> dict[int, float] | None:
+    if not fields.has("logit_bias"):
+        return None
+    value = fields.take("logit_bias")
+    if not isinstance(value, dict) or not all(name.isascii() and name.isdigit() for name in value):
+        raise fields.refuse("logit_bias", "must map token ids to numbers")
+    inner = Fields(value, "logit_bias")
+    biases = {int(name): inner.number(name, -100, 100) for name in value if len(name) < 12}
+    inner.end()
+    return {token: bias for token, bias in biases.items() if bias is not None}
+
+
+def _response_format(fields: Fields, tools: Tools | None) -> dict[str, Any]:
+    structure = {} if tools is None else tools.options()
+    if not fields.has("response_format"):
+        return structure
+    inner = Fields(fields.take("response_format"), "response_format")
+    kind = inner.one_of("type", ("text", "json_object", "json_schema"))
+    if kind is None:
+        raise inner.refuse("type", "is missing")
+    if kind != "text" and tools is not None:
+        raise Refused("response_format: an answer follows either tools or a format: leave one out", "tools")
+    if kind == "json_object":
+        structure = {"json_schema": {"type": "object"}}
+    elif kind == "json_schema":
+        described = Fields(inner.need("json_schema"), "response_format.json_schema")
+        described.text("name", longest=LONGEST_NAME)  # for people
+        described.text("description")
+        strict = described.flag("strict", True)
+        structure = {"json_schema": described.need("schema"), "lenient": not strict}
+        described.end()
+    inner.end()
+    return structure
+
+
+def _raw_prompt(fields: Fields) -> str | tuple[int, ...]:
+    value = fields.need("prompt")
+    if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], int):
+        [value] = value  # a batch of one
+    if isinstance(value, list):
+        if not value or not all(type(token) is int and 0 <= token < 2**31 for token in value):
+            raise fields.refuse("prompt", "must be one text, or the token ids of one")
+        return tuple(value)
+    text = fields.checked_text("prompt", value)
+    if not text:
+        raise fields.refuse("prompt", "is empty: say something")
+    return text
+
+
+def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conversation:
+    """Messages as turns: those of tools and users that follow each other are one turn."""
+    given = fields.items("messages", limits.messages)
+    if not given:
+        raise fields.refuse("messages", "is missing: give at least one message of a user")
+    system: list[str] = []
+    turns: list[str] = []
+    for index, item in enumerate(given):
+        inner = Fields(item, f"messages[{index}]")
+        role = inner.one_of("role", ("system", "developer", "user", "assistant", "tool"))
+        if role is None:
+            raise inner.refuse("role", "is missing")
+        inner.text("name", longest=LONGEST_NAME) if role != "tool" else None
+        if role in ("system", "developer"):
+            if turns:
+                raise inner.refuse("role", f"must not be {role} after the conversation began")
+            system.append(_content(inner, required=True))
+        elif role == "assistant":
+            if len(turns) % 2 == 0:
+                raise inner.refuse("role", "must not be assistant before a user's message, or twice")
+            turns.append(_answer(inner, tools is not None and tools.several))
+        else:
+            text = _content(inner, required=True)
+            if role == "tool":
+                inner.checked_text("tool_call_id", inner.need("tool_call_id"), LONGEST_NAME)
+                text = f"The result is {text}"
+            if len(turns) % 2:
+                turns[-1] += f"\n\n{text}"
+            else:
+                turns.append(text)
+        inner.end()
+    if len(turns) % 2 == 0:
+        raise Refused("messages: the last one must be of a user or a tool", "messages")
+    for text in turns[::2]:
+        if not text:
+            raise Refused("messages: a user's message is empty: say something", "messages")
+    return Conversation("\n\n".join(system) if system else None, tuple(turns))
+
+
+def _answer(fields: Fields, several: bool) -> str:
+    """An earlier answer, as the model said it."""
+    given = fields.items("tool_calls", 64)
+    fields.only("refusal")
+    fields.only("audio")
+    fields.only("function_call")
+    fields.only("annotations", [])
+    text = _content(fields, required=not given)
+    if not given:
+        return text
+    calls = []
+    for index, item in enumerate(given):
+        inner = Fields(item, f"{fields.path('tool_calls')}[{index}]")
+        inner.text("id", longest=LONGEST_NAME)
+        inner.take("index")
+        inner.only("type", "function")
+        function = Fields(inner.need("function"), f"{inner.path('function')}")
+        name = function.checked_text("name", function.need("name"), LONGEST_NAME)
+        calls.append(Call(name, function.checked_text("arguments", function.need("arguments"))))
+        function.end()
+        inner.end()
+    return text + written(calls, several=several)
+
+
+def _content(fields: Fields, *, required: bool) -> str:
+    """A text, or parts of one."""
+    if not fields.has("content"):
+        if required:
+            raise fields.refuse("content", "is missing")
+        return ""
+    value = fields.take("content")
+    if not isinstance(value, list):
+        return fields.checked_text("content", value)
+    texts = []
+    for index, item in enumerate(value):
+        part = Fields(item, f"{fields.path('content')}[{index}]")
+        kind = part.need("type")
+        if kind != "text":
+            raise part.refuse("type", "must be text: this model reads nothing else")
+        texts.append(part.checked_text("text", part.need("text")))
+        part.end()
+    return "".join(texts)

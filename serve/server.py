@@ -1,0 +1,60 @@
+"""The program that listens: started, told to stop, stopped in time."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import uvicorn
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.serve.application import Log, application
+from hamburger_edge.serve.bodies import Connection
+from hamburger_edge.serve.gate import Access
+from hamburger_edge.serve.pool import Pool
+from hamburger_edge.serve.requests import Limits
+
+MOST_CONNECTIONS = 1024
+_LONGEST_HEAD = 16 << 10
+_AFTER = 5  # seconds for what was cancelled to end
+
+
+class Server(uvicorn.Server):
+    """When told to stop it takes no more, gives answers `grace` seconds, and cancels what is left then."""
+
+    def __init__(self, pool: Pool, access: Access, limits: Limits, log: Log, *, grace: float = 10) -> None:
+        self.pool, self.grace = pool, grace
+        config = uvicorn.Config(
+            application(pool, access, limits, log),
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_level="critical",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(grace) + _AFTER,
+        )
+        super().__init__(config)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        late = asyncio.get_running_loop().call_later(self.grace, self.pool.cancel_all, "shutdown")
+        await super().shutdown(sockets)
+        late.cancel()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Before the models are loaded: a port that is taken shows at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host}, port {port} ({reason}): choose another") from error
+    return listening

@@ -1,0 +1,152 @@
+"""Functions that a model may call: their schemas become the structure of its answer.
+
+A call is `{"name": NAME, "arguments": {...}}`, as a model says it and as it stands in a conversation; several
+calls are a list of those.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hamburger_edge.serve.fields import Fields, Refused
+
+MOST_TOOLS = 64
+MOST_CALLS = 8  # of one answer
+# What `auto` may say in words: anything that does not begin as a call would.
+_WORDS = r"/[^{\[](.|\n)*/"
+_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    description: str
+    parameters: dict[str, Any]  # a JSON schema
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    arguments: str  # JSON
+
+
+@dataclass(frozen=True)
+class Tools:
+    functions: tuple[Function, ...]  # that may be called
+    choice: Literal["auto", "required"]
+    several: bool  # calls in one answer
+
+    def options(self) -> dict[str, Any]:
+        """The structure of an answer, as options of `Settings`."""
+        schema = self.schema()
+        if self.choice == "required":
+            return {"json_schema": schema}
+        call = json.dumps({**schema, "x-guidance": _LAYOUT})
+        return {"grammar": f"start: words | calls\nwords: {_WORDS}\ncalls: %json {call}\n"}
+
+    def schema(self) -> dict[str, Any]:
+        calls = [
+            {
+                "type": "object",
+                "properties": {"name": {"const": function.name}, "arguments": function.parameters},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+            for function in self.functions
+        ]
+        one = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        if not self.several:
+            return one
+        return {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_CALLS}
+
+    def described(self) -> str:
+        """For the system text: what there is to call, and how."""
+        lines = [
+            json.dumps(
+                {"name": each.name, "description": each.description, "parameters": each.parameters},
+                ensure_ascii=False,
+            )
+            for each in self.functions
+        ]
+        form = '{"name": NAME, "arguments": {...}}'
+        how = f"a list of calls [{form}, ...]" if self.several else form
+        return "Functions that you can call:\n" + "\n".join(lines) + f"\nTo call, answer with {how} alone."
+
+    def calls(self, text: str) -> list[Call] | None:
+        """What an answer calls; None where it is words, or was cut."""
+        if not text.startswith(("{", "[")):
+            return None
+        try:
+            said = json.loads(text)
+        except ValueError:
+            return None
+        parts = said if isinstance(said, list) else [said]
+        return [
+            Call(part["name"], json.dumps(part["arguments"], ensure_ascii=False, separators=(", ", ": ")))
+            for part in parts
+        ]
+
+
+def read_tools(fields: Fields) -> Tools | None:
+    """`tools`, `tool_choice` and `parallel_tool_calls`."""
+    given = fields.items("tools", MOST_TOOLS)
+    choice = fields.take("tool_choice")
+    several = fields.flag("parallel_tool_calls")
+    if not given:
+        if choice not in (None, "none"):
+            raise fields.refuse("tool_choice", "needs tools: give some")
+        if several:
+            raise fields.refuse("parallel_tool_calls", "needs tools: give some")
+        return None
+    functions = [_function(item, f"tools[{index}]") for index, item in enumerate(given)]
+    names = [function.name for function in functions]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise Refused(f"tools: {twice} is given twice", "tools")
+    if choice == "none":
+        return None
+    if isinstance(choice, dict):
+        named = Fields(choice, "tool_choice")
+        named.only("type", "function")
+        inner = Fields(named.need("function"), "tool_choice.function")
+        name = inner.checked_text("name", inner.need("name"))
+        inner.end()
+        named.end()
+        chosen = tuple(function for function in functions if function.name == name)
+        if not chosen:
+            raise Refused(f"tool_choice.function.name: there is no tool {name!r:.80}", "tool_choice")
+        return Tools(chosen, "required", several)
+    if choice not in (None, "auto", "required"):
+        raise fields.refuse("tool_choice", "must be auto, none, required or a function")
+    return Tools(tuple(functions), "required" if choice == "required" else "auto", several)
+
+
+def _function(item: Any, path: str) -> Function:
+    fields = Fields(item, path)
+    kind = fields.need("type")
+    if kind != "function":
+        raise fields.refuse("type", "must be function")
+    inner = Fields(fields.need("function"), f"{path}.function")
+    fields.end()
+    name = inner.checked_text("name", inner.need("name"))
+    if not _NAME.fullmatch(name):
+        raise inner.refuse("name", "must be 1 to 64 letters, digits, _ or -")
+    description = inner.text("description", "")
+    parameters = inner.take("parameters")
+    inner.flag("strict")  # arguments always follow their schema
+    inner.end()
+    if parameters is None:
+        parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    if not isinstance(parameters, dict):
+        raise inner.refuse("parameters", "must be a JSON schema")
+    return Function(name, description or "", parameters)
+
+
+def written(calls: Sequence[Call], *, several: bool) -> str:
+    """Calls as a model says them."""
+    texts = [f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}' for call in calls]
+    return f"[{', '.join(texts)}]" if several or len(texts) != 1 else texts[0]

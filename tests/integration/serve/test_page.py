@@ -1,0 +1,202 @@
+"""The page in a real browser: what a person does with it, and that the browser does not complain."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from browsing import LACKING, Browser, browsing
+from places import ROOT
+from serving import Running, serving
+
+from hamburger_edge.loop.settings import Settings
+from hamburger_edge.model import Model
+from hamburger_edge.serve.gate import Access
+
+pytestmark = pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
+
+KEY = "a-key-of-many-characters"
+PICTURES = os.environ.get("PICTURES") == "yes"  # take those of docs/guide/serve.md anew
+COLOURS = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["red", "green"]}, "count": {"enum": [1, 2, 3]}},
+    "required": ["colour", "count"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, running: Running) -> Iterator[Browser]:
+    browser.size(1180, 760)
+    browser.driver.get(f"{running.url}/")
+    browser.run("localStorage.clear(); sessionStorage.clear()")
+    browser.driver.get(f"{running.url}/")
+    browser.until(lambda: browser.all("#model option"))
+    browser.complaints()
+    yield browser
+    assert not browser.complaints()
+
+
+def take_picture(browser: Browser, name: str) -> None:
+    if PICTURES:
+        browser.driver.save_screenshot(str(ROOT / "docs" / "images" / f"{name}.png"))
+
+
+def test_an_answer_streams_in_tinted_groups(page: Browser) -> None:
+    page.run(
+        """window.seen = [];
+        new MutationObserver(() => window.seen.push(document.querySelectorAll('article.answer span').length))
+          .observe(document.getElementById('talk'), {childList: true, subtree: true})"""
+    )
+    page.say("What is the capital of Norway?")
+    page.until(lambda: len(page.answers()) == 1)
+    page.say("Count from 3 to 12.")
+    page.until(lambda: len(page.answers()) == 2)
+    page.say("List four animals.")
+    page.until(lambda: len(page.answers()) == 3)
+    assert page.answers()[0] == "The capital of Norway is Oslo."
+    assert len(set(page.run("return window.seen"))) > 5  # piece by piece
+    groups = page.all("article.answer p span[class^=g]")
+    assert len(groups) >= 3
+    assert groups[0].value_of_css_property("background-color") not in ("rgba(0, 0, 0, 0)", "transparent")
+    assert float(page.find("#perstep").text) > 1
+    assert float(page.find("#rate").text) > 0
+    assert page.find("#saved").text.endswith("%")
+    assert len(page.all("#plot rect")) >= 2
+    take_picture(page, "serve-desktop")
+    page.find("#groups").click()
+    assert groups[0].value_of_css_property("background-color") == "rgba(0, 0, 0, 0)"
+
+
+def test_the_dial_and_the_mode_are_asked_for(page: Browser) -> None:
+    page.set("#confidence", "1")
+    assert page.find("#confidence-shown").text == "1.00"
+    page.say("Count from 3 to 12.")
+    page.until(lambda: page.answers())
+    assert page.find("#perstep").text == "1.00"
+    assert not page.all("article.answer p span[class^=g]")
+    page.find("#new").click()
+    page.set("#confidence", "0.5")
+    page.set("#mode", "verify", "change")
+    page.say("Count from 3 to 12.")
+    page.until(lambda: page.answers())
+    assert float(page.find("#perstep").text) > 1
+    assert page.find("#saved").text == "0%"
+
+
+@pytest.fixture
+def slow(load_tiny: Callable[[], Model]) -> Iterator[Running]:
+    """Answers that go on until they are stopped, or nearly."""
+    model = load_tiny()
+    macro, settings_of = model.backend.macro, model.parts.sampler
+
+    def late(*words: Any) -> Any:
+        time.sleep(0.05)
+        return macro(*words)
+
+    def endless(settings: Settings) -> Any:
+        bias = dict.fromkeys(model.info.eos_ids, -100.0)
+        return settings_of(replace(settings, sampling=replace(settings.sampling, logit_bias=bias)))
+
+    model.backend.macro = late  # type: ignore[method-assign]
+    object.__setattr__(model.parts, "sampler", endless)
+    with serving(lambda: model) as server:
+        yield server
+
+
+def test_stop_retry_and_a_new_conversation(page: Browser, slow: Running) -> None:
+    page.driver.get(f"{slow.url}/")
+    page.until(lambda: page.all("#model option"))
+    page.set("#max-tokens", "400")
+    page.say("Count from 3 to 12.")
+    page.until(lambda: page.all("article.answer p span"))
+    page.find("#stop").click()
+    page.until(lambda: page.all("article.answer:not(.busy)"))
+    assert page.find(".ended").text == "stopped"
+    assert page.find("#send").is_displayed()
+    page.find(".retry").click()
+    page.until(lambda: page.all("article.answer.busy p span"))
+    page.find("#prompt").send_keys("\ue00c")  # Escape
+    page.until(lambda: page.all("article.answer:not(.busy)"))
+    assert len(page.all("article.answer")) == 1
+    page.find("#new").click()
+    assert not page.all("article")
+    assert page.find("#welcome").is_displayed()
+
+
+def test_a_schema_is_followed(page: Browser) -> None:
+    page.find("#structure summary").click()
+    page.find("#schema").send_keys('{"type": "object"')
+    assert page.find("#schema").get_attribute("aria-invalid") == "true"
+    page.set("#schema", json.dumps(COLOURS))
+    assert page.find("#schema-state").text == "Answers follow this schema."
+    page.say("What colour?")
+    page.until(lambda: page.answers())
+    said = json.loads(page.answers()[0])
+    assert said["colour"] in ("red", "green")
+    assert said["count"] in (1, 2, 3)
+    take_picture(page, "serve-structure")
+
+
+def test_a_refusal_is_shown(page: Browser) -> None:
+    page.find("#structure summary").click()
+    page.set("#schema", '{"type": "array", "uniqueItems": true}')
+    page.say("Which?")
+    notice = page.until(lambda: page.find("#notice").text)
+    assert "uniqueItems" in notice
+    assert any("400" in line for line in page.complaints())  # the browser's own word for it
+
+
+def test_phone_width_dark_and_by_keyboard(page: Browser) -> None:
+    page.find("#theme").click()
+    page.find("#theme").click()
+    assert page.find("#theme").get_attribute("aria-label") == "Theme: dark"
+    page.size(390, 760)
+    page.say("What is the capital of Norway?")
+    page.until(lambda: page.answers())
+    page.say("Count from 3 to 12.")
+    page.until(lambda: len(page.answers()) == 2)
+    assert page.run("return document.documentElement.scrollWidth") <= 390
+    take_picture(page, "serve-phone")
+    assert not page.find("#mode").is_displayed()
+    page.find("#settings-toggle").send_keys("\ue007")
+    assert page.find("#mode").is_displayed()
+    assert page.find("header").rect["y"] == 0
+    unnamed = """return [...document.querySelectorAll('button, select, input, textarea')].filter(
+        (node) => !(node.labels?.length || node.textContent.trim() || node.ariaLabel || node.ariaHidden)
+      ).map((node) => node.id)"""
+    assert page.run(unnamed) == []
+    assert page.find("#talk").get_attribute("role") == "log"
+
+
+def test_a_key_is_asked_for(browser: Browser, load_tiny: Callable[[], Model]) -> None:
+    with serving(load_tiny, access=Access.of("127.0.0.1", keys=[KEY.encode()])) as running:
+        browser.size(1180, 760)
+        browser.driver.get(f"{running.url}/")
+        assert "key" in browser.until(lambda: browser.find("#notice").text)
+        browser.find("#key").send_keys(KEY, "\ue007")
+        browser.until(lambda: browser.all("#model option"))
+        browser.say("What is the capital of Norway?")
+        browser.until(lambda: browser.answers())
+        assert not browser.find("#notice").is_displayed()
+
+
+def test_nothing_comes_from_elsewhere(page: Browser) -> None:
+    loaded = page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert loaded
+    assert all(name.startswith("http://127.0.0.1:") for name in loaded)
+    blocked = "const node = document.createElement('script'); node.textContent = 'window.evil = 1';"
+    page.run("try {" + blocked + "document.head.append(node)} catch {}")
+    assert page.run("return window.evil") is None
+    assert any("Content Security Policy" in line or "TrustedScript" in line for line in page.complaints())

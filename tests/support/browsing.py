@@ -1,0 +1,93 @@
+"""A real browser without a window: Chromium, driven by Selenium, where both are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+LACKING = (
+    None
+    if CHROMIUM and DRIVER and importlib.util.find_spec("selenium")
+    else "needs chromium, chromium-driver and selenium"
+)
+
+
+class Browser:
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def find(self, selector: str) -> Any:
+        return self.driver.find_element("css selector", selector)
+
+    def all(self, selector: str) -> list[Any]:
+        found: list[Any] = self.driver.find_elements("css selector", selector)
+        return found
+
+    def run(self, script: str, *words: Any) -> Any:
+        return self.driver.execute_script(script, *words)
+
+    def until(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if found := condition():
+                    return found
+            except StaleElementReferenceException:
+                pass
+            time.sleep(0.02)
+        raise AssertionError(f"nothing came of it; the page: {self.find('body').text}")
+
+    def say(self, text: str) -> None:
+        self.find("#prompt").send_keys(text, "\ue007")
+
+    def answers(self) -> list[str]:
+        """Of those that are done."""
+        return [node.text for node in self.all("article.answer:not(.busy) p")]
+
+    def set(self, selector: str, value: str, event: str = "input") -> None:
+        """As a hand on a slider would."""
+        script = (
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event(arguments[2]));"
+            "arguments[0].dispatchEvent(new Event('change'))"
+        )
+        self.run(script, self.find(selector), value, event)
+
+    def size(self, width: int, height: int) -> None:
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@contextmanager
+def browsing(width: int = 1180, height: int = 760) -> Iterator[Browser]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--no-proxy-server",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=DRIVER)
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        browser = Browser(driver)
+        browser.size(width, height)
+        yield browser
+    finally:
+        driver.quit()

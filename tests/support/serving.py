@@ -1,0 +1,77 @@
+"""A server on a port of its own, in a thread of the test's process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from hamburger_edge.model import Model
+from hamburger_edge.serve.application import Log
+from hamburger_edge.serve.gate import Access
+from hamburger_edge.serve.pool import Pool
+from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.server import Server, listen
+
+QUIET = Log(requests=False)
+
+
+@dataclass(frozen=True)
+class Running:
+    server: Server
+    pool: Pool
+    port: int
+    thread: threading.Thread
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60, trust_env=False, **options)
+
+    def ask(self, text: str = "Tell", **fields: Any) -> httpx.Response:
+        with self.client() as client:
+            return client.post("/v1/chat/completions", json=question(text, **fields))
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+def question(text: str = "Tell", **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 12, **fields}
+
+
+@contextmanager
+def serving(
+    load: Callable[[], Model] | Sequence[tuple[str, Callable[[], Model]]],
+    *,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    log: Log = QUIET,
+    grace: float = 5,
+    **options: Any,
+) -> Iterator[Running]:
+    bundles = [("toy", load)] if callable(load) else load
+    pool = Pool(bundles, **options)
+    try:
+        with listen("127.0.0.1", 0) as listening:
+            port = listening.getsockname()[1]
+            access = access or Access.of("127.0.0.1")
+            server = Server(pool, access, limits or Limits(), log, grace=grace)
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+            thread.start()
+            running = Running(server, pool, port, thread)
+            while not server.started:
+                assert thread.is_alive()
+                thread.join(0.01)
+            yield running
+            running.stop()
+    finally:
+        pool.close()

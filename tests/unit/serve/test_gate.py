@@ -1,0 +1,177 @@
+"""Who gets in: by which name, from which page, with which key; and what does not finish what it began."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chat_models import toy_model
+from serving import Running, question, serving
+
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import InputError
+from hamburger_edge.serve import bodies
+from hamburger_edge.serve.gate import Access, is_local, read_keys
+from hamburger_edge.serve.requests import Limits
+
+KEY = "a-key-of-many-characters"
+FRIEND = "https://friend.example"
+SMALL = Limits(body=2000, body_seconds=0.5)
+
+
+@pytest.fixture(scope="module")
+def running(tokenizer: Tokenizer) -> Iterator[Running]:
+    access = Access.of("127.0.0.1", names=["edge.local"], origins=[FRIEND])
+    with serving(lambda: toy_model(tokenizer), access=access, limits=SMALL) as server:
+        yield server
+
+
+def raw(running: Running, *parts: bytes, pause: float = 0, shut: bool = False) -> bytes:
+    """What the server sends back: an error, or until it hangs up."""
+    said = b""
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as connection:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(pause)
+        if shut:
+            connection.shutdown(socket.SHUT_WR)
+        while not said.endswith(b"}}") and (received := connection.recv(65536)):
+            said += received
+    return said
+
+
+def head(length: object, *more: str) -> bytes:
+    lines = ["POST /v1/chat/completions HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    return "\r\n".join([*lines, f"Content-Length: {length}", *more, "", ""]).encode()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:9999", 200),
+        ("[::1]:80", 200),
+        ("edge.local", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("192.168.1.5", 403),
+        ("127.0.0.1.evil.example:8080", 403),
+        ("", 403),
+    ],
+)
+def test_the_name_that_a_browser_came_by(host: str, status: int, running: Running) -> None:
+    with running.client(headers={"host": host}) as client:
+        assert client.get("/v1/models").status_code == status
+        assert client.get("/").status_code == status
+
+
+def test_two_names_are_none(running: Running) -> None:
+    said = raw(running, b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 400")
+
+
+def test_by_any_address_where_the_server_is_open_to_others() -> None:
+    access = Access.of("0.0.0.0")
+    assert access.knows("192.168.1.5:8080")
+    assert access.knows(socket.gethostname())
+    assert not access.knows("evil.example")
+    assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "box")] == [
+        *(True, True, True),
+        *(False, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.example", 403), ("null", 403), (FRIEND, 200), ("http://localhost:1", 200)],
+)
+def test_pages_of_other_sites(origin: str, status: int, running: Running) -> None:
+    headers = {"origin": origin, "host": "localhost:1"}
+    with running.client(headers=headers) as client:
+        response = client.post("/v1/chat/completions", json=question())
+    assert response.status_code == status
+    allowed = response.headers.get("access-control-allow-origin")
+    assert allowed == (FRIEND if origin == FRIEND else None)
+
+
+def test_a_browser_asks_first(running: Running) -> None:
+    for origin, status in ((FRIEND, 204), ("http://evil.example", 403)):
+        with running.client(headers={"origin": origin}) as client:
+            response = client.options("/v1/chat/completions")
+        assert response.status_code == status
+
+
+def test_what_forms_can_send_is_refused(running: Running) -> None:
+    with running.client() as client:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+            response = client.post("/v1/chat/completions", content=b"{}", headers={"content-type": kind})
+            assert response.status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/", "/page.js", "/health", "/v1/models", "/metrics", "/other"])
+def test_what_needs_a_key(path: str, tokenizer: Tokenizer) -> None:
+    access = Access.of("0.0.0.0", keys=[b"another-key-altogether", KEY.encode()])
+    with serving(lambda: toy_model(tokenizer), access=access) as running, running.client() as client:
+        free = path in ("/", "/page.js", "/health")
+        refused = client.get(path)
+        assert refused.status_code == (200 if free else 401)
+        if not free:
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert refused.json()["error"]["code"] == "invalid_api_key"
+        for given in (f"Bearer {KEY[:-1]}", f"Basic {KEY}", KEY, "Bearer", "Bearer \xff"):
+            sent = {"authorization": given.encode("latin-1")}
+            assert client.get(path, headers=sent).status_code == (200 if free else 401)  # type: ignore[arg-type]
+        answered = client.get(path, headers={"authorization": f"Bearer {KEY}"})
+        assert answered.status_code == (404 if path == "/other" else 200)
+
+
+def test_key_files(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"{KEY}\n\n  {KEY[::-1]}  \n")
+    assert read_keys(str(file)) == [KEY.encode(), KEY[::-1].encode()]
+    for content in ("", "short\n"):
+        file.write_text(content)
+        with pytest.raises(InputError, match="16 characters"):
+            read_keys(str(file))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_keys(str(tmp_path / "none"))
+
+
+def test_the_page_and_nothing_else_is_sent_with_a_policy(running: Running) -> None:
+    with running.client() as client:
+        for path in ("/", "/page.css", "/page.js", "/icon.svg"):
+            policy = client.get(path).headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+
+
+def test_bodies_that_are_too_large(running: Running) -> None:
+    large = b'{"messages": "' + b"x" * (10 << 20) + b'"}'
+    with running.client() as client:
+        kind = {"content-type": "application/json"}
+        assert client.post("/v1/chat/completions", content=large, headers=kind).status_code == 413
+        parts = (large[start : start + 65536] for start in range(0, len(large), 65536))
+        assert client.post("/v1/chat/completions", content=parts, headers=kind).status_code == 413
+        assert client.post("/v1/chat/completions", json=question()).status_code == 200
+    assert raw(running, head(1 << 40)).startswith(b"HTTP/1.1 413")
+    assert raw(running, head(1 << 20, "Expect: 100-continue")).startswith(b"HTTP/1.1 413")
+
+
+def test_bodies_that_are_slow_or_never_end(running: Running) -> None:
+    assert raw(running, head(100), b"{").startswith(b"HTTP/1.1 408")
+    assert raw(running, head(100), *[b"{"] * 8, pause=0.1).startswith(b"HTTP/1.1 408")
+    assert raw(running, head(100), b"{", shut=True).startswith(b"HTTP/1.1 400")
+
+
+def test_heads_that_are_no_heads(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert raw(running, b"rubbish\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert raw(running, head("-5")).startswith(b"HTTP/1.1 400")
+    assert raw(running, b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 4")
+    monkeypatch.setattr(bodies, "HEADER_SECONDS", 0.2)
+    began = time.monotonic()
+    assert raw(running, b"GET / HT") == b""
+    assert time.monotonic() - began < 10
+    assert running.ask().status_code == 200

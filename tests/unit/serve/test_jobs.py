@@ -1,0 +1,69 @@
+"""The fair queue: clients take turns, and what leaves it leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from serving import question
+
+from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.jobs import FairQueue, Job
+from hamburger_edge.serve.requests import Limits, read_chat
+
+
+@pytest.fixture
+def job() -> Callable[[str], Job]:
+    asked = read_chat(question(), lambda _: None, Limits())
+
+    async def make(client: str) -> Job:
+        return Job(asked, "", client)
+
+    return lambda client: asyncio.run(make(client))
+
+
+def test_clients_take_turns(job: Callable[[str], Job]) -> None:
+    queue = FairQueue(10)
+    for client in "aaabbc":
+        queue.put(job(client), 1)
+    taken = [queue.take() for _ in range(6)]
+    assert "".join(each.client for each in taken if each) == "abcaba"
+
+
+def test_a_full_queue_says_when_to_come_again(job: Callable[[str], Job]) -> None:
+    queue = FairQueue(1)
+    first = job("a")
+    queue.put(first, 1)
+    with pytest.raises(Refused) as refused:
+        queue.put(job("b"), 7)
+    assert (refused.value.status, refused.value.headers) == (429, {"retry-after": "7"})
+    assert queue.drop(first)
+    assert not queue.drop(first)
+    queue.put(job("b"), 1)
+
+
+def test_a_free_worker_is_no_queue(job: Callable[[str], Job]) -> None:
+    queue = FairQueue(0)
+    with pytest.raises(Refused):
+        queue.put(job("a"), 1)
+    found: list[Job | None] = []
+    worker = threading.Thread(target=lambda: found.append(queue.take()))
+    worker.start()
+    while not queue._idle:
+        pass
+    queue.put(job("a"), 1)
+    worker.join(10)
+    assert [each.client for each in found if each] == ["a"]
+
+
+def test_closing_sends_workers_home(job: Callable[[str], Job]) -> None:
+    queue = FairQueue(3)
+    waiting = job("a")
+    queue.put(waiting, 1)
+    assert queue.close() == [waiting]
+    assert queue.take() is None
+    with pytest.raises(Refused) as refused:
+        queue.put(job("b"), 1)
+    assert refused.value.status == 503

@@ -1,0 +1,209 @@
+"""What is asked for, read strictly: every field is used or refused by its name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from serving import question
+
+from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.serve.fields import Refused, decoded
+from hamburger_edge.serve.requests import Asked, Conversation, Limits, read_chat, read_completion
+
+
+def chat(recommended: Recommended | None = None, **fields: Any) -> Asked:
+    return read_chat(question(**fields), lambda _: recommended, Limits())
+
+
+def completion(**fields: Any) -> Asked:
+    return read_completion({"prompt": "Once", **fields}, lambda _: None, Limits())
+
+
+def user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def test_a_request_that_says_nothing_has_the_packages_defaults() -> None:
+    asked = chat(max_tokens=None)
+    assert asked.settings.decoding.max_tokens == 256
+    assert asked.settings.sampling.temperature == 0
+    assert (asked.settings.decoding.mode, asked.settings.decoding.confidence) == ("trust", 0.8)
+    assert not asked.stream
+
+
+def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None:
+    advice = Recommended("condense", 0.9)
+    assert chat(advice).settings.decoding.mode == "condense"
+    assert chat(advice).settings.decoding.confidence == 0.9
+    assert chat(advice, confidence=0.5).settings.decoding.mode == "trust"
+
+
+def test_every_option_arrives() -> None:
+    given = {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 5,
+        "min_p": 0.1,
+        "seed": 7,
+        "confidence": 0.7,
+        "presence_penalty": 0.1,
+        "frequency_penalty": 0.2,
+        "repetition_penalty": 1.1,
+    }
+    asked = chat(**given, mode="verify", max_tokens=5, stop=["a", "b"], logit_bias={"3": -1, "4": 2.5})
+    options = asked.settings.to_options()
+    assert {name: options[name] for name in given} == given
+    assert (options["mode"], options["max_tokens"], options["stop"]) == ("verify", 5, ["a", "b"])
+    assert options["logit_bias"] == {3: -1, 4: 2.5}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"n": 2}, "n"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"audio": {}}, "audio"),
+        ({"metadata": {"a": "b"}}, "metadata"),
+        ({"store": True}, "store"),
+        ({"functions": []}, "functions"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"other": 1}}, "stream_options.other"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": [3]}, "stop"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1 << 20}, "max_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens"),
+        ({"confidence": 2}, "confidence"),
+        ({"mode": "fast"}, "mode"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": "b"}}, "logit_bias.1"),
+        ({"model": 3}, "model"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "response_format"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [3]}, "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"content": "Hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "assistant", "content": "Hi"}]}, "messages[0].role"),
+        ({"messages": [user("Hi"), {"role": "assistant", "content": "Ho"}]}, "messages"),
+        ({"messages": [user("Hi"), {"role": "system", "content": "Ho"}]}, "messages[1].role"),
+        ({"messages": [user("Hi") | {"weight": 1}]}, "messages[0].weight"),
+        ({"messages": [user([{"type": "image_url", "image_url": {}}])]}, "messages[0].content[0].type"),
+        ({"messages": [user("")]}, "messages"),
+        ({"messages": [user("Hi")] * 513}, "messages"),
+        ({"messages": [user("\ud800")]}, "messages[0].content"),
+        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "code", "function": {}}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(Refused) as refused:
+        chat(**fields)
+    assert (refused.value.field, refused.value.status) == (named, 400)
+    assert named.split(".")[0].split("[")[0] in refused.value.message or "schema" in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["echo", "suffix", "best_of", "logprobs", "messages", "tools"])
+def test_completions_refuse_what_they_do_not_do(name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        completion(**{name: {"echo": True, "suffix": "x"}.get(name, 3)})
+    assert refused.value.field == name
+
+
+@pytest.mark.parametrize("prompt", [None, 3, "", [], ["a", "b"], [1, "a"], [-1], [True], [[1], [2]]])
+def test_completions_take_one_text_or_its_tokens(prompt: Any) -> None:
+    with pytest.raises(Refused) as refused:
+        completion(prompt=prompt)
+    assert refused.value.field == "prompt"
+    assert completion(prompt=["a"]).prompt == "a"
+    assert completion(prompt=[1, 2]).prompt == completion(prompt=[[1, 2]]).prompt == (1, 2)
+
+
+def test_null_is_not_given() -> None:
+    nothing = dict.fromkeys(["temperature", "stop", "tools", "response_format", "logit_bias", "user", "n"])
+    assert chat(**nothing) == chat()
+
+
+def test_logprobs_are_given_where_the_base_chose_every_token() -> None:
+    for fields in ({"mode": "verify"}, {"mode": "condense"}, {"confidence": 1}):
+        assert chat(logprobs=True, **fields).logprobs
+    assert completion(logprobs=0, confidence=1).logprobs
+
+
+def test_messages_become_turns() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "system", "content": [{"type": "text", "text": "In "}, {"type": "text", "text": "rhymes."}]},
+        user("One"),
+        user("Two"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "2"},
+        user("And now?"),
+    ]
+    said = '{"name": "add", "arguments": {"a": 1}}'
+    turns = ("One\n\nTwo", said, "The result is 2\n\nAnd now?")
+    assert chat(messages=messages).prompt == Conversation("Be brief.\n\nIn rhymes.", turns)
+    assert chat().prompt == Conversation(None, ("Tell",))
+
+
+def test_tools_become_a_structure() -> None:
+    number = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    tools = [
+        {"type": "function", "function": {"name": name, "description": "d", "parameters": number}}
+        for name in ("add", "halve")
+    ]
+    required = chat(tools=tools, tool_choice="required")
+    assert required.settings.structure is not None
+    assert required.settings.structure.kind == "json_schema"
+    assert len(json.loads(required.settings.structure.text)["anyOf"]) == 2
+    chosen = chat(tools=tools, tool_choice={"type": "function", "function": {"name": "add"}})
+    assert chosen.tools is not None
+    assert [each.name for each in chosen.tools.functions] == ["add"]
+    auto = chat(tools=tools)
+    assert auto.settings.structure is not None
+    assert auto.settings.structure.kind == "grammar"
+    none = chat(tools=tools, tool_choice="none")
+    assert none.tools is None is none.settings.structure
+    with pytest.raises(Refused):
+        chat(tools=tools, response_format={"type": "json_object"})
+
+
+def test_calls_are_read_from_what_was_said() -> None:
+    tool = {"type": "function", "function": {"name": "add"}}
+    one, several = chat(tools=[tool]).tools, chat(tools=[tool], parallel_tool_calls=True).tools
+    assert one is not None is not several
+    said = '{"name": "add", "arguments": {"a": "é"}}'
+    assert [(c.name, c.arguments) for c in one.calls(said) or ()] == [("add", '{"a": "é"}')]
+    assert one.calls("So: " + said) is None
+    assert one.calls(said[:-1]) is None
+    assert several is not None
+    assert len(several.calls(f"[{said}, {said}]") or ()) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"3", b'{"a": 1, "a": 2}', b'{"a": NaN}', b'{"a": 1e}', b"\xff{}", b'{"a":' * 100_000],
+)
+def test_rubbish_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        decoded(body)
+    assert refused.value.status == 400
+    assert "\n" not in refused.value.message

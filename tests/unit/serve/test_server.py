@@ -1,0 +1,328 @@
+"""The server over a scripted model: who is answered, refused, kept, freed and stopped."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from chat_models import toy_model
+from serving import Running, question, serving
+
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import RuntimeFailure
+from hamburger_edge.model import Model
+from hamburger_edge.serve.gate import Access
+from hamburger_edge.serve.requests import Limits
+
+KEY = "a-key-of-many-characters"
+
+
+@pytest.fixture
+def running(tokenizer: Tokenizer) -> Iterator[Running]:
+    with serving(lambda: toy_model(tokenizer), workers=2) as server:
+        yield server
+
+
+class Gated:
+    """A model whose steps wait until they are let through."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.open = threading.Semaphore(0)
+        self.steps = 0
+        self.model = toy_model(tokenizer, eos_rate=0.0)
+        self.model.backend.before_macro = self.wait  # type: ignore[attr-defined]
+
+    def wait(self, _: object) -> None:
+        assert self.open.acquire(timeout=60)
+        self.steps += 1
+
+    def let(self, steps: int) -> None:
+        self.open.release(steps)
+
+
+def events(response: httpx.Response) -> Iterator[Any]:
+    for line in response.iter_lines():
+        if line and line != "data: [DONE]":
+            yield json.loads(line.removeprefix("data: "))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def busy(running: Running) -> float:
+    return sum(running.pool.gauges()["workers_busy"].values())
+
+
+def test_a_stream_says_what_a_whole_answer_says(running: Running, tokenizer: Tokenizer) -> None:
+    whole = running.ask("Tell me").json()
+    text = whole["choices"][0]["message"]["content"]
+    with toy_model(tokenizer) as alone:
+        assert alone.generate("Tell me", max_tokens=12).text == text
+    asked = question("Tell me", stream=True, stream_options={"include_usage": True})
+    with running.client() as client, client.stream("POST", "/v1/chat/completions", json=asked) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        opening, *pieces, closing, used = events(response)
+    assert opening["choices"][0]["delta"]["role"] == "assistant"
+    assert "".join(piece["choices"][0]["delta"]["content"] for piece in pieces) == text
+    assert closing["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert used["usage"]["completion_tokens"] == sum(piece["step"]["tokens"] for piece in pieces)
+    assert used["usage"]["macro_steps"] == whole["usage"]["macro_steps"] == len(pieces)
+    assert whole["usage"]["slots"] < whole["usage"]["slots_uncompressed"]
+
+
+def test_completions_take_text_as_it_is(running: Running, tokenizer: Tokenizer) -> None:
+    body = {"prompt": "Once upon", "max_tokens": 9, "confidence": 1, "logprobs": 0}
+    with running.client() as client:
+        said = client.post("/v1/completions", json=body).json()["choices"][0]
+        tokens = client.post("/v1/completions", json=body | {"prompt": tokenizer.encode("Once upon")})
+    with toy_model(tokenizer) as alone:
+        assert alone.generate("Once upon", raw=True, max_tokens=9, confidence=1).text == said["text"]
+    assert tokens.json()["choices"][0]["text"] == said["text"]
+    assert len(said["logprobs"]["tokens"]) == len(said["logprobs"]["token_logprobs"]) > 0
+    assert max(said["logprobs"]["token_logprobs"]) <= 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/", 200), ("/nothing", 404), ("/v1/models/other", 404), ("/page/../fields.py", 404)],
+)
+def test_paths(running: Running, path: str, status: int) -> None:
+    with running.client() as client:
+        response = client.get(path)
+    assert response.status_code == status
+    assert response.headers["x-content-type-options"] == "nosniff"
+    if status == 404:
+        assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_models_health_and_metrics(running: Running) -> None:
+    running.ask()
+    with running.client() as client:
+        assert client.get("/health").json() == {"status": "ok"}
+        [listed] = client.get("/v1/models").json()["data"]
+        assert listed == client.get("/v1/models/toy").json()
+        assert client.post("/v1/models").status_code == 405
+        text = client.get("/metrics").text
+    assert 'hamburger_requests_total{path="/v1/chat/completions",status="200"} 1' in text
+    assert 'hamburger_workers{model="toy"} 2' in text
+    assert "hamburger_time_to_first_token_seconds_count" in text
+    for line in text.splitlines():
+        assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0
+
+
+def test_a_model_that_is_not_here(running: Running) -> None:
+    response = running.ask(model="other")
+    assert response.status_code == 404
+    assert response.json()["error"] == {
+        "message": "there is no model 'other' here (there is: toy)",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+
+
+def test_several_models(tokenizer: Tokenizer) -> None:
+    bundles: list[tuple[str, Callable[[], Model]]] = [
+        ("small", lambda: toy_model(tokenizer)),
+        ("sure", lambda: toy_model(tokenizer, p_stop=0.0)),
+    ]
+    with serving(bundles) as running:
+        answers = {name: running.ask(model=name).json() for name in ("small", "sure")}
+        assert running.ask().json()["model"] == "small"
+    assert {name: answer["model"] for name, answer in answers.items()} == {"small": "small", "sure": "sure"}
+    assert answers["sure"]["usage"]["macro_steps"] < answers["small"]["usage"]["macro_steps"]
+
+
+def test_a_prompt_that_does_not_fit(running: Running) -> None:
+    for stream in (False, True):
+        response = running.ask("word " * 5000, stream=stream)
+        assert response.status_code == 400
+        assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_alternating_conversations_read_only_what_is_new(tokenizer: Tokenizer) -> None:
+    with serving(lambda: toy_model(tokenizer), workers=1) as running:
+        talks: dict[str, list[dict[str, str]]] = {"first": [], "second": []}
+        for turn in range(3):
+            for name, messages in talks.items():
+                messages.append({"role": "user", "content": f"{name} {turn}"})
+                said = running.ask(messages=messages).json()
+                answer = said["choices"][0]["message"]["content"]
+                messages.append({"role": "assistant", "content": answer})
+                used = said["usage"]
+                new = used["prompt_tokens"] - used["prompt_tokens_details"]["cached_tokens"]
+                if turn:  # the newest group of the answer, what stands between the turns, and the question
+                    assert new <= 45, used
+                else:
+                    assert new > 0
+        assert running.pool.gauges()["sessions"] == {(("model", "toy"),): 2}
+        for name, messages in talks.items():  # as one conversation, merged slots and all, would have gone
+            with toy_model(tokenizer) as alone:
+                chat = alone.chat(max_tokens=12)
+                for turn in range(3):
+                    stream = chat.send(f"{name} {turn}")
+                    list(stream)
+                    assert stream.text == messages[2 * turn + 1]["content"]
+
+
+def test_another_turn_after_the_same_beginning(tokenizer: Tokenizer) -> None:
+    """A retry, and a conversation that branches off: the beginning is found in the longer one."""
+    with serving(lambda: toy_model(tokenizer), workers=1) as running:
+        messages = [{"role": "user", "content": "One"}]
+        for text in ("Two", "Three"):
+            answer = running.ask(messages=messages).json()["choices"][0]["message"]["content"]
+            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": text}]
+        first = running.ask(messages=messages).json()
+        again = running.ask(messages=messages).json()
+        assert again["choices"][0]["message"] == first["choices"][0]["message"]
+        cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert cached == again["usage"]["prompt_tokens"] - 1
+        other = running.ask(messages=[*messages[:2], {"role": "user", "content": "Or else"}]).json()
+        assert other["usage"]["prompt_tokens_details"]["cached_tokens"] > 10
+
+
+def test_verified_answers_never_stand_on_merged_slots(tokenizer: Tokenizer) -> None:
+    with serving(lambda: toy_model(tokenizer), workers=1) as running:
+        messages = [{"role": "user", "content": "One"}]
+        answer = running.ask(messages=messages).json()["choices"][0]["message"]["content"]
+        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "Two"}]
+        used = running.ask(messages=messages, mode="verify").json()["usage"]
+    assert used["slots"] == used["slots_uncompressed"]
+
+
+def test_no_sessions_keep_nothing(tokenizer: Tokenizer) -> None:
+    with serving(lambda: toy_model(tokenizer), sessions=0) as running:
+        running.ask()
+        assert sum(running.pool.gauges()["sessions_bytes"].values()) == 0
+
+
+def test_another_key_sees_nothing_of_it(tokenizer: Tokenizer) -> None:
+    keys = [KEY.encode(), KEY[::-1].encode()]
+    with serving(lambda: toy_model(tokenizer), access=Access.of("127.0.0.1", keys=keys)) as running:
+        cached = []
+        for key in (KEY, KEY, KEY[::-1]):
+            with running.client(headers={"authorization": f"Bearer {key}"}) as client:
+                used = client.post("/v1/chat/completions", json=question()).json()["usage"]
+            cached.append(used["prompt_tokens_details"]["cached_tokens"])
+    assert cached[0] == cached[2] == 0 < cached[1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, tokenizer: Tokenizer) -> None:
+    gated = Gated(tokenizer)
+    with serving(lambda: gated.model, workers=1) as running:
+        body = json.dumps(question(stream=stream, max_tokens=500)).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        with socket.create_connection(("127.0.0.1", running.port)) as connection:
+            connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+            gated.let(2)
+            until(lambda: gated.steps == 2)
+        until(lambda: all(worker.job and worker.job.reason == "gone" for worker in running.pool._workers))
+        gated.let(1)  # the step that it is in
+        until(lambda: not busy(running))
+        assert gated.steps <= 3
+        gated.let(100)
+        assert running.ask().status_code == 200
+
+
+def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(tokenizer: Tokenizer) -> None:
+    gated = Gated(tokenizer)
+    with serving(lambda: gated.model, workers=1, queue=1) as running:
+        said: list[int] = []
+        first = threading.Thread(target=lambda: said.append(running.ask().status_code))
+        first.start()
+        until(lambda: bool(busy(running)))
+        with pytest.raises(httpx.ReadTimeout), running.client() as client:
+            client.post("/v1/chat/completions", json=question(), timeout=0.3)
+        until(lambda: not len(running.pool.find(None).queue))
+        second = threading.Thread(target=lambda: said.append(running.ask().status_code))
+        second.start()
+        until(lambda: len(running.pool.find(None).queue) == 1)
+        refused = running.ask()
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        gated.let(1000)
+        first.join(30)
+        second.join(30)
+        assert said == [200, 200]
+
+
+def test_an_answer_that_takes_too_long(tokenizer: Tokenizer) -> None:
+    gated = Gated(tokenizer)
+    with serving(lambda: gated.model, limits=Limits(answer_seconds=0.3)) as running:
+        threading.Timer(0.6, gated.let, (1000,)).start()
+        assert running.ask(max_tokens=400).status_code == 504
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_stopping_cancels_what_is_not_done_in_time(stream: bool, tokenizer: Tokenizer) -> None:
+    gated = Gated(tokenizer)
+    gated.let(3)
+    with serving(lambda: gated.model, grace=0.2) as running:
+        said: list[httpx.Response] = []
+        asking = [
+            threading.Thread(target=lambda: said.append(running.ask(max_tokens=400, stream=stream)))
+            for _ in range(2)
+        ]
+        for thread in asking:
+            thread.start()
+        until(lambda: gated.steps == 3 and len(running.pool.find(None).queue) == 1)
+        threading.Timer(0.5, gated.let, (1,)).start()
+        running.stop()
+        for thread in asking:
+            thread.join(30)
+    assert gated.model.backend.closed  # type: ignore[attr-defined]
+    assert all("shutting down" in response.text for response in said)
+    assert sorted(response.status_code for response in said) == ([200, 503] if stream else [503, 503])
+
+
+def test_stopping_lets_answers_end(tokenizer: Tokenizer) -> None:
+    gated = Gated(tokenizer)
+    with serving(lambda: gated.model, grace=30) as running:
+        said: list[int] = []
+        asking = threading.Thread(target=lambda: said.append(running.ask().status_code))
+        asking.start()
+        until(lambda: bool(busy(running)))
+        threading.Timer(0.2, gated.let, (100,)).start()
+        running.stop()
+        asking.join(30)
+    assert said == [200]
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeFailure("no memory"), 500), (KeyError("oops"), 500)])
+def test_a_worker_outlives_what_goes_wrong(error: Exception, status: int, tokenizer: Tokenizer) -> None:
+    model = toy_model(tokenizer)
+    failing = [error]
+
+    def fail(_: object) -> None:
+        if failing:
+            raise failing.pop()
+
+    model.backend.before_macro = fail  # type: ignore[attr-defined]
+    with serving(lambda: model) as running:
+        assert running.ask().status_code == status
+        assert running.ask().status_code == 200
+
+
+def test_prompts_are_logged_only_where_that_was_asked(
+    tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from hamburger_edge.serve.application import Log
+
+    for prompts in (False, True):
+        with serving(lambda: toy_model(tokenizer), log=Log(prompts=prompts)) as running:
+            running.ask("a secret")
+        said = capfd.readouterr().err
+        assert ("secret" in said) == prompts
+        assert "POST /v1/chat/completions 200" in said
