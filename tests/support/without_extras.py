@@ -3,6 +3,7 @@
 WITHOUT_EXTRAS = """
 import sys
 LACKING = ("torch", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf", "llguidance")
+LACKING += ("starlette", "uvicorn")
 class Nothing:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in LACKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hamburger_edge.cli.answers import GroupPainter, stats_line
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.commands.built_in import built_in_bundle
+from hamburger_edge.cli.commands._built_in import built_in_bundle
 from hamburger_edge.loading import load
 from hamburger_edge.support.terminal import is_terminal
 

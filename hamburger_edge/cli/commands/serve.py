@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.commands.built_in import built_in_bundle
+from hamburger_edge.cli.commands._built_in import built_in_bundle
 from hamburger_edge.cli.options import RUNTIME, runtime_options
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.processors import usable_processors

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +21,7 @@ GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
 FIRST = "first-answer.md"  # run to make the bundle of all others
 # Blocks that no test can run; each is marked in its page by <!-- not run: REASON -->.
-NOT_RUN = {"README.md": 1, FIRST: 2, "install.md": 2, "tasks.md": 2, "train.md": 3}
+NOT_RUN = {"README.md": 1, FIRST: 2, "install.md": 2, "serve.md": 1, "tasks.md": 2, "train.md": 3}
 MARK = r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
@@ -65,17 +68,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(folder / "my-checkpoint", toy.model, **markup)
 
 
-def run_page(page: Path) -> int:
+def run_page(page: Path, port: int = 8080) -> int:
     """Its blocks in order, in one folder, the Python ones as one program -> how many ran."""
     names: dict[str, object] = {"__name__": page.name}
     ran = 0
     for number, block in enumerate(blocks(page), 1):
         if block.reason is not None or block.language == "text":
             continue
+        text = block.text.replace(":8080", f":{port}")
         if block.language == "python":
-            exec(compile(block.text, f"{page.name}, block {number}", "exec"), names)
+            exec(compile(text, f"{page.name}, block {number}", "exec"), names)
         else:
-            run_shell(block.text)
+            run_shell(text)
         ran += 1
     return ran
 
@@ -84,7 +88,7 @@ def run_shell(text: str) -> None:
     """In this process where a block has nothing but our own commands: PyTorch is slow to start."""
     from hamburger_edge.cli.main import main
 
-    commands = [shlex.split(line, comments=True) for line in text.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
     if any(words[0] != "hamburger-edge" or set(words) & {"|", "&&", ">"} for words in commands):
         subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True, timeout=300)
         return
@@ -94,6 +98,22 @@ def run_shell(text: str) -> None:
         except SystemExit as end:  # --help and --version
             code = end.code
         assert not code, shlex.join(words)
+
+
+@contextlib.contextmanager
+def served(bundle: Path) -> Iterator[int]:
+    """The server that a page speaks to, on a port of its own; stopped as people stop it."""
+    command = [sys.executable, "-m", "hamburger_edge", "serve", str(bundle), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            found = re.search(r":(\d+)$", server.stderr.readline())
+            assert found
+            yield int(found[1])
+        finally:
+            server.send_signal(signal.SIGINT)
+            said = server.stderr.read()
+    assert (server.returncode, "Traceback" in said) == (0, False), said
 
 
 @pytest.mark.parametrize("page", [name for name in PAGES if name != FIRST])
@@ -106,7 +126,11 @@ def test_every_block_of_a_page_runs(
         shutil.copytree(first_answer, here / "my-bundle")
     if "my-checkpoint" in text and makes != "my-checkpoint":
         shutil.copytree(request.getfixturevalue("checkpoint"), here / "my-checkpoint")
-    ran = run_page(PAGES[page])
+    if page == "serve.md":
+        with served(here / "my-bundle") as port:
+            ran = run_page(PAGES[page], port)
+    else:
+        ran = run_page(PAGES[page])
     assert ran == sum(block.language != "text" for block in blocks(PAGES[page])) - NOT_RUN.get(page, 0)
     if page == "python.md":
         assert ran == 9
@@ -132,7 +156,9 @@ DOCUMENTS = [
     ROOT / "examples" / "javascript" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-PATHS = re.compile(r"\b(?:hamburger_edge|export|runtimes|models|benchmarks|tests|docs|examples)/[\w./-]*\w/?")
+PATHS = re.compile(
+    r"\b(?:hamburger_edge|export|runtimes|models|benchmarks|serve|tests|docs|examples)/[\w./-]*\w/?"
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())

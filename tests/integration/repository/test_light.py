@@ -15,7 +15,7 @@ bundle, data, new = sys.argv[1:]
 for words in (["run", "tiny", "Hi"], ["demo"], ["verify", bundle],
               ["export", "tiny", "-o", new], ["eval", "tiny", "--quick"], ["segment", data],
               ["distill", "smollm2-135m", "-o", new, "--tokens", "9"], ["train", "recipe.toml", "-o", new],
-              ["run", bundle, "Hi", "--regex", "a"], ["bench", bundle, "--quick"],
+              ["run", bundle, "Hi", "--regex", "a"], ["serve", bundle], ["bench", bundle, "--quick"],
               ["run", bundle, "Hi", "--max-tokens", "3"]):
     print("code", main(words), words, flush=True, file=sys.stderr)
 """
@@ -41,7 +41,16 @@ def test_importing_the_core_stays_light() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     loaded = {name.split(".")[0] for name in printed.splitlines()[1:]}
-    extras = {"transformers", "llama_cpp", "gguf", "safetensors", "onnxscript", "optimum", "llguidance"}
+    extras = {
+        "transformers",
+        "llama_cpp",
+        "gguf",
+        "safetensors",
+        "onnxscript",
+        "optimum",
+        "llguidance",
+        "starlette",
+    }
     assert not loaded & {"torch", "onnx", *extras}
     without = "import sys, hamburger_edge; assert 'onnxruntime' not in sys.modules"
     subprocess.run([sys.executable, "-c", without], check=True)
