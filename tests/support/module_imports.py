@@ -11,7 +11,7 @@ from places import ROOT
 
 PROJECT = "hamburger_edge"
 # What stands beside hamburger_edge/ in the repository and inside it when installed.
-SISTERS = ("benchmarks", "export", "models", "runtimes", "serve", "tasks")
+SISTERS = ("benchmarks", "export", "integrations", "models", "runtimes", "serve", "tasks")
 
 
 @functools.cache

@@ -54,6 +54,7 @@ DIRECTION = {
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training"},
     },
     "serve": {*CORE, *APP},
+    "integrations": {*CORE, *APP, *NETWORKS, "runtimes.torch"},
     "cli": {*CORE, *APP, "cli.commands"},
     "cli.commands": {
         "cli",

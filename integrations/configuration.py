@@ -1,0 +1,81 @@
+"""What a HAMburger is like, as transformers keeps it: config.json around what `hamburger.json` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from hamburger_edge.models.architecture import config as architecture
+from hamburger_edge.models.checkpoints.built_in import NAMES
+from hamburger_edge.models.checkpoints.checkpoint import resolve
+from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
+
+# transformers' name -> the base's
+_OF_BASE = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "num_key_value_heads": "num_kv_heads",
+    "head_dim": "head_dim",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "rms_norm_eps",
+    "rope_theta": "rope_theta",
+}
+
+# Where a file of the hub's comes from: of no use where the folder is here.
+_OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download", "resume_download"}
+_OF_HUB |= {"proxies", "subfolder", "trust_remote_code", "_from_auto", "_from_pipeline", "_commit_hash"}
+
+
+class HamburgerConfig(PretrainedConfig):
+    """`hamburger` is the configuration of `hamburger_edge.models.architecture`, as JSON; the sizes that
+    transformers has names for are read from it and cannot be set apart."""
+
+    model_type = "hamburger"
+    has_no_defaults_at_init = True
+
+    def __init__(self, hamburger: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        self.hamburger = dict(hamburger or {})
+        if hamburger is not None:
+            shape = self.shape
+            settings = {
+                "eos_token_id": list(shape.eos_ids),
+                "tie_word_embeddings": shape.base.tied_head,
+                **settings,
+            }
+        super().__init__(**settings)
+
+    @property
+    def shape(self) -> architecture.HamburgerConfig:
+        return architecture.HamburgerConfig.from_json(self.hamburger)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_BASE and (base := self.__dict__.get("hamburger", {}).get("base")):
+            return base[_OF_BASE[name]]
+        raise AttributeError(f"HamburgerConfig has no {name}")
+
+    @classmethod
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: str | PathLike[str], **options: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A checkpoint's own manifest says what it is, with or without a config.json beside it."""
+        folder = checkpoint_folder(pretrained_model_name_or_path)
+        if folder is None:
+            return super().get_config_dict(pretrained_model_name_or_path, **options)
+        found: dict[str, Any] = {"architectures": ["HamburgerForCausalLM"]}
+        if (folder / "config.json").exists():
+            found, options = super().get_config_dict(folder, **options)
+        options = {name: value for name, value in options.items() if name not in _OF_HUB}
+        shape = read_manifest(folder / MANIFEST).config
+        return {**found, "model_type": cls.model_type, "hamburger": shape.to_json()}, options
+
+
+def checkpoint_folder(name: str | PathLike[str]) -> Path | None:
+    """Where this checkpoint lies, if it is a folder here or the name of a built-in one."""
+    return resolve(str(name)) if str(name) in NAMES or (Path(name) / MANIFEST).exists() else None

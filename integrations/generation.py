@@ -1,0 +1,192 @@
+"""`generate` as transformers' models have it, by the hierarchical loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
+from transformers.utils.generic import ModelOutput
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.integrations.generation_settings import (
+    criteria_of,
+    end_tokens,
+    merged,
+    options_of,
+    processors_of,
+)
+from hamburger_edge.integrations.processed_sampler import ProcessedSampler
+from hamburger_edge.loop.backend import Backend, Recommended
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.settings import Settings
+from hamburger_edge.loop.turns import Turns
+
+Processors = Iterable[Callable[..., Tensor]]
+Criteria = Iterable[Callable[..., Any]]
+# What callers of other models pass along; of no meaning here unless it is set.
+_UNUSED = {"synced_gpus", "assistant_model", "negative_prompt_ids", "negative_prompt_attention_mask"}
+_UNUSED |= {"use_model_defaults", "custom_generate", "token_type_ids", "position_ids"}
+
+
+@dataclass
+class HierarchicalOutput(ModelOutput):
+    """With `return_dict_in_generate`: what came of each prompt."""
+
+    sequences: Tensor | None = None  # [rows, longest] prompts with their answers, padded at the end
+    groups: list[list[list[int]]] | None = None  # of each row: the answer's tokens, by macro step
+
+
+class Loop:
+    """One backend, driven for whoever calls `generate`: one answer at a time."""
+
+    def __init__(self, backend: Backend, tokenizer_json: Callable[[], str]) -> None:
+        info = backend.info
+        self.engine, self.turns = Engine(backend), Turns(backend)
+        self.grammars = Grammars(tokenizer_json, info.vocab_size, info.eos_ids)
+
+    def answer(
+        self,
+        prompt: list[int],
+        settings: Settings,
+        ends: tuple[int, ...],
+        processors: LogitsProcessorList,
+    ) -> Generator[list[int], None, None]:
+        """The answer's groups. Nothing of an earlier answer is reused: a prompt has one answer."""
+        with self.turns.exclusive():
+            engine = self.engine
+            engine.info = info = replace(engine.info, eos_ids=ends)
+            structure = settings.structure
+            grammar = None if structure is None else self.grammars.start(structure, info.shortlist)
+            sampler = ProcessedSampler(settings.sampling, info, processors, prompt, grammar)
+            sampler.begin(prompt)
+            groups = [(token,) for token in prompt]
+            for step in engine.run(groups, settings.decoding, sampler, reuse="none"):
+                yield list(step.tokens)
+
+
+class HierarchicalGeneration(GenerationMixin):
+    """For a model that has a `loop` and a `generation_config`."""
+
+    generation_config: GenerationConfig
+
+    @property
+    def loop(self) -> Loop:
+        raise NotImplementedError
+
+    @classmethod
+    def can_generate(cls) -> bool:
+        return True
+
+    @torch.no_grad()
+    def generate(  # type: ignore[override]
+        self,
+        inputs: Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: Processors | None = None,
+        stopping_criteria: Criteria | None = None,
+        prefix_allowed_tokens_fn: Callable[[int, Tensor], list[int]] | None = None,
+        streamer: BaseStreamer | None = None,
+        *,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        tokenizer: Any = None,
+        **named: Any,
+    ) -> Tensor | HierarchicalOutput:
+        """Prompts [rows, length], one answered after the other -> [rows, longest].
+
+        Beside transformers' settings, ours: confidence, mode, json_schema, regex, grammar, seed, ... What the
+        loop cannot do (beams, other models' drafts, scores of every token) is an InputError that names it.
+        """
+        named = {name: value for name, value in named.items() if value or name not in _UNUSED}
+        settings = merged(self.generation_config, generation_config, named)
+        prompts = _prompts(inputs if input_ids is None else input_ids, attention_mask, settings)
+        repeats = settings.num_return_sequences or 1
+        if repeats > 1 and not settings.do_sample:
+            raise InputError("num_return_sequences: without do_sample all answers are the same: ask for one")
+        if streamer is not None and len(prompts) * repeats > 1:
+            raise InputError(f"a streamer shows one answer, not {len(prompts) * repeats}: leave it out")
+        loop = self.loop
+        rows: list[list[int]] = []
+        groups: list[list[list[int]]] = []
+        for row in (row for row in prompts for _ in range(repeats)):
+            prompt = row.prompt
+            processors = processors_of(settings, len(prompt), prefix_allowed_tokens_fn)
+            criteria = criteria_of(settings, tokenizer)
+            processors.extend(logits_processor or ())
+            criteria.extend(stopping_criteria or ())
+            asked = _asked(settings, prompt, loop.engine.info.recommended)
+            answer = loop.answer(prompt, asked, end_tokens(settings), processors)
+            groups.append(list(_heard(answer, prompt, criteria, streamer)))
+            rows.append([*row.whole, *(token for group in groups[-1] for token in group)])
+        sequences = _padded(rows, settings)
+        return HierarchicalOutput(sequences, groups) if settings.return_dict_in_generate else sequences
+
+
+class Prompt(NamedTuple):
+    prompt: list[int]  # what is read
+    whole: list[int]  # with its padding, which comes back in front of the answer
+
+
+def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationConfig) -> list[Prompt]:
+    if inputs is None:
+        if settings.bos_token_id is None:
+            raise InputError("there is no prompt, and no bos_token_id to begin with: pass input_ids")
+        inputs = torch.tensor([[settings.bos_token_id]])
+    if inputs.ndim != 2 or inputs.is_floating_point():
+        raise InputError(f"input_ids must be token ids [rows, length], got {list(inputs.shape)}")
+    if mask is not None and mask.shape != inputs.shape:
+        raise InputError(f"attention_mask is {list(mask.shape)}, input_ids {list(inputs.shape)}")
+    masks = torch.ones_like(inputs) if mask is None else mask
+    pairs = zip(inputs.tolist(), masks.tolist(), strict=True)
+    return [Prompt([token for token, seen in zip(*pair, strict=True) if seen], pair[0]) for pair in pairs]
+
+
+def _asked(settings: GenerationConfig, prompt: list[int], recommended: Recommended | None) -> Settings:
+    """The loop's settings; draws follow PyTorch's own generator where no seed is given."""
+    options = options_of(settings, len(prompt))
+    if settings.do_sample and options.get("seed") is None:
+        options["seed"] = int(torch.randint(2**62, ()).item())
+    return Settings.of(options, recommended)
+
+
+def _heard(
+    answer: Generator[list[int], None, None],
+    prompt: list[int],
+    criteria: StoppingCriteriaList,
+    streamer: BaseStreamer | None,
+) -> Iterator[list[int]]:
+    """The groups, up to the token that meets a criterion: asked after every token, as others' loops do."""
+    if streamer is not None:
+        streamer.put(torch.tensor([prompt]))
+    said, met = list(prompt), False
+    try:
+        for group in answer:
+            heard: list[int] = []
+            for token in group:
+                heard.append(token)
+                said.append(token)
+                if criteria and (met := bool(criteria(torch.tensor([said]), None).all())):
+                    break
+            if streamer is not None:
+                streamer.put(torch.tensor(heard))
+            yield heard
+            if met:
+                break
+    finally:
+        answer.close()
+        if streamer is not None:
+            streamer.end()
+
+
+def _padded(rows: list[list[int]], settings: GenerationConfig) -> Tensor:
+    ends = end_tokens(settings)
+    pad = settings.pad_token_id
+    pad = pad if pad is not None else ends[0] if ends else 0
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])

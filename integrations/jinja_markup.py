@@ -1,0 +1,50 @@
+"""A chat's markup as the Jinja template that transformers' tokenizers render."""
+
+from __future__ import annotations
+
+import re
+
+from hamburger_edge.chat.markup import Markup
+
+_AROUND = ("before_system", "after_system", "before_user", "after_user", "before_answer", "after_answer")
+_TEMPLATE = """
+{%- if messages and messages[0]['role'] == 'system' -%}
+    {%- set system, turns = messages[0]['content'] WRITTEN, messages[1:] -%}
+{%- else -%}
+    {%- set system, turns = DEFAULT_SYSTEM, messages -%}
+{%- endif -%}
+{%- set system = BEFORE_SYSTEM + system + AFTER_SYSTEM if system else '' -%}
+{{- PREFIX if IN_USER else PREFIX + system -}}
+{%- for message in turns -%}
+    {%- if message['role'] != ('user', 'assistant')[loop.index0 % 2] -%}
+        {{- raise_exception('after a system text, if any, user and assistant take turns') -}}
+    {%- endif -%}
+    {%- if message['role'] == 'user' -%}
+        {{- BEFORE_USER + (system if IN_USER and loop.first else '') -}}
+        {{- message['content'] WRITTEN + AFTER_USER -}}
+    {%- else -%}
+        {{- BEFORE_ANSWER + message['content'] WRITTEN + AFTER_ANSWER -}}
+    {%- endif -%}
+{%- endfor -%}
+{{- BEFORE_ANSWER if add_generation_prompt else '' -}}
+"""
+
+
+def jinja_of(markup: Markup) -> str:
+    """Renders what `ChatTemplate` writes, with the answers so far in their places."""
+    words = {
+        "WRITTEN": "| trim" if markup.trim else "",
+        "IN_USER": str(markup.system_in_user).lower(),
+        "DEFAULT_SYSTEM": _literal(markup.default_system or ""),
+        "PREFIX": _literal(markup.prefix),
+        **{name.upper(): _literal(getattr(markup, name)) for name in _AROUND},
+    }
+    return re.sub(
+        "|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], _TEMPLATE.strip()
+    )
+
+
+def _literal(text: str) -> str:
+    """A string as Jinja reads it: plain ASCII, what is else escaped as Python would."""
+    escaped = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
+    return f"'{escaped}'"

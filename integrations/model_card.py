@@ -1,0 +1,56 @@
+"""README.md of a saved model: what the hub shows about it."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from hamburger_edge.integrations.configuration import HamburgerConfig
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+
+_CARD = """\
+---
+library_name: hamburger-edge
+pipeline_tag: text-generation
+tags:
+- hamburger
+{license}---
+
+# {name}
+
+A HAMburger (arXiv 2505.20438): a language model that says up to {max_steps} tokens in one step and keeps
+them in one KV-cache entry.
+
+| | |
+|---|---|
+| base | {layers} layers of width {width}, family {family}, {vocabulary} tokens |
+| micro-step decoder | {micro_layers} layers, {shortlist} |
+| context | {context} positions |
+
+```python
+import hamburger_edge.integrations.transformers
+from transformers import pipeline
+
+chat = pipeline("text-generation", model="{name}")
+print(chat([{{"role": "user", "content": "Hello!"}}], confidence=0.8)[0]["generated_text"][-1])
+```
+
+`confidence` is how sure each further token of a step must be; 1.0 is plain decoding. Exported with
+`hamburger-edge export`, the model runs on ONNX Runtime or llama.cpp without PyTorch.
+"""
+
+
+def model_card(config: HamburgerConfig, checkpoint: Checkpoint) -> str:
+    shape = config.shape
+    license = (checkpoint.manifest.get("license") or {}).get("graft")
+    return _CARD.format(
+        name=PurePath(str(config.name_or_path)).name or "hamburger",
+        license=f"license: {license.lower()}\n" if license else "",
+        max_steps=shape.max_steps,
+        layers=shape.base.num_layers,
+        width=shape.base.hidden_size,
+        family=shape.base.family,
+        vocabulary=shape.base.vocab_size,
+        micro_layers=shape.micro_layers,
+        shortlist=f"choosing among {shape.micro_vocab} tokens",
+        context=shape.base.context_length,
+    )

@@ -1,0 +1,219 @@
+"""A HAMburger as a model of transformers: the modules of `models/architecture` inside, read from and written
+to checkpoint folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import CheckpointError, InputError
+from hamburger_edge.integrations.configuration import HamburgerConfig, checkpoint_folder
+from hamburger_edge.integrations.generation import HierarchicalGeneration, Loop
+from hamburger_edge.integrations.model_card import model_card
+from hamburger_edge.integrations.tokenization import tokenizer_of
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.architecture.llama import WholeSequence
+from hamburger_edge.models.checkpoints.checkpoint import CARD, Checkpoint, load_checkpoint, save_checkpoint
+from hamburger_edge.models.checkpoints.manifest import MANIFEST
+from hamburger_edge.runtimes.torch.backend import DEFAULT_CONTEXT, TorchBackend
+from hamburger_edge.support.values import shown
+
+# Of the many options of `from_pretrained`: where files come from, and what may only be as it is.
+_OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download", "proxies"}
+_ONLY: dict[str, tuple[Any, ...]] = {
+    "torch_dtype": (None, "auto", "float32", torch.float32),
+    "dtype": (None, "auto", "float32", torch.float32),
+    "device_map": (None, "auto", "cpu", {"": "cpu"}),
+    "attn_implementation": (None, "sdpa"),
+    "use_safetensors": (None, True),
+    "adapter_kwargs": (None, {}),
+}
+_UNUSED = {"trust_remote_code", "low_cpu_mem_usage", "code_revision", "_from_auto", "_commit_hash"}
+_UNUSED |= {"_from_pipeline", "weights_only"}
+# Of `save_pretrained`, about files that a checkpoint does not have.
+_OF_WEIGHT_FILES = {"max_shard_size", "safe_serialization", "is_main_process", "save_function", "tags"}
+_OF_TRAINERS = {"num_items_in_batch", "return_dict", "use_cache"}
+
+
+class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ignore[misc]
+    """`generate` says groups of tokens (`confidence=`, `mode=`, ...); `forward` reads one token a slot.
+
+    On CPUs, in float32: the reference that exported bundles are compared with, not the fast way.
+    """
+
+    config_class = HamburgerConfig
+    base_model_prefix = "hamburger"
+    main_input_name = "input_ids"
+    _supports_sdpa = True
+    config: HamburgerConfig
+
+    def __init__(self, config: HamburgerConfig, checkpoint: Checkpoint | None = None) -> None:
+        super().__init__(config)
+        self.hamburger = Hamburger(config.shape) if checkpoint is None else checkpoint.model
+        self.checkpoint = checkpoint  # what it was read from: tokenizer, chat template, licences
+        self._loop: Loop | None = None
+        recommended = (checkpoint.manifest.get("recommended") if checkpoint else None) or {}
+        self.generation_config = GenerationConfig(
+            eos_token_id=config.eos_token_id,
+            pad_token_id=config.pad_token_id,
+            max_new_tokens=256,
+            **recommended,
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | PathLike[str],
+        *inputs: Any,
+        config: PretrainedConfig | str | PathLike[str] | None = None,
+        generation_config: GenerationConfig | None = None,
+        **options: Any,
+    ) -> HamburgerForCausalLM:
+        """A checkpoint folder, the name of a built-in one, or a repository of the hub's."""
+        for name, value in options.items():
+            if name in _ONLY and value not in _ONLY[name]:
+                raise InputError(f"{name}={shown(value)}: this loads on the CPU in float32: leave it out")
+            if name not in {*_ONLY, *_OF_HUB, *_UNUSED}:
+                raise InputError(f"from_pretrained knows no {shown(name)} for a HAMburger: leave it out")
+        hub = {name: value for name, value in options.items() if name in _OF_HUB}
+        folder = checkpoint_folder(pretrained_model_name_or_path)
+        if folder is None and not Path(pretrained_model_name_or_path).exists():
+            from huggingface_hub import snapshot_download
+
+            folder = Path(snapshot_download(str(pretrained_model_name_or_path), **hub))
+        checkpoint = load_checkpoint(folder or Path(pretrained_model_name_or_path))
+        if not isinstance(config, HamburgerConfig):
+            config = HamburgerConfig.from_pretrained(config or checkpoint.path)
+        if config.shape != checkpoint.model.config:
+            raise CheckpointError(
+                f"{checkpoint.path}: is not of the configuration that came along: leave it out"
+            )
+        config.name_or_path = str(pretrained_model_name_or_path)
+        model = cls(config, checkpoint)
+        if generation_config is not None:
+            model.generation_config = generation_config
+        elif (checkpoint.path / "generation_config.json").exists():
+            model.generation_config = GenerationConfig.from_pretrained(checkpoint.path)
+        model.train(False)
+        return model
+
+    def save_pretrained(  # type: ignore[override]
+        self,
+        save_directory: str | PathLike[str],
+        *,
+        push_to_hub: bool = False,
+        repo_id: str | None = None,
+        **options: Any,
+    ) -> None:
+        """A checkpoint folder that stands alone, with what the Auto classes and the hub look for. Files of
+        other names that lie there stay."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            raise InputError("there is no tokenizer to save: begin with from_pretrained")
+        self.config.architectures = [type(self).__name__]
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as partial:
+            saved = save_checkpoint(
+                Path(partial) / "checkpoint",
+                self.hamburger,
+                base={"kind": "embedded"},
+                tokenizer=checkpoint.tokenizer,
+                chat_template=checkpoint.chat_template,
+                provenance=checkpoint.manifest.get("provenance", {}),
+                license=checkpoint.manifest.get("license", {}),
+                rows="fp32",
+            )
+            if recommended := checkpoint.manifest.get("recommended"):
+                manifest = json.loads((saved / MANIFEST).read_text(encoding="utf-8"))
+                text = json.dumps(manifest | {"recommended": recommended}, indent=1, ensure_ascii=False)
+                (saved / MANIFEST).write_text(text + "\n", encoding="utf-8")
+            config, base = self.config.shape, self.config.shape.base
+            tokenizer_of(
+                checkpoint.tokenizer, checkpoint.chat_template, config.eos_ids, base.context_length
+            ).save_pretrained(saved)
+            shutil.copyfile(checkpoint.tokenizer, saved / "tokenizer.json")  # as it was, byte for byte
+            self.config.save_pretrained(saved)
+            self.generation_config.save_pretrained(saved)
+            if not (folder / CARD).exists():
+                (saved / CARD).write_text(model_card(self.config, checkpoint), encoding="utf-8")
+            for path in saved.iterdir():
+                os.replace(path, folder / path.name)
+        if push_to_hub:
+            self.push_to_hub(repo_id or folder.name, **options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> Any:  # type: ignore[override]
+        """What `save_pretrained` writes, as one commit of a repository that is made if need be."""
+        from huggingface_hub import HfApi
+
+        api = HfApi(token=options.pop("token", None))
+        message = options.pop("commit_message", None) or "A HAMburger"
+        where = {name: options.pop(name) for name in ("revision", "create_pr") if name in options}
+        url = api.create_repo(repo_id, private=options.pop("private", None), exist_ok=True)
+        if unknown := sorted(set(options) - _OF_WEIGHT_FILES):
+            raise InputError(f"push_to_hub knows no {shown(unknown[0])} for a HAMburger: leave it out")
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=message, **where)
+
+    @property
+    def loop(self) -> Loop:
+        if self.device.type != "cpu" or self.dtype != torch.float32:
+            raise InputError(
+                f"generate runs on the CPU in float32, and this model is {self.dtype} on {self.device}: "
+                "move it there, or export it"
+            )
+        if self._loop is None:
+            capacity = min(DEFAULT_CONTEXT, self.config.max_position_embeddings)
+            backend = TorchBackend(self.hamburger, capacity=capacity)
+            self._loop = Loop(backend, self._tokenizer_json)
+        return self._loop
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        **options: Any,
+    ) -> CausalLMOutput:
+        """Token ids [B, S] -> the base's scores [B, S, vocab], as of plain decoding: nothing is merged."""
+        for name, value in options.items():
+            if value is not None and value is not False and name not in _OF_TRAINERS:
+                raise InputError(f"forward takes no {name}: pass input_ids, attention_mask and labels")
+        base = self.hamburger.base
+        seen = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        positions = (seen.cumsum(1) - 1).clamp(min=0)
+        mask = None
+        if attention_mask is not None and not bool(seen.all()):
+            rows = torch.arange(input_ids.shape[1], device=input_ids.device)
+            mask = (rows[:, None] >= rows) & seen[:, None, None].bool() | torch.eye(
+                len(rows), dtype=torch.bool
+            )
+        attend = WholeSequence(base.config, *self.hamburger.base_rotary(positions), mask)
+        logits = base.logits(base(base.embed_tokens(input_ids), attend)[:, :, -1])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, vocab_size=base.config.vocab_size)
+        return CausalLMOutput(loss=loss, logits=logits)  # type: ignore[arg-type]
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.hamburger.base.embed_tokens
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return self.hamburger.base.lm_head
+
+    def _tokenizer_json(self) -> str:
+        if self.checkpoint is None:
+            raise InputError("there is no tokenizer to follow a structure with: begin with from_pretrained")
+        return Tokenizer(self.checkpoint.tokenizer).to_json()

@@ -1,0 +1,53 @@
+"""Choosing tokens from scores that transformers' logits processors have changed first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers import LogitsProcessorList
+
+from hamburger_edge.loop.backend import Floats, ModelInfo
+from hamburger_edge.loop.grammar import Grammar
+from hamburger_edge.loop.sampling import Choice, Sampler, SamplingSettings
+from hamburger_edge.loop.scores import Head
+
+
+class ProcessedSampler(Sampler):
+    """A processor sees scores of the whole vocabulary; tokens outside of a micro step's shortlist have minus
+    infinity. It may be asked twice about one token, and about tokens that are then taken back."""
+
+    def __init__(
+        self,
+        settings: SamplingSettings,
+        info: ModelInfo,
+        processors: LogitsProcessorList,
+        prompt: Sequence[int],
+        grammar: Grammar | None,
+    ) -> None:
+        super().__init__(settings, info.vocab_size, info.shortlist, probabilities=False, grammar=grammar)
+        self._processors, self._said = processors, list(prompt)
+        self._tokens = np.arange(info.vocab_size) if info.shortlist is None else info.shortlist
+
+    def choose_judged(self, logits: Floats) -> Choice | None:
+        if np.isneginf(self._processed(logits, self._micro).max()):
+            return None  # no micro token may come here
+        return super().choose_judged(logits)
+
+    def _choose(self, logits: Floats, head: Head) -> Choice:
+        processed = self._processed(logits, head)
+        nothing = head is self._micro and head is not self._base and np.isneginf(processed.max())
+        # a draft may hold a token that is not allowed: the base, which checks it, will choose another
+        return super()._choose(logits if nothing else processed, head)
+
+    def _processed(self, logits: Floats, head: Head) -> Floats:
+        if not self._processors:
+            return logits
+        scores = np.full((1, self._base.size), -np.inf, dtype=np.float32)
+        tokens = np.arange(self._base.size) if head is self._base else self._tokens
+        scores[0, tokens] = logits
+        said = torch.tensor([[*self._said, *self.answer]])
+        changed = self._processors(said, torch.from_numpy(scores))  # type: ignore[arg-type]
+        processed: Floats = changed[0].numpy()[tokens]
+        return processed

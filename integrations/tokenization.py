@@ -1,0 +1,54 @@
+"""The tokenizer of a checkpoint or bundle, as transformers has them: the same ids, and a chat template that
+writes the model's own markup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.integrations.configuration import checkpoint_folder
+from hamburger_edge.integrations.jinja_markup import jinja_of
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+
+def tokenizer_of(
+    file: Path, template: Mapping[str, Any] | None, eos_ids: Sequence[int], length: int
+) -> PreTrainedTokenizerFast:
+    """Around a tokenizer.json. In conversations, unlike in ours, special tokens that people write count."""
+    end = Tokenizer.from_file(str(file)).id_to_token(eos_ids[0]) if eos_ids else None
+    return PreTrainedTokenizerFast(
+        tokenizer_file=str(file),
+        chat_template=None if template is None else jinja_of(ChatTemplate.from_json(template)),
+        eos_token=end,
+        pad_token=end,
+        padding_side="left",
+        model_max_length=length,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
+    )
+
+
+class HamburgerTokenizer(PreTrainedTokenizerFast):
+    """What AutoTokenizer finds for a checkpoint; it reads one that no `save_pretrained` has been over."""
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | PathLike[str], *inputs: Any, **options: Any
+    ) -> PreTrainedTokenizerFast:
+        folder = checkpoint_folder(pretrained_model_name_or_path)
+        if folder is None or (folder / "tokenizer_config.json").exists():
+            source = pretrained_model_name_or_path if folder is None else folder
+            saved: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
+                source, *inputs, **options
+            )
+            return saved
+        checkpoint = load_checkpoint(folder)  # whole: the tokenizer may be inside the base's file of weights
+        config = checkpoint.model.config
+        length = config.base.context_length
+        return tokenizer_of(checkpoint.tokenizer, checkpoint.chat_template, config.eos_ids, length)

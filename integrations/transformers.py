@@ -1,0 +1,44 @@
+"""HAMburgers in transformers: importing this module makes its Auto classes and pipelines know them.
+
+import hamburger_edge.integrations.transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+
+model = AutoModelForCausalLM.from_pretrained("my-checkpoint")
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Any
+
+from hamburger_edge.errors import require
+
+require("transformers", "optimum")
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
+
+from hamburger_edge.integrations.configuration import HamburgerConfig, checkpoint_folder  # noqa: E402
+from hamburger_edge.integrations.modeling import HamburgerForCausalLM  # noqa: E402
+from hamburger_edge.integrations.tokenization import HamburgerTokenizer  # noqa: E402
+
+__all__ = ["HamburgerConfig", "HamburgerForCausalLM", "HamburgerTokenizer"]
+
+AutoConfig.register(HamburgerConfig.model_type, HamburgerConfig)
+AutoModelForCausalLM.register(HamburgerConfig, HamburgerForCausalLM)
+AutoTokenizer.register(HamburgerConfig, fast_tokenizer_class=HamburgerTokenizer)
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[HamburgerConfig.model_type] = HamburgerForCausalLM.__name__  # for pipelines
+
+_of_others = AutoConfig.from_pretrained
+
+
+def _from_pretrained(name: str | PathLike[str], **options: Any) -> PretrainedConfig:
+    """A checkpoint folder has no config.json until transformers saves it: its manifest says what it is."""
+    if checkpoint_folder(name) is not None:
+        return HamburgerConfig.from_pretrained(name, **options)
+    found: PretrainedConfig = _of_others(name, **options)
+    return found
+
+
+# the one place where all Auto classes ask
+AutoConfig.from_pretrained = _from_pretrained  # type: ignore[method-assign, assignment]

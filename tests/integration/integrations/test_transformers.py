@@ -1,0 +1,381 @@
+"""A HAMburger in transformers behaves like any other model there, and says what it says elsewhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_bundles import toy_checkpoint
+from toy_checkpoints import same_weights, save
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LogitsProcessor,
+    MaxLengthCriteria,
+    StoppingCriteria,
+    TextIteratorStreamer,
+    pipeline,
+    set_seed,
+)
+
+import hamburger_edge
+from hamburger_edge.errors import BusyError, CheckpointError, InputError
+from hamburger_edge.integrations.transformers import HamburgerConfig, HamburgerForCausalLM
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+TINY = ZOO / "tiny"
+QUESTION = "What is 7 plus 8?"
+CHAT = [{"role": "user", "content": QUESTION}]
+
+
+@pytest.fixture(scope="module")
+def model() -> HamburgerForCausalLM:
+    return AutoModelForCausalLM.from_pretrained(TINY)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(TINY)
+
+
+@pytest.fixture(scope="module")
+def prompt(tokenizer: Any) -> torch.Tensor:
+    return tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_tensors="pt")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of random weights, which goes on until it is stopped and says groups of every length."""
+    folder = tmp_path_factory.mktemp("toy")
+    checkpoint = toy_checkpoint(folder / "made", shortlist_size=100)
+    markup = {"tokenizer": checkpoint.tokenizer, "chat_template": checkpoint.chat_template}
+    return save(folder / "checkpoint", checkpoint.model, **markup)
+
+
+def said(model: HamburgerForCausalLM, prompt: torch.Tensor, **options: Any) -> list[int]:
+    [row] = model.generate(prompt, **options).tolist()
+    assert row[: prompt.shape[1]] == prompt[0].tolist()
+    return row[prompt.shape[1] :]
+
+
+# -- reading and saving --------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_folder_and_a_built_in_name_are_read(model: HamburgerForCausalLM) -> None:
+    assert isinstance(model, HamburgerForCausalLM)
+    assert not model.training
+    named = HamburgerForCausalLM.from_pretrained("tiny")
+    same_weights(named.hamburger, model.hamburger)
+    same_weights(load_checkpoint("tiny").model, model.hamburger)
+    config = AutoConfig.from_pretrained(TINY)
+    assert isinstance(config, HamburgerConfig)
+    assert (config.vocab_size, config.num_hidden_layers, config.max_position_embeddings) == (1024, 4, 512)
+    assert config.shape == model.hamburger.config
+    with pytest.raises(AttributeError, match="num_experts"):
+        _ = config.num_experts
+
+
+def test_what_is_saved_stands_alone_and_is_read_by_all(
+    toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(toy), AutoTokenizer.from_pretrained(toy)
+    model.generation_config.confidence = 0.7
+    folder = tmp_path / "saved"
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    model.save_pretrained(folder)  # over itself
+    assert not list(folder.glob(".saving*"))
+    again = AutoModelForCausalLM.from_pretrained(folder)
+    same_weights(again.hamburger, model.hamburger)
+    assert again.generation_config.confidence == 0.7
+    assert again.generation_config.eos_token_id == [2]
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "hamburger"
+    same_weights(load_checkpoint(folder).model, model.hamburger)  # what `export` reads
+    assert (folder / "tokenizer.json").read_bytes() == (toy / "tokenizer.json").read_bytes()
+    card = (folder / "README.md").read_text()
+    assert "license: apache-2.0" in card
+    assert "up to 4 tokens" in card
+    reread = AutoTokenizer.from_pretrained(folder)
+    assert reread.apply_chat_template(CHAT) == tokenizer.apply_chat_template(CHAT)
+    assert reread.eos_token == tokenizer.eos_token == "<|im_end|>"
+
+
+def test_recommended_settings_come_along(toy: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    for path in toy.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    manifest = json.loads((folder / "hamburger.json").read_text())
+    recommended = {"mode": "verify", "confidence": 0.6}
+    (folder / "hamburger.json").write_text(json.dumps(manifest | {"recommended": recommended}))
+    model = HamburgerForCausalLM.from_pretrained(folder)
+    assert (model.generation_config.mode, model.generation_config.confidence) == ("verify", 0.6)
+    model.save_pretrained(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "hamburger.json").read_text())["recommended"] == recommended
+
+
+@pytest.mark.parametrize("options", [{"torch_dtype": "float16"}, {"device_map": "cuda"}, {"speed": 3}])
+def test_what_loading_cannot_do_is_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        HamburgerForCausalLM.from_pretrained(TINY, **options)
+
+
+def test_a_model_is_read_by_its_own_configuration_only(toy: Path) -> None:
+    with pytest.raises(CheckpointError, match="configuration"):
+        HamburgerForCausalLM.from_pretrained(TINY, config=AutoConfig.from_pretrained(toy))
+
+
+# -- forward -------------------------------------------------------------------------------------------
+
+
+def test_forward_reads_plainly_whatever_the_padding(
+    model: HamburgerForCausalLM, prompt: torch.Tensor
+) -> None:
+    with torch.no_grad():
+        alone = model(prompt).logits
+        padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), prompt], dim=1)
+        mask = torch.tensor([[0] * 3 + [1] * prompt.shape[1]])
+        batch = model(padded, attention_mask=mask).logits
+    torch.testing.assert_close(batch[:, 3:], alone, atol=1e-4, rtol=1e-4)
+    assert int(alone[0, -1].argmax()) == said(model, prompt, confidence=1.0)[0]
+    with pytest.raises(InputError, match="past_key_values"):
+        model(prompt, past_key_values=())
+
+
+def test_gradients_reach_the_base(toy: Path) -> None:
+    model = HamburgerForCausalLM.from_pretrained(toy)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    out = model(ids, labels=ids)
+    out.loss.backward()
+    plain = torch.nn.functional.cross_entropy(out.logits[0, :-1], ids[0, 1:])
+    torch.testing.assert_close(out.loss, plain)
+    assert model.get_input_embeddings().weight.grad is not None
+
+
+# -- generate ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"confidence": 1.0}, {"confidence": 0.8}, {"mode": "verify"}, {}])
+def test_generate_says_what_the_model_says_elsewhere(
+    options: dict[str, Any], model: HamburgerForCausalLM, prompt: torch.Tensor
+) -> None:
+    found = model.generate(prompt, return_dict_in_generate=True, **options)
+    with hamburger_edge.load(TINY) as ours:
+        expected = ours.generate(QUESTION, **options)
+    assert found.groups == [expected.groups]
+    assert found.sequences[0, prompt.shape[1] :].tolist() == expected.tokens
+    if options == {"confidence": 0.8}:
+        assert max(map(len, expected.groups)) > 1
+
+
+def test_rows_are_answered_one_by_one_and_padded(model: HamburgerForCausalLM, tokenizer: Any) -> None:
+    asked = ["What is 7 plus 8?", "Count from 3 to 9."]
+    texts = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+        )
+        for text in asked
+    ]
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    together = model.generate(**batch)
+    assert together.shape[0] == 2
+    for row, text in zip(together, texts, strict=True):
+        [alone] = tokenizer.batch_decode(model.generate(**tokenizer(text, return_tensors="pt")))
+        assert (
+            tokenizer.decode(row).replace("<|im_end|>", "").strip() == alone.replace("<|im_end|>", "").strip()
+        )
+
+
+def test_lengths(toy: Path) -> None:
+    model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7]])
+    assert len(said(model, prompt, max_new_tokens=9, eos_token_id=None)) == 9
+    assert len(said(model, prompt, max_length=9, eos_token_id=None)) == 6
+    assert len(said(model, prompt, generation_config=GenerationConfig(max_length=8), eos_token_id=None)) == 5
+    assert len(said(model, prompt, min_new_tokens=12, max_new_tokens=12)) == 12
+    with pytest.raises(InputError, match="max_length"):
+        model.generate(prompt, max_length=3)
+
+
+def test_another_end_token_ends_the_answer(model: HamburgerForCausalLM, prompt: torch.Tensor) -> None:
+    whole = said(model, prompt, confidence=1.0)
+    assert said(model, prompt, confidence=1.0, eos_token_id=whole[3]) == whole[: whole.index(whole[3]) + 1]
+
+
+def test_stopping_criteria_are_asked_after_every_token(
+    model: HamburgerForCausalLM, prompt: torch.Tensor
+) -> None:
+    whole = said(model, prompt, confidence=0.8)
+
+    class After(StoppingCriteria):
+        def __call__(self, ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+            return torch.tensor([ids.shape[1] >= prompt.shape[1] + 6])
+
+    for criterion in (After(), MaxLengthCriteria(prompt.shape[1] + 6)):
+        assert said(model, prompt, confidence=0.8, stopping_criteria=[criterion]) == whole[:6]
+    assert said(model, prompt, confidence=0.8, max_time=1e-9) == whole[:1]
+
+
+def test_stop_strings(model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any) -> None:
+    cut = said(model, prompt, stop_strings=["15"], tokenizer=tokenizer)
+    assert tokenizer.decode(cut) == "7 plus 8 is 15"
+    with pytest.raises(InputError, match="tokenizer="):
+        model.generate(prompt, stop_strings=["15"])
+
+
+def test_a_streamer_hears_the_answer_in_another_thread(
+    model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any
+) -> None:
+    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    thread = threading.Thread(target=model.generate, args=(prompt,), kwargs={"streamer": streamer})
+    thread.start()
+    pieces = list(streamer)
+    thread.join()
+    assert "".join(pieces) == tokenizer.decode(said(model, prompt), skip_special_tokens=True)
+    assert len([piece for piece in pieces if piece]) > 1
+    with pytest.raises(InputError, match="streamer"):
+        model.generate(torch.cat([prompt, prompt]), streamer=streamer)
+
+
+@pytest.mark.parametrize("mode", ["trust", "verify"])
+def test_logits_processors_hold_for_every_token(mode: str, toy: Path) -> None:
+    model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7]])
+    lengths = []
+
+    class OnlyEven(LogitsProcessor):
+        def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            lengths.append(ids.shape[1])
+            scores = scores.clone()
+            scores[:, 1::2] = -torch.inf
+            return scores
+
+    options: dict[str, Any] = {"max_new_tokens": 24, "eos_token_id": None, "mode": mode, "confidence": 0.0}
+    free = said(model, prompt, **options)
+    held = said(model, prompt, logits_processor=[OnlyEven()], **options)
+    assert any(token % 2 for token in free)
+    assert not any(token % 2 for token in held)
+    assert {3, 4, 26} - {26} <= set(lengths)
+    held = said(model, prompt, prefix_allowed_tokens_fn=lambda _, ids: [9, 10 + len(ids)], **options)
+    assert all(token in (9, 13 + place) for place, token in enumerate(held))
+
+
+def test_a_processor_that_leaves_no_micro_token_leaves_the_choice_to_the_base(toy: Path) -> None:
+    model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7]])
+    outside = sorted(set(range(model.config.vocab_size)) - set(model.hamburger.shortlist.tolist()))[:2]
+    for mode in ("trust", "verify"):
+        options: dict[str, Any] = {"max_new_tokens": 6, "eos_token_id": None, "confidence": 0.0, "mode": mode}
+        held = said(model, prompt, prefix_allowed_tokens_fn=lambda _, ids: outside, **options)
+        assert set(held) <= set(outside)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"no_repeat_ngram_size": 2},
+    {"repetition_penalty": 1.4},
+    {"bad_words_ids": [[11], [12, 13]]},
+    {"suppress_tokens": [20, 21, 22]},
+    {"begin_suppress_tokens": [30, 31]},
+    {"sequence_bias": [[[44], 5.0]]},
+    {"forced_bos_token_id": 17},
+    {"forced_eos_token_id": 2},
+    {"min_new_tokens": 5},
+    {"exponential_decay_length_penalty": (2, 1.5)},
+    {"do_sample": True, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.05, "seed": 3},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: next(iter(settings)))
+def test_settings_hold_for_drafted_tokens_as_for_plain_ones(settings: dict[str, Any], toy: Path) -> None:
+    model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7, 5, 6]])
+    plain = said(model, prompt, confidence=1.0, max_new_tokens=20, **settings)
+    drafted = said(model, prompt, confidence=0.0, mode="verify", max_new_tokens=20, **settings)
+    assert drafted == plain
+    named = said(
+        model, prompt, generation_config=GenerationConfig(confidence=1.0, max_new_tokens=20, **settings)
+    )
+    assert named == plain
+
+
+def test_draws_follow_the_seed(toy: Path) -> None:
+    model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7]])
+    options: dict[str, Any] = {"do_sample": True, "max_new_tokens": 24, "temperature": 3.0, "top_k": 0}
+    rows = []
+    for _ in range(2):
+        set_seed(4)
+        rows.append(model.generate(prompt, num_return_sequences=3, **options).tolist())
+    assert rows[0] == rows[1]
+    assert len({tuple(row) for row in rows[0]}) == 3
+
+
+def test_structures_are_followed(model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any) -> None:
+    pytest.importorskip("llguidance", reason="llguidance is not installed: pip install '.[structured]'")
+    found = said(model, prompt, regex=r"7 plus 8 is \d\d\.")
+    assert tokenizer.decode(found, skip_special_tokens=True) == "7 plus 8 is 15."
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_beams": 4},
+        {"typical_p": 0.5},
+        {"guidance_scale": 1.5},
+        {"output_scores": True},
+        {"cache_implementation": "static"},
+        {"prompt_lookup_num_tokens": 3},
+        {"num_return_sequences": 2},
+        {"assistant_model": "another"},
+        {"speed": 3},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_what_the_loop_cannot_do_is_refused_by_name(
+    settings: dict[str, Any], model: HamburgerForCausalLM, prompt: torch.Tensor
+) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        model.generate(prompt, **settings)
+
+
+def test_one_answer_at_a_time(model: HamburgerForCausalLM, prompt: torch.Tensor) -> None:
+    class Again(StoppingCriteria):
+        def __call__(self, ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+            with pytest.raises(BusyError):
+                model.generate(prompt)
+            return torch.tensor([True])
+
+    assert len(said(model, prompt, stopping_criteria=[Again()])) == 1
+    assert len(said(model, prompt)) > 1
+
+
+# -- pipelines -----------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_says_what_generate_says(
+    model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any
+) -> None:
+    talk = pipeline("text-generation", model=str(TINY))
+    for options in ({"confidence": 0.8}, {"confidence": 1.0, "max_new_tokens": 5}):
+        [found] = talk(CHAT, do_sample=False, **options)
+        answer = tokenizer.decode(said(model, prompt, **options), skip_special_tokens=True)
+        assert found["generated_text"] == [*CHAT, {"role": "assistant", "content": answer}]
+    [found] = talk("The capital of", do_sample=False, return_tensors=True)
+    ids = tokenizer("The capital of", return_tensors="pt").input_ids
+    assert found["generated_token_ids"] == model.generate(ids)[0].tolist()
+    many = talk([CHAT, CHAT], do_sample=False, batch_size=2)
+    assert many[0] == many[1]
+
+
+def test_the_chat_template_writes_what_ours_writes(tokenizer: Any) -> None:
+    with hamburger_edge.load(TINY) as ours:
+        encode, template = ours.tokenizer.encode_parts, ours.template
+    for system in (None, "Be brief."):
+        turns = [{"role": "system", "content": system}] if system else []
+        written = tokenizer.apply_chat_template([*turns, *CHAT], add_generation_prompt=True)
+        assert written == encode(template.first_turn(QUESTION, system))
+        more = [*turns, *CHAT, {"role": "assistant", "content": "15."}, {"role": "user", "content": "And 9?"}]
+        parts = [*template.first_turn(QUESTION, system), ("15.", False), *template.next_turn("And 9?")]
+        assert tokenizer.apply_chat_template(more, add_generation_prompt=True) == encode(parts)
