@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.loop.backend import Recommended
-from hamburger_edge.models.checkpoints.checkpoint import CARD, DELTA, GRAFT, check_target
+from hamburger_edge.models.checkpoints.checkpoint import DELTA, GRAFT, copy_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
-from hamburger_edge.support.folders import publish
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.tasks.card import card
@@ -93,15 +91,6 @@ def _tell(work: Path, setting: Recommended) -> None:
 
 
 def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path) -> Path:
-    """With its card, complete or not at all."""
-    folder = check_target(output)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        shutil.copytree(tuning.work / CHECKPOINT, partial)
-        text = card(folder.name, tuning.recipe, tuning.examples, len(tuning.requests), rows, best)
-        (partial / CARD).write_text(text, encoding="utf-8")
-        publish(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return folder
+    """With its card."""
+    text = card(output.absolute().name, tuning.recipe, tuning.examples, len(tuning.requests), rows, best)
+    return copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)

@@ -279,3 +279,23 @@ def save_checkpoint(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
+
+
+def copy_checkpoint(source: Path, folder: str | Path, *, card: str) -> Path:
+    """The same checkpoint in another place, with its card; complete or not at all."""
+    folder = check_target(folder)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        shutil.copytree(source, partial)
+        manifest = read_manifest(source / MANIFEST)
+        base = manifest.base
+        if base.path is not None:  # as it is seen from there
+            base = _from_here(replace(base, path=str((source / base.path).absolute())), folder)
+        text = json.dumps(replace(manifest, base=base).to_json(), indent=1, ensure_ascii=False)
+        (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        (partial / CARD).write_text(card, encoding="utf-8")
+        publish(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
