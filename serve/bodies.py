@@ -11,30 +11,37 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hamburger_edge.serve.fields import Refused
 
 HEADER_SECONDS = 10.0
+# Of a body that is too large, so much is read and thrown away: a client that is still sending would not see
+# the answer of a server that hangs up.
+DRAINED = 64 << 20
 
 
 async def read_body(request: Request, most: int, seconds: float) -> bytes:
-    """What a refused client goes on sending is thrown away, as long as `Connection` has patience: one that is
-    hung up on in the middle of its body would not see the answer."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # what forms and scripts of other sites may send unasked is not this
-        raise Refused("the body must come as  Content-Type: application/json", status=415)
-    awaits = {"connection": "close"} if "expect" in request.headers else {}  # it has not begun to send
-    large = Refused(f"the body is larger than the {most} bytes that are taken", status=413, headers=awaits)
     length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length) > most:
+    expected = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+    large = Refused(f"the body is larger than the {most} bytes that are taken", status=413)
+    if expected > DRAINED or (expected > most and "expect" in request.headers):  # it has not begun to send
+        large.headers = {"connection": "close"}
         raise large
-    body = bytearray()
+    body, received = bytearray(), 0
     try:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
-                body += part
-                if len(body) > most:
-                    raise large
+                received += len(part)
+                if received <= most:
+                    body += part
+                elif received > DRAINED:
+                    break
     except TimeoutError as error:
-        raise Refused(f"the body took longer than {seconds:g} s", status=408) from error
+        if received <= most:
+            raise Refused(f"the body took longer than {seconds:g} s", status=408) from error
     except ClientDisconnect as error:
         raise Refused("the client went away", status=499) from error
+    if received > most:
+        raise large
+    if kind != "application/json":  # what forms and scripts of other sites may send unasked is not this
+        raise Refused("the body must come as  Content-Type: application/json", status=415)
     return bytes(body)
 
 

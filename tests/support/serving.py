@@ -1,12 +1,19 @@
-"""A server on a port of its own, in a thread of the test's process."""
+"""A server on a port of its own: in a thread of the test's process, or in one of its own."""
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import httpx
 
@@ -46,6 +53,35 @@ class Running:
 
 def question(text: str = "Tell", **fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 12, **fields}
+
+
+@dataclass(frozen=True)
+class Program:
+    process: subprocess.Popen[str]
+    port: int
+
+
+@contextmanager
+def served(bundle: Path, *options: str) -> Iterator[Program]:
+    """The command in a process of its own, stopped as people stop it: it ends well and in silence."""
+    command = [sys.executable, "-m", "hamburger_edge", "serve", str(bundle), "--port", "0", *options]
+    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log, text=True) as process:
+        try:
+            while not (found := re.search(r":(\d+)\n", _read(log))):
+                assert process.poll() is None, _read(log)
+                time.sleep(0.05)
+            yield Program(process, int(found[1]))
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            process.wait(60)
+            said = _read(log)
+    assert (process.returncode, "Traceback" in said) == (0, False), said
+
+
+def _read(log: IO[str]) -> str:
+    log.seek(0)
+    return log.read()
 
 
 @contextmanager

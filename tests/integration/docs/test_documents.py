@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from places import ROOT
+from serving import served
 
 GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
@@ -100,22 +98,6 @@ def run_shell(text: str) -> None:
         assert not code, shlex.join(words)
 
 
-@contextlib.contextmanager
-def served(bundle: Path) -> Iterator[int]:
-    """The server that a page speaks to, on a port of its own; stopped as people stop it."""
-    command = [sys.executable, "-m", "hamburger_edge", "serve", str(bundle), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        try:
-            found = re.search(r":(\d+)$", server.stderr.readline())
-            assert found
-            yield int(found[1])
-        finally:
-            server.send_signal(signal.SIGINT)
-            said = server.stderr.read()
-    assert (server.returncode, "Traceback" in said) == (0, False), said
-
-
 @pytest.mark.parametrize("page", [name for name in PAGES if name != FIRST])
 def test_every_block_of_a_page_runs(
     page: str, here: Path, first_answer: Path, request: pytest.FixtureRequest
@@ -127,8 +109,8 @@ def test_every_block_of_a_page_runs(
     if "my-checkpoint" in text and makes != "my-checkpoint":
         shutil.copytree(request.getfixturevalue("checkpoint"), here / "my-checkpoint")
     if page == "serve.md":
-        with served(here / "my-bundle") as port:
-            ran = run_page(PAGES[page], port)
+        with served(here / "my-bundle") as program:
+            ran = run_page(PAGES[page], program.port)
     else:
         ran = run_page(PAGES[page])
     assert ran == sum(block.language != "text" for block in blocks(PAGES[page])) - NOT_RUN.get(page, 0)
