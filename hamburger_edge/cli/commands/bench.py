@@ -22,12 +22,13 @@ from hamburger_edge.cli.outputs import check_file, check_folder
 from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
-from hamburger_edge.support.terminal import ProgressBar
+from hamburger_edge.support.terminal import ProgressBar, note
 from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.requests.plan import RequestPlan
     from hamburger_edge.benchmarks.requests.report import RequestReport
+    from hamburger_edge.benchmarks.serving.bench import ServingReport
     from hamburger_edge.benchmarks.speed.plan import BenchPlan
     from hamburger_edge.benchmarks.speed.report import SpeedReport
 
@@ -37,9 +38,17 @@ TOKENS = 1 << 20
 # Options that belong to one kind of measurement alone.
 OF_LENGTHS = ("shape", "force_group", "tokens", "longest", "plot")
 OF_REQUESTS = ("json_schema", "max_tokens", "confidence")
+OF_SERVERS = ("prompts", "only", "minutes", *(name for name in OF_LENGTHS if name != "tokens"))
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.serve:
+        for name in (*OF_SERVERS, *OF_REQUESTS):
+            if getattr(options, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')} does not go with  --serve")
+        check_file(options.json)
+        _serving(options)
+        return
     whole = options.prompts is not None
     for name in OF_LENGTHS if whole else OF_REQUESTS:
         if getattr(options, name) is not None:
@@ -51,7 +60,9 @@ def run(options: argparse.Namespace) -> None:
     (_requests if whole else _lengths)(options)
 
 
-def _show(options: argparse.Namespace, report: SpeedReport | RequestReport, tables: str) -> None:
+def _show(
+    options: argparse.Namespace, report: SpeedReport | RequestReport | ServingReport, tables: str
+) -> None:
     text = json.dumps(report.to_json(), indent=1)
     print(text if options.json == "-" else tables, flush=True)
     if options.json not in (None, "-"):
@@ -136,6 +147,57 @@ def _requests(options: argparse.Namespace) -> None:
         bench = RequestBench(source, plan, prompts, asked, tokenizer, progress=progress)
         report = bench.run(programs(plan, manifest))
     report = replace(report, base=manifest.base.name)
+    _show(options, report, tables(report))
+
+
+def _serving(options: argparse.Namespace) -> None:
+    from hamburger_edge.benchmarks.peers import weights
+    from hamburger_edge.benchmarks.peers.contender import Source, installed
+    from hamburger_edge.benchmarks.serving.bench import ServingPlan, measure, tables
+    from hamburger_edge.benchmarks.serving.servers import llama_cpp, ours
+
+    if options.bundle is None:
+        raise InputError("give a BUNDLE")
+    require("uvicorn", "serve")
+    threads, bundle = _threads(options), Path(options.bundle)
+    manifest = load_manifest(bundle)
+    check_files(bundle, manifest)
+    context = manifest.model.context_length
+    slots = manifest.cache_length or min(2048, context)
+    given = {
+        "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
+        "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
+    }
+    quick = {"rounds": 1, "each": 1} if options.quick else {}
+    plan = ServingPlan(
+        eos_ids=manifest.model.eos_ids,
+        background=5 if slots >= 1024 else 1,
+        **{**quick, **{name: value for name, value in given.items() if value is not None}},
+    )
+    servers = [
+        ours(bundle, threads, slots, "serve"),
+        ours(bundle, threads, slots, "serve@1", confidence=1),
+    ]
+    checkpoint = find_checkpoint(options.against, manifest)
+    with ProgressBar() as progress:
+        if checkpoint is None or not installed("llama_cpp") or not installed("fastapi"):
+            note("llama.cpp: left out: run  pip install '.[bench]'  in the checkout, and name  --against")
+        else:
+            forms = weights.folder_of(checkpoint)
+            precision = None if manifest.gguf is None else manifest.gguf.precision.base
+            source = Source(
+                bundle,
+                checkpoint,
+                manifest.precision.base,
+                threads,
+                slots,
+                precision,
+                forms,
+                not options.quick,
+            )
+            file = weights.gguf(source)
+            servers += [llama_cpp(file, threads, slots, cache=cache) for cache in (False, True)]
+        report = measure(servers, plan, progress=progress)
     _show(options, report, tables(report))
 
 
@@ -262,6 +324,11 @@ COMMAND = Command(
             help="of whole requests: 0 to 1, verify, or verify-C (repeatable; default what the model "
             "recommends, 1, 0.95, 0.9, 0.8 and verify; with a schema what it recommends, or 0.8)",
         ),
+        option(
+            "--serve",
+            action="store_true",
+            help="servers instead: `serve`, and that of llama-cpp-python, asked by 1, 4 and 16 clients",
+        ),
         option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
         option("--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"),
         option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
@@ -273,6 +340,7 @@ COMMAND = Command(
         "hamburger-edge bench bundle --only onnx --only llama.cpp --threads 4",
         "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
         "hamburger-edge bench bundle --prompts commands.jsonl --json-schema command.json",
+        "hamburger-edge bench bundle --serve --json serving.json",
     ),
     run=run,
     notes=(

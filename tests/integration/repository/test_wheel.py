@@ -91,6 +91,13 @@ def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path
     assert packed == {f"hamburger_edge_zoo/{name}" for name in tracked}
 
 
+def test_the_page_is_in_the_wheel(wheels: tuple[Path, Path]) -> None:
+    names = zipfile.ZipFile(wheels[0]).namelist()
+    page = {path.name for path in (ROOT / "serve" / "page").iterdir()}
+    prefix = f"{PROJECT}/serve/page/"
+    assert {name.removeprefix(prefix) for name in names if name.startswith(prefix)} == page
+
+
 def test_the_core_alone_runs_a_bundle(core_alone: Path, bundle: Path, tmp_path: Path) -> None:
     command = ["run", str(bundle), "Hi", "--max-tokens", "3"]
     code = WITHOUT_EXTRAS + f"from hamburger_edge.cli.main import main; sys.exit(main({command!r}))"

@@ -50,6 +50,7 @@ DIRECTION = {
     "benchmarks.quality": {*CORE, *APP, *NETWORKS, "runtimes.torch", "benchmarks"},
     "benchmarks.speed": {*CORE, *APP, *NETWORKS, "export", "benchmarks", "benchmarks.peers"},
     "benchmarks.requests": {*CORE, *APP, "benchmarks", "benchmarks.peers", "benchmarks.speed"},
+    "benchmarks.serving": {*GROUND, "benchmarks", "benchmarks.speed"},
     "tasks": {
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training"},
     },
@@ -60,7 +61,7 @@ DIRECTION = {
         "cli",
         *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training", "models.tiny"},
         *{"tasks", "serve", "export", "export.parity", "runtimes.torch", "benchmarks.quality"},
-        *{"benchmarks.requests", "benchmarks.speed"},
+        *{"benchmarks.peers", "benchmarks.requests", "benchmarks.serving", "benchmarks.speed"},
     },
     "__main__": {"cli"},
 }

@@ -1,0 +1,94 @@
+"""Clients of a server: each asks, reads the stream to its end, and asks again."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from hamburger_edge.errors import HamburgerError
+
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Answered:
+    first_s: float  # until the first text
+    whole_s: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Burst:
+    """What so many clients, all at once, got in one round."""
+
+    requests_per_s: float
+    first_s: tuple[float, ...]  # of each request
+
+
+def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> Answered:
+    body = json.dumps({"messages": messages, "stream": True, "temperature": 0, **fields})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    began = perf_counter()
+    first, text = None, ""
+    try:
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise HamburgerError(f"answered {response.status}: {response.read()[:200]!r}")
+        for line in response:
+            if not line.startswith(b"data: {"):
+                continue
+            chunk = json.loads(line[6:])
+            said = chunk["choices"][0]["delta"].get("content") if chunk.get("choices") else None
+            if said:
+                text += said
+                first = first or perf_counter()
+    finally:
+        connection.close()
+    end = perf_counter()
+    return Answered((first or end) - began, end - began, text)
+
+
+def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, Any]) -> Burst:
+    """One client for each list of requests."""
+    answers: list[Answered] = []
+    failed: list[Exception] = []
+
+    def client(requests: Sequence[Messages]) -> None:
+        try:
+            for messages in requests:
+                answers.append(ask(port, messages, fields))
+        except Exception as error:  # told below, in the thread that measures
+            failed.append(error)
+
+    threads = [threading.Thread(target=client, args=(requests,)) for requests in asked]
+    began = perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return Burst(len(answers) / (perf_counter() - began), tuple(each.first_s for each in answers))
+
+
+def alternate(
+    port: int, beginnings: Sequence[Messages], turns: Sequence[str], fields: Mapping[str, Any]
+) -> Burst:
+    """Conversations that take turns; their first turn, which nobody can have read before, is not counted."""
+    talks = [list(messages) for messages in beginnings]
+    counted: list[Answered] = []
+    for number, text in enumerate(turns):
+        for messages in talks:
+            messages.append({"role": "user", "content": text})
+            answer = ask(port, messages, fields)
+            messages.append({"role": "assistant", "content": answer.text})
+            if number:
+                counted.append(answer)
+    whole = sum(each.whole_s for each in counted)
+    return Burst(len(counted) / whole, tuple(each.first_s for each in counted))

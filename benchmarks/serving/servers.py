@@ -1,0 +1,81 @@
+"""Servers under measurement, each in a process of its own; the newest of their log where they fail."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import HamburgerError, one_line
+
+SECONDS = 120  # until a model is loaded
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """How a server is started, and what its requests hold beyond everybody's."""
+
+    name: str
+    command: tuple[str, ...]  # {port} stands for one that is free
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ours(bundle: Path, threads: int, slots: int, name: str, **fields: Any) -> Contestant:
+    words = ("serve", str(bundle), "--port", "{port}", "--threads", str(threads), "--context", str(slots))
+    return Contestant(name, (sys.executable, "-m", "hamburger_edge", *words), fields)
+
+
+def llama_cpp(file: Path, threads: int, slots: int, *, cache: bool = False) -> Contestant:
+    """Of llama-cpp-python; with `cache` it keeps earlier contexts in memory, which it does not by itself."""
+    options = {"model": file, "n_ctx": slots, "n_threads": threads, "n_threads_batch": threads}
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    given += ["--chat_format", "chatml", "--port", "{port}", "--verbose", "false"]
+    given += ["--cache", "true"] if cache else []
+    name = "llama.cpp+cache" if cache else "llama.cpp"
+    return Contestant(name, (sys.executable, "-m", "llama_cpp.server", *given))
+
+
+@contextmanager
+def started(contestant: Contestant) -> Iterator[int]:
+    """Its port, once it answers."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = int(found.getsockname()[1])
+    command: Sequence[str] = [word.format(port=port) for word in contestant.command]
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            end = time.monotonic() + SECONDS
+            while not _answers(port):
+                if process.poll() is not None or time.monotonic() > end:
+                    log.seek(0)
+                    raise HamburgerError(f"{contestant.name} did not start: {one_line(log.read()[-300:])}")
+                time.sleep(0.2)
+            yield port
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/v1/models")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
