@@ -1,0 +1,75 @@
+"""`serve`: names of models, who is let in, and what is refused before a model is loaded."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from hamburger_edge.cli.commands.serve import access_of, named
+from hamburger_edge.cli.main import main
+from hamburger_edge.cli.parser import build_parser
+from hamburger_edge.errors import InputError
+from hamburger_edge.serve.gate import Access
+
+KEY = "a-key-of-many-characters"
+
+
+def access(*words: str) -> Access:
+    return access_of(build_parser().parse_args(["serve", "bundle", *words]))
+
+
+def test_models_have_names(tmp_path: Path) -> None:
+    odd = tmp_path / "a=b"
+    odd.mkdir()
+    assert named([str(tmp_path), "small=x/y", str(odd)]) == [
+        (tmp_path.name, str(tmp_path)),
+        ("small", "x/y"),
+        ("a=b", str(odd)),
+    ]
+    assert named([]) == [("smollm2-135m", "smollm2-135m")]
+    for given in (["=x"], ["x="], ["a=x", "a=y"], ["x/one", "y/one"]):
+        with pytest.raises(InputError):
+            named(given)
+
+
+def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(KEY)
+    assert not access().keys
+    assert not access("--host", "::1").keys
+    with pytest.raises(InputError, match="--api-key-file"):
+        access("--host", "0.0.0.0")
+    assert access("--host", "0.0.0.0", "--api-key-file", str(keys)).keys == (KEY.encode(),)
+    assert not access("--host", "0.0.0.0", "--no-auth").keys
+    with pytest.raises(InputError, match="exclude"):
+        access("--no-auth", "--api-key-file", str(keys))
+    assert access("--allow-host", "Edge.Local").knows("edge.local:8080")
+    assert access("--cors", "https://a.example").allows_origin("https://a.example", "localhost")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workers", "0"], "--workers"),
+        (["--port", "70000"], "--port"),
+        (["--queue", "-1"], "--queue"),
+        (["--timeout", "0"], "--timeout"),
+        (["--host", "no.such.host.invalid", "--no-auth"], "cannot listen"),
+        ([], "no such folder"),
+        (["--api-key-file", "no-such-file"], "--api-key-file"),
+    ],
+)
+def test_refusals(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "no-such-folder", "--port", "0", *words]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["serve", "no-such-folder", "--port", str(taken.getsockname()[1])]) == 1
+    assert "in use" in capsys.readouterr().err
