@@ -9,10 +9,13 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from hamburger_edge.bundle.manifest import FILE_NAME, KIND, ModelSpec
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.models.architecture import config as architecture
 from hamburger_edge.models.checkpoints.built_in import NAMES
 from hamburger_edge.models.checkpoints.checkpoint import resolve
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
+from hamburger_edge.support.strict import read_json
 
 # transformers' name -> the base's
 _OF_BASE = {
@@ -41,8 +44,8 @@ class HamburgerConfig(PretrainedConfig):
     has_no_defaults_at_init = True
 
     def __init__(self, hamburger: Mapping[str, Any] | None = None, **settings: Any) -> None:
-        self.hamburger = dict(hamburger or {})
-        if hamburger is not None:
+        if hamburger:  # a bundle's has none
+            self.hamburger = dict(hamburger)
             shape = self.shape
             settings = {
                 "eos_token_id": list(shape.eos_ids),
@@ -64,16 +67,44 @@ class HamburgerConfig(PretrainedConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | PathLike[str], **options: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A checkpoint's own manifest says what it is, with or without a config.json beside it."""
+        """A checkpoint's own manifest says what it is, with or without a config.json beside it, and so does
+        a bundle's."""
+        if (bundle := bundle_folder(pretrained_model_name_or_path)) is not None:
+            found = _of_bundle(load_manifest(bundle).model)
+            return found, {name: value for name, value in options.items() if name not in _OF_HUB}
         folder = checkpoint_folder(pretrained_model_name_or_path)
         if folder is None:
             return super().get_config_dict(pretrained_model_name_or_path, **options)
-        found: dict[str, Any] = {"architectures": ["HamburgerForCausalLM"]}
+        found = {"architectures": ["HamburgerForCausalLM"]}
         if (folder / "config.json").exists():
             found, options = super().get_config_dict(folder, **options)
         options = {name: value for name, value in options.items() if name not in _OF_HUB}
         shape = read_manifest(folder / MANIFEST).config
         return {**found, "model_type": cls.model_type, "hamburger": shape.to_json()}, options
+
+
+def _of_bundle(model: ModelSpec) -> dict[str, Any]:
+    """What a bundle says of its model: less than a checkpoint, whose layers can be built from it."""
+    return {
+        "model_type": HamburgerConfig.model_type,
+        "architectures": ["ORTHamburgerForCausalLM"],
+        "vocab_size": model.vocab_size,
+        "hidden_size": model.hidden_size,
+        "num_hidden_layers": model.num_layers,
+        "max_position_embeddings": model.context_length,
+        "max_steps": model.max_steps,
+        "eos_token_id": list(model.eos_ids),
+        "tie_word_embeddings": model.tied_head,
+    }
+
+
+def bundle_folder(name: str | PathLike[str]) -> Path | None:
+    """An exported folder, if this is one that no `save_pretrained` has been over."""
+    folder = Path(name)
+    if not (folder / FILE_NAME).is_file() or (folder / "config.json").exists():
+        return None
+    data = read_json(folder / FILE_NAME)
+    return folder if isinstance(data, dict) and data.get("kind") == KIND else None
 
 
 def checkpoint_folder(name: str | PathLike[str]) -> Path | None:

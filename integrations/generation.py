@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -68,6 +68,19 @@ class Loop:
             groups = [(token,) for token in prompt]
             for step in engine.run(groups, settings.decoding, sampler, reuse="none"):
                 yield list(step.tokens)
+
+    def read(self, tokens: Sequence[int]) -> Tensor:
+        """Scores after every token, one token a slot -> [tokens, vocab]"""
+        with self.turns.exclusive():
+            engine, rows = self.engine, []
+            engine.keep([])
+            for start in range(0, len(tokens), engine.chunk):
+                chunk = tokens[start : start + engine.chunk]
+                positions = range(start, start + len(chunk))
+                readout = engine.backend.macro([(token,) for token in chunk], positions, range(len(chunk)))
+                rows.append(torch.from_numpy(readout.logits.copy()))
+            engine.backend.truncate(0)
+            return torch.cat(rows)
 
 
 class HierarchicalGeneration(GenerationMixin):

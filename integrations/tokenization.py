@@ -11,8 +11,10 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.integrations.configuration import checkpoint_folder
+from hamburger_edge.errors import BundleError
+from hamburger_edge.integrations.configuration import bundle_folder, checkpoint_folder
 from hamburger_edge.integrations.jinja_markup import jinja_of
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
@@ -34,6 +36,16 @@ def tokenizer_of(
     )
 
 
+def tokenizer_of_bundle(bundle: Path) -> PreTrainedTokenizerFast:
+    manifest = load_manifest(bundle)
+    if manifest.tokenizer is None:
+        raise BundleError(f"{bundle}: holds no tokenizer: export it from a checkpoint that has one")
+    model = manifest.model
+    return tokenizer_of(
+        bundle / manifest.tokenizer, manifest.chat_template, model.eos_ids, model.context_length
+    )
+
+
 class HamburgerTokenizer(PreTrainedTokenizerFast):
     """What AutoTokenizer finds for a checkpoint; it reads one that no `save_pretrained` has been over."""
 
@@ -41,6 +53,8 @@ class HamburgerTokenizer(PreTrainedTokenizerFast):
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | PathLike[str], *inputs: Any, **options: Any
     ) -> PreTrainedTokenizerFast:
+        if (bundle := bundle_folder(pretrained_model_name_or_path)) is not None:
+            return tokenizer_of_bundle(bundle)
         folder = checkpoint_folder(pretrained_model_name_or_path)
         if folder is None or (folder / "tokenizer_config.json").exists():
             source = pretrained_model_name_or_path if folder is None else folder

@@ -18,7 +18,11 @@ require("transformers", "optimum")
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
-from hamburger_edge.integrations.configuration import HamburgerConfig, checkpoint_folder  # noqa: E402
+from hamburger_edge.integrations.configuration import (  # noqa: E402
+    HamburgerConfig,
+    bundle_folder,
+    checkpoint_folder,
+)
 from hamburger_edge.integrations.modeling import HamburgerForCausalLM  # noqa: E402
 from hamburger_edge.integrations.tokenization import HamburgerTokenizer  # noqa: E402
 
@@ -33,8 +37,8 @@ _of_others = AutoConfig.from_pretrained
 
 
 def _from_pretrained(name: str | PathLike[str], **options: Any) -> PretrainedConfig:
-    """A checkpoint folder has no config.json until transformers saves it: its manifest says what it is."""
-    if checkpoint_folder(name) is not None:
+    """Checkpoints and bundles have no config.json until transformers saves them: their manifests will do."""
+    if checkpoint_folder(name) is not None or bundle_folder(name) is not None:
         return HamburgerConfig.from_pretrained(name, **options)
     found: PretrainedConfig = _of_others(name, **options)
     return found

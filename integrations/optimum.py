@@ -1,0 +1,148 @@
+"""Bundles in optimum: ORTHamburgerForCausalLM, of its family of models on ONNX Runtime.
+
+    from hamburger_edge.integrations.optimum import ORTHamburgerForCausalLM
+    from transformers import AutoTokenizer
+
+    model = ORTHamburgerForCausalLM.from_pretrained("my-bundle")
+    tokenizer = AutoTokenizer.from_pretrained("my-bundle")
+
+A bundle has three graphs and a loop between them, where optimum's other classes have one: what speaks of one
+session (`model.session`, IO binding, moving to another device) is not there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import require
+
+require("optimum.onnxruntime", "optimum")
+
+import torch  # noqa: E402
+from optimum.onnxruntime import ORTModelForCausalLM  # noqa: E402
+from torch import Tensor  # noqa: E402
+from transformers import GenerationConfig, PretrainedConfig  # noqa: E402
+from transformers.modeling_outputs import CausalLMOutput  # noqa: E402
+
+from hamburger_edge.bundle.manifest import FILE_NAME  # noqa: E402
+from hamburger_edge.errors import InputError  # noqa: E402
+from hamburger_edge.integrations.generation import HierarchicalGeneration, Loop  # noqa: E402
+from hamburger_edge.integrations.transformers import HamburgerConfig, HamburgerTokenizer  # noqa: E402
+from hamburger_edge.loading import load  # noqa: E402
+from hamburger_edge.model import Model  # noqa: E402
+from hamburger_edge.support.values import shown  # noqa: E402
+
+__all__ = ["ORTHamburgerForCausalLM"]
+
+_GRAPHS = "onnx"  # where optimum, too, keeps graphs beside a model's other files
+_PROVIDERS = {
+    "CPUExecutionProvider": "cpu",
+    "CUDAExecutionProvider": "cuda",
+    "CoreMLExecutionProvider": "coreml",
+}
+# Options of optimum's that may only be as they are.
+_ONLY: dict[str, tuple[Any, ...]] = {
+    "export": (False, None),
+    "use_cache": (True, None),
+    "use_merged": (False, None),
+    "use_io_binding": (True, None),
+    "session_options": (None,),
+    "subfolder": ("", None),
+    "torch_dtype": (None, "auto", "float32", torch.float32),
+    "trust_remote_code": (False, None),
+    "revision": ("main", None),
+}
+
+
+class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # type: ignore[misc]
+    """An exported bundle, used like optimum's other decoders; it says what `hamburger_edge.load` says."""
+
+    config_class = HamburgerConfig
+
+    def __init__(self, bundle: Path, model: Model, config: HamburgerConfig) -> None:
+        self.bundle, self.hamburger, self.config = bundle, model, config
+        self.model_save_dir = bundle
+        self.preprocessors = [HamburgerTokenizer.from_pretrained(bundle)]
+        self._loop = Loop(model.backend, model.tokenizer.to_json)
+        self._device, self._dtype = torch.device("cpu"), torch.float32  # of what goes in and comes out
+        self.generation_config = GenerationConfig(
+            eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id, max_new_tokens=256
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_id: str | PathLike[str],
+        config: PretrainedConfig | None = None,
+        *,
+        provider: str = "CPUExecutionProvider",
+        provider_options: dict[str, Any] | None = None,
+        generation_config: GenerationConfig | None = None,
+        threads: int | None = None,
+        context: int | None = None,
+        **options: Any,
+    ) -> ORTHamburgerForCausalLM:
+        """A bundle's folder; `threads` and `context` as `hamburger_edge.load` takes them."""
+        for name, value in options.items():
+            if name not in _ONLY:
+                raise InputError(f"from_pretrained knows no {shown(name)} for a bundle: leave it out")
+            if value not in _ONLY[name]:
+                raise InputError(
+                    f"{name}={shown(value)} is not for a bundle, which is run as it was exported"
+                )
+        folder = Path(model_id)
+        bundle = folder / _GRAPHS if (folder / _GRAPHS / FILE_NAME).is_file() else folder
+        model = load(
+            bundle,
+            "onnx",
+            provider=_PROVIDERS.get(provider, provider),
+            provider_options=provider_options,
+            threads=threads,
+            context=context,
+        )
+        if not isinstance(config, HamburgerConfig):
+            config = HamburgerConfig.from_pretrained(folder)
+        found = cls(bundle, model, config)
+        if generation_config is not None:
+            found.generation_config = generation_config
+        elif (folder / "generation_config.json").exists():
+            found.generation_config = GenerationConfig.from_pretrained(folder)
+        return found
+
+    @property
+    def loop(self) -> Loop:
+        return self._loop
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any
+    ) -> CausalLMOutput:
+        """Token ids [B, S] -> the base's scores [B, S, vocab], as of plain decoding; zero at padding."""
+        for name, value in options.items():
+            if value is not None and value is not False and name not in ("use_cache", "return_dict"):
+                raise InputError(f"forward takes no {name}: pass input_ids and attention_mask")
+        seen = (torch.ones_like(input_ids) if attention_mask is None else attention_mask).bool()
+        logits = torch.zeros(*input_ids.shape, self.config.vocab_size)
+        for row, ids, at in zip(logits, input_ids, seen, strict=True):
+            row[at] = self.loop.read(ids[at].tolist())
+        return CausalLMOutput(logits=logits)  # type: ignore[arg-type]
+
+    def to(self, *places: Any, **named: Any) -> ORTHamburgerForCausalLM:
+        """Where the graphs are computed was chosen on loading: `provider=`."""
+        for place in (*places, *named.values()):
+            if isinstance(place, str | torch.device) and torch.device(place).type != "cpu":
+                raise InputError(
+                    f"a loaded bundle stays where it is: load it with provider=, not to({place})"
+                )
+        return self
+
+    def close(self) -> None:
+        """Free everything."""
+        self.hamburger.close()
+
+    def _save_pretrained(self, save_directory: str | PathLike[str]) -> None:
+        """The bundle as it is, in a folder of its own: tokenizers write files of the names that it has."""
+        shutil.copytree(self.bundle, Path(save_directory) / _GRAPHS, dirs_exist_ok=True)
+        self.generation_config.save_pretrained(save_directory)
