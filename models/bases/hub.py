@@ -12,7 +12,13 @@ from hamburger_edge.errors import FetchError, require
 
 PREFIX, PATTERN = "hf:", "hf:ORG/NAME[@REVISION]"
 # no weights but safetensors, and no code
-_WANTED = ["config.json", "generation_config.json", "*.safetensors", "model.safetensors.index.json"]
+_WANTED = [
+    "config.json",
+    "adapter_config.json",
+    "generation_config.json",
+    "*.safetensors",
+    "model.safetensors.index.json",
+]
 _WANTED += ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICENSE*", "README.md"]
 _TWICE = ["*consolidated*.safetensors", "original/*"]  # the same weights by their authors' own names
 
@@ -69,6 +75,6 @@ def download(wanted: Repository, commit: str | None, folder: Path) -> dict[str, 
         ) from error
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the hub client's own bookkeeping
     begun.unlink()
-    if not (folder / "config.json").exists():
+    if not any((folder / name).exists() for name in ("config.json", "adapter_config.json")):
         raise FetchError(f"{wanted} holds no config.json: it is not a transformers model")
     return {"source": f"{PREFIX}{identity}", "commit": commit}

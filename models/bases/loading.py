@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.chat.markup import markup_beside
+from hamburger_edge.chat.markup import markup_beside, recognise
 from hamburger_edge.errors import CheckpointError
+from hamburger_edge.models.bases.adapter import base_of_adapter, is_adapter, merge_adapter
 from hamburger_edge.models.bases.fetch import fetch, is_fetched, known_bases, pinned_name, weights_sha256
 from hamburger_edge.models.bases.gguf import load_gguf
-from hamburger_edge.models.bases.huggingface import load_hf
+from hamburger_edge.models.bases.hub import PREFIX
+from hamburger_edge.models.bases.huggingface import load_hf, read_template
 from hamburger_edge.models.bases.weights import LoadedBase, check_tokenizer
 from hamburger_edge.support.progress import Progress
 
@@ -28,7 +30,8 @@ def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, 
 
 
 def load_base(path: str | Path) -> LoadedBase:
-    """A Hugging Face folder, a GGUF file, or a folder holding one (as `fetch` leaves it).
+    """A Hugging Face folder, a GGUF file, a folder holding one (as `fetch` leaves it), or a PEFT adapter's
+    folder, with or without its base in it.
 
     A tokenizer.json and a chat_markup.json that lie beside the weights count.
     """
@@ -38,6 +41,8 @@ def load_base(path: str | Path) -> LoadedBase:
     folder = path if path.is_dir() else path.parent
     if path.is_dir() and (path / "config.json").exists():
         base = load_hf(path)
+    elif path.is_dir() and is_adapter(path):
+        base = _load_below(path)
     elif path.is_dir():
         files = sorted(path.glob("*.gguf"))
         if len(files) != 1:
@@ -47,8 +52,28 @@ def load_base(path: str | Path) -> LoadedBase:
         base = load_gguf(files[0])
     else:
         base = load_gguf(path)
+    if path.is_dir() and is_adapter(path):
+        merge_adapter(base, path)
+        base.chat_template = recognise(read_template(path)) or base.chat_template
+        base.name = path.resolve().name
     if (tokenizer := folder / "tokenizer.json").exists():
         check_tokenizer(tokenizer, base.config.vocab_size)
         base.tokenizer = tokenizer
     base.chat_template = markup_beside(folder) or base.chat_template
     return base
+
+
+def _load_below(adapter: Path) -> LoadedBase:
+    """What an adapter names as its base: a path from there or from here, a built-in name, or a repository."""
+    name, revision = base_of_adapter(adapter)
+    for path in (adapter / name, Path(name)):
+        if path.exists() and path.resolve() != adapter.resolve():
+            return load_base(path)
+    if not is_fetched(name):
+        if Path(name).is_absolute() or name.count("/") != 1:
+            raise CheckpointError(
+                f"{name}: no such file or folder, and {adapter} was trained on it: put the base there, or "
+                "write where it is into adapter_config.json, as base_model_name_or_path"
+            )
+        name = f"{PREFIX}{name}" + (f"@{revision}" if revision else "")
+    return load_base(fetch(name))
