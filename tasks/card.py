@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.tasks.evaluation import Row, table
 from hamburger_edge.tasks.examples import Examples
@@ -13,7 +14,6 @@ from hamburger_edge.tasks.recipe import TuneRecipe
 def card(
     name: str, recipe: TuneRecipe, examples: Examples, judged: int, rows: Sequence[Row], best: Row
 ) -> str:
-    head, *lines = table(rows)
     recommended = "plain decoding" if best.name == "plain" else f"`{best.name}`"
     return f"""# {name}
 
@@ -21,16 +21,11 @@ A HAMburger on {recipe.base}, tuned to one task with {len(examples.examples)} ex
 
 Asked {judged} prompts that nothing was trained on: whole requests at {recipe.precision}, settings in turn.
 
-{_markdown(head, lines)}
+{pipes(table(rows))}
 
 It recommends {recommended}: the fastest that loses no more than {recipe.evaluation.points:g} points.
 `run`, `chat` and `load` use it where nothing else is asked for.
 """
-
-
-def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def shown(rows: Sequence[Row]) -> str:

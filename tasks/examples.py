@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,8 @@ from typing import Any
 
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.support.files import TEXT, open_regular
-from hamburger_edge.support.strict import read_lines
-from hamburger_edge.support.values import check_text
+from hamburger_edge.support.strict import decode_line, only_keys, read_lines
+from hamburger_edge.support.values import check_text, shown
 
 COLUMNS = ("prompt", "answer", "system")
 
@@ -85,10 +84,7 @@ def read_examples(path: Path) -> Examples:
 
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     for where, line in read_lines(path):
-        try:
-            yield where, json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: not JSON ({error})") from error
+        yield where, decode_line(line, where)
 
 
 def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
@@ -124,11 +120,11 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _example(data: Any, where: str) -> Example:
     if not isinstance(data, Mapping):
-        raise InputError(f'{where}: expected {{"prompt": ..., "answer": ...}}, got {_short(data)}')
+        raise InputError(f'{where}: expected {{"prompt": ..., "answer": ...}}, got {shown(data)}')
     if "messages" in data:
-        _only(data, ("messages",), where)
+        only_keys(data, ("messages",), where)
         return _of_messages(data["messages"], where)
-    _only(data, COLUMNS, where)
+    only_keys(data, COLUMNS, where)
     for name in ("prompt", "answer"):
         if name not in data:
             raise InputError(f"{where}: has no {name}")
@@ -140,17 +136,17 @@ def _example(data: Any, where: str) -> Example:
 def _of_messages(messages: Any, where: str) -> Example:
     """[system], then user and assistant in turn, the assistant last; "weight": 0 as the services have it."""
     if not isinstance(messages, list) or not messages:
-        raise InputError(f"{where}: messages must be a list, got {_short(messages)}")
+        raise InputError(f"{where}: messages must be a list, got {shown(messages)}")
     said: list[tuple[str, str, bool]] = []
     for number, message in enumerate(messages):
         here = f"{where}: messages[{number}]"
         if not isinstance(message, Mapping):
-            raise InputError(f"{here} must be an object, got {_short(message)}")
-        _only(message, ("role", "content", "weight"), here)
+            raise InputError(f"{here} must be an object, got {shown(message)}")
+        only_keys(message, ("role", "content", "weight"), here)
         if (role := message.get("role")) not in ("system", "user", "assistant"):
-            raise InputError(f"{here}.role must be system, user or assistant, got {_short(role)}")
+            raise InputError(f"{here}.role must be system, user or assistant, got {shown(role)}")
         if (weight := message.get("weight", 1)) not in (0, 1):
-            raise InputError(f"{here}.weight must be 0 or 1, got {_short(weight)}")
+            raise InputError(f"{here}.weight must be 0 or 1, got {shown(weight)}")
         said.append((role, _text(message.get("content"), f"{here}.content"), bool(weight)))
     system = said.pop(0)[1] if said[0][0] == "system" else None
     roles = [role for role, _, _ in said]
@@ -165,18 +161,8 @@ def _of_messages(messages: Any, where: str) -> Example:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where} must be a text, got {_short(value)}")
+        raise InputError(f"{where} must be a text, got {shown(value)}")
     try:
         return check_text(value)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-
-
-def _only(data: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    if unknown := sorted(map(str, set(data) - set(known))):
-        raise InputError(f"{where}: unknown key {_short(unknown[0])} (known: {', '.join(known)})")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

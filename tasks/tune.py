@@ -25,7 +25,7 @@ from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.batches import DistilledData, Split
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import new_model, provenance, train
 from hamburger_edge.models.training.scoring import score
@@ -45,6 +45,8 @@ TUNING_SHARE, GRAFT_SHARE = 0.4, 0.45
 
 class Tuning:
     """One run in its working folder; `minutes` sizes the trainings that the recipe does not say."""
+
+    split: Split  # of the examples, once they are written as tokens
 
     def __init__(
         self,
@@ -113,8 +115,7 @@ class Tuning:
         if self.judged is not None:
             held_out = self.judged.examples
         else:
-            split = DistilledData.load(self.work / EXAMPLES).split(self.recipe.share)
-            held_out = tuple(self.examples.examples[number] for number in split.held_out)
+            held_out = tuple(self.examples.examples[number] for number in self.split.held_out)
         most = self.recipe.evaluation.prompts
         chosen = held_out[:: max(1, len(held_out) // most)][:most]  # from all over a file that may be sorted
         return [
@@ -135,8 +136,8 @@ class Tuning:
             )
         write_conversations(self.work / EXAMPLES, EXAMPLES, written, {"base": "given"})
         data = DistilledData.load(self.work / EXAMPLES)
-        split = data.split(self.recipe.share)
-        if not (split.train and split.held_out and split.calibration):
+        self.split = data.split(self.recipe.share)
+        if not (self.split.train and self.split.held_out and self.split.calibration):
             raise InputError(
                 f"{self.recipe.examples}: {len(data)} examples are too few to hold any out: give hundreds"
             )

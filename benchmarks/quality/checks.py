@@ -10,17 +10,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.strict import read_lines
+from hamburger_edge.support.strict import decode_line, only_keys, read_lines
 from hamburger_edge.support.values import check_text, shown
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
@@ -67,11 +65,8 @@ def read_prompts(path: str | PathLike[str] = BUILT_IN) -> list[Prompt]:
 
 
 def parse_prompt(line: str, where: str) -> Prompt:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not JSON ({error})") from error
-    _only(data, ("prompt", "kind", "check"), where)
+    data = decode_line(line, where)
+    only_keys(data, ("prompt", "kind", "check"), where)
     text, kind = data.get("prompt"), data.get("kind", "other")
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{where}: prompt must be a text, got {shown(text)}")
@@ -84,7 +79,7 @@ def parse_prompt(line: str, where: str) -> Prompt:
 
 def parse_check(data: Any, where: str) -> Check:
     where = f"{where}: check"
-    _only(data, ("type", "value"), where)
+    only_keys(data, ("type", "value"), where)
     kind, value = data.get("type"), data.get("value")
     if kind not in TYPES:
         raise InputError(f"{where}.type must be one of {', '.join(TYPES)}, got {shown(kind)}")
@@ -111,10 +106,3 @@ def _check_encodable(text: str, where: str) -> None:
         check_text(text)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-
-
-def _only(data: Any, known: tuple[str, ...], where: str) -> None:
-    if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected an object with {', '.join(known)}, got {shown(data)}")
-    if unknown := sorted(set(data) - set(known)):
-        raise InputError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(known)})")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -15,8 +14,8 @@ from hamburger_edge.benchmarks.peers.contender import Request
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.strict import read_lines
-from hamburger_edge.support.values import check_text
+from hamburger_edge.support.strict import decode_line, only_keys, read_lines
+from hamburger_edge.support.values import check_text, shown
 
 KNOWN = ("prompt", "answer", "system")
 
@@ -37,16 +36,10 @@ def read_prompts(path: str | PathLike[str]) -> list[Prompt]:
 
 
 def _parse(line: str, where: str) -> Prompt:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not JSON ({error})") from error
-    if not isinstance(data, dict):
-        raise InputError(f"{where}: expected an object with {', '.join(KNOWN)}, got {data!r:.80}")
-    if unknown := sorted(set(data) - set(KNOWN)):
-        raise InputError(f"{where}: unknown key {unknown[0]!r} (known: {', '.join(KNOWN)})")
+    data = decode_line(line, where)
+    only_keys(data, KNOWN, where)
     if not _text(data, "prompt", where):
-        raise InputError(f"{where}: prompt must be a text, got {data.get('prompt')!r}")
+        raise InputError(f"{where}: prompt must be a text, got {shown(data.get('prompt'))}")
     return Prompt(data["prompt"], _text(data, "answer", where), _text(data, "system", where))
 
 
@@ -55,7 +48,7 @@ def _text(data: dict[str, Any], name: str, where: str) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise InputError(f"{where}: {name} must be a text, got {text!r:.80}")
+        raise InputError(f"{where}: {name} must be a text, got {shown(text)}")
     try:
         return check_text(text)
     except InputError as error:

@@ -11,8 +11,8 @@ from typing import Any
 
 from hamburger_edge.benchmarks.peers.contender import Facts, TimedAnswer
 from hamburger_edge.benchmarks.speed.interleave import Spread
-from hamburger_edge.benchmarks.speed.report import pipes, ratio_rows
-from hamburger_edge.support.tables import number, table
+from hamburger_edge.benchmarks.speed.report import ratio_rows
+from hamburger_edge.support.tables import number, pipes, table
 
 NOTES = (
     "a base call is a forward of the base, reading the prompt is one",

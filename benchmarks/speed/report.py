@@ -14,7 +14,7 @@ from hamburger_edge.benchmarks.peers.contender import Facts, TimedTurn, WeightBy
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.plan import pairs
-from hamburger_edge.support.tables import number, table
+from hamburger_edge.support.tables import number, pipes, table
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,6 @@ def markdown(report: Mapping[str, Any]) -> str:
         rows.append(cells)
     parts = [rows, ratio_rows(report["ratios"]), _length_rows(report["curve"])]
     return "\n\n".join(pipes(part) for part in parts if len(part) > 1)
-
-
-def pipes(rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
 def spread(found: Mapping[str, float], form: str) -> str:

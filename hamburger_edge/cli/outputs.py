@@ -34,6 +34,13 @@ def check_folder(name: str | None) -> None:
         raise InputError(f"{name}: {there} may not be written to: choose another place")
 
 
+def show_report(name: str | None, text: str, tables: str) -> None:
+    """A report's JSON where `--json` says, and its tables for people, unless the JSON is printed itself."""
+    print(text if name == "-" else tables, flush=True)  # whatever becomes of the file
+    if name not in (None, "-"):
+        Path(str(name)).write_text(text + "\n", encoding="utf-8")
+
+
 def print_json(data: Any) -> None:
     readable = sys.stdout.encoding.lower() == "utf-8"
     print(json.dumps(data, ensure_ascii=not readable))

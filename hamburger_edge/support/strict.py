@@ -13,7 +13,7 @@ import tomllib
 import types
 import typing
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
@@ -94,6 +94,22 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
+
+
+def decode_line(line: str, where: str) -> Any:
+    """One line of JSON, or an InputError that says where it stands."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON ({error})") from error
+
+
+def only_keys(data: Any, known: Sequence[str], where: str) -> None:
+    """An object with these keys and no others."""
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where}: expected an object with {', '.join(known)}, got {shown(data)}")
+    if unknown := sorted(set(data) - set(known)):
+        raise InputError(f"{where}: unknown key {shown(unknown[0])} (known: {', '.join(known)})")
 
 
 def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:

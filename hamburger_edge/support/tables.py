@@ -1,4 +1,4 @@
-"""Figures as text: aligned for a terminal."""
+"""Figures as text: aligned for a terminal, or as a table of Markdown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
     return "\n".join(lines)
+
+
+def pipes(rows: Sequence[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
 def number(value: float | None, form: str, none: str = "-") -> str:

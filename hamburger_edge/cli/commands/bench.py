@@ -18,7 +18,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import read_schema
-from hamburger_edge.cli.outputs import check_file, check_folder
+from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
@@ -63,10 +63,7 @@ def run(options: argparse.Namespace) -> None:
 def _show(
     options: argparse.Namespace, report: SpeedReport | RequestReport | ServingReport, tables: str
 ) -> None:
-    text = json.dumps(report.to_json(), indent=1)
-    print(text if options.json == "-" else tables, flush=True)
-    if options.json not in (None, "-"):
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    show_report(options.json, json.dumps(report.to_json(), indent=1), tables)
 
 
 def _lengths(options: argparse.Namespace) -> None:

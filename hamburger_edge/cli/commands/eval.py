@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import RUNTIME, runtime_options
-from hamburger_edge.cli.outputs import check_file, check_folder
+from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.support.terminal import ProgressBar, note
 
@@ -43,9 +43,7 @@ def run(options: argparse.Namespace) -> None:
         require("matplotlib", "bench")
     report = _measure(options, prompts, plan)
     text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
-    print(text if options.json == "-" else tables(report), flush=True)  # whatever becomes of the files
-    if options.json not in (None, "-"):
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
+    show_report(options.json, text, tables(report))
     if options.plot:
         for path in plot(report, Path(options.plot)):
             note(str(path))

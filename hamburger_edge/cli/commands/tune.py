@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.outputs import check_file
+from hamburger_edge.cli.outputs import check_file, show_report
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.support.terminal import ProgressBar, note
 from hamburger_edge.support.values import number_in
@@ -37,12 +37,9 @@ def run(options: argparse.Namespace) -> None:
         tuning.train()
         rows, best = judged(tuning, threads=options.threads, progress=progress)
         written = publish_checkpoint(tuning, rows, best, output)
-    if options.json:
-        figures = {"checkpoint": str(written), "recommended": best.name, "rows": [r.to_json() for r in rows]}
-        text = json.dumps(figures, indent=1)
-        print(text) if options.json == "-" else Path(options.json).write_text(text + "\n", encoding="utf-8")
-    if options.json != "-":
-        print(f"{shown(rows)}\nrecommended: {best.name}\n{written}")
+    figures = {"checkpoint": str(written), "recommended": best.name, "rows": [row.to_json() for row in rows]}
+    told = f"{shown(rows)}\nrecommended: {best.name}\n{written}"
+    show_report(options.json, json.dumps(figures, indent=1), told)
 
 
 def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
