@@ -60,9 +60,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        if self.setting == PLAIN:
-            return "plain"
-        return "verify" if self.setting.mode == "verify" else f"{self.setting.confidence:g}"
+        return "plain" if self.setting == PLAIN else str(self.setting)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self)}

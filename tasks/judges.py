@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.support.strict import canonical_json
 
 NAMES = ("exact", "fields", "distance")
 
@@ -62,7 +63,8 @@ def find_judge(name: str) -> Judge:
 
 def fitting_judge(answers: Sequence[str]) -> str:
     """What fits answers like these."""
-    return "fields" if answers and all(isinstance(_json(text), dict) for text in answers) else "exact"
+    objects = ((canonical_json(text) or "").startswith("{") for text in answers)
+    return "fields" if answers and all(objects) else "exact"
 
 
 def exact(cases: Sequence[Case]) -> Judgement:
@@ -74,13 +76,13 @@ def fields_equal(cases: Sequence[Case]) -> Judgement:
     scores: list[float] = []
     both = said = wanted = valid = 0
     for case in cases:
-        answer, expected = _json(case.answer), _json(case.expected)
-        ours, theirs = Counter(_fields(answer)), Counter(_fields(expected))
-        valid += answer is not _NOTHING
+        answer, expected = canonical_json(case.answer), canonical_json(case.expected)
+        ours, theirs = Counter(_fields_of(answer)), Counter(_fields_of(expected))
+        valid += answer is not None
         both += (ours & theirs).total()
         said += ours.total()
         wanted += theirs.total()
-        scores.append(float(answer is not _NOTHING and answer == expected))
+        scores.append(float(answer is not None and answer == expected))
     figures = {
         "valid": valid / max(1, len(cases)),
         "field_precision": both / max(1, said),
@@ -107,19 +109,11 @@ def edits(one: str, other: str) -> int:
     return row[-1]
 
 
-_NOTHING = object()
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return _NOTHING
+def _fields_of(canonical: str | None) -> Iterator[tuple[tuple[str, ...], str]]:
+    return iter(()) if canonical is None else _fields(json.loads(canonical))
 
 
 def _fields(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    if value is _NOTHING:
-        return
     if isinstance(value, dict) and value:
         for name, part in value.items():
             yield from _fields(part, (*path, name))

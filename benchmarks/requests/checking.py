@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from hamburger_edge.errors import InputError, require
+from hamburger_edge.support.strict import canonical_json
 
 
 class Validator:
@@ -30,14 +30,5 @@ class Validator:
 
 def right(text: str, expected: str) -> bool:
     """Equal as JSON where the expected answer is JSON, else as text, white space around it aside."""
-    wanted = _canonical(expected)
-    return text.strip() == expected.strip() if wanted is None else _canonical(text) == wanted
-
-
-def _canonical(text: str) -> str | None:
-    """One spelling of a JSON value: 1 and 1.0 are the same number; true is none. None: not JSON."""
-    try:
-        value: Any = json.loads(text, parse_int=float)
-        return json.dumps(value, sort_keys=True)
-    except (ValueError, RecursionError):
-        return None
+    wanted = canonical_json(expected)
+    return text.strip() == expected.strip() if wanted is None else canonical_json(text) == wanted

@@ -49,11 +49,7 @@ QUICK = RequestPlan(rounds=8, seconds=90, build=False)
 
 def recommended(manifest: Manifest) -> str | None:
     """The setting that holds where nothing is said, if the model has one of its own."""
-    found = manifest.recommended
-    if found is None:
-        return None
-    confidence = str(float(found.confidence))
-    return f"{VERIFY}-{confidence}" if found.mode == VERIFY else confidence
+    return None if manifest.recommended is None else str(manifest.recommended)
 
 
 def setting(text: str) -> str:

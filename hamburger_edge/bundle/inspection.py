@@ -11,6 +11,7 @@ from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, MissingExtraError, printable, require
+from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.support.values import whole_in
 
 
@@ -69,7 +70,7 @@ def show(facts: dict[str, Any]) -> str:
         f"micro       {model['micro_layers']} layers, choosing from {head}",
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
-        *([f"recommended {_recommended(facts['recommended'])}"] if facts["recommended"] else []),
+        *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),
@@ -88,10 +89,6 @@ def show(facts: dict[str, Any]) -> str:
 def _origin(origin: dict[str, Any]) -> str:
     source = f" ({origin['source']})" if origin["source"] else ""
     return f"{origin['name']}{source}, licence {origin['license'] or 'not stated'}"
-
-
-def _recommended(facts: dict[str, Any]) -> str:
-    return "mode verify" if facts["mode"] == "verify" else f"confidence {facts['confidence']:g}"
 
 
 def _mib(count: int) -> str:

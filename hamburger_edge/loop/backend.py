@@ -38,6 +38,10 @@ class Recommended:
         if not 0 <= self.confidence <= 1:
             raise ConfigError(f"recommended.confidence must be 0 to 1, got {self.confidence}")
 
+    def __str__(self) -> str:
+        """0.9, or with a mode of its own verify-0.8; as `bench --confidence` takes it"""
+        return f"{'' if self.mode == 'trust' else f'{self.mode}-'}{float(self.confidence)}"
+
 
 @dataclass(frozen=True)
 class ModelInfo:

@@ -104,6 +104,14 @@ def decode_line(line: str, where: str) -> Any:
         raise InputError(f"{where}: not JSON ({error})") from error
 
 
+def canonical_json(text: str) -> str | None:
+    """One spelling of a JSON value: 1 and 1.0 are the same number; true is none. None: not JSON."""
+    try:
+        return json.dumps(json.loads(text, parse_int=float), sort_keys=True)
+    except (ValueError, RecursionError):
+        return None
+
+
 def only_keys(data: Any, known: Sequence[str], where: str) -> None:
     """An object with these keys and no others."""
     if not isinstance(data, Mapping):

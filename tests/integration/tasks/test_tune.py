@@ -96,7 +96,7 @@ def paths(folder: Path) -> list[str]:
 
 def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
-    assert [row["name"] for row in figures["rows"]] == ["plain", "0", "verify"]
+    assert [row["name"] for row in figures["rows"]] == ["plain", "0.0", "verify-0.0"]
     plain, merged, verify = figures["rows"]
     assert plain["figures"]["valid"] > 0.5  # it had a few seconds
     assert plain["tokens_per_step"] == 1

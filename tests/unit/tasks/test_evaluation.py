@@ -42,7 +42,7 @@ def test_what_people_see() -> None:
         "faster than plain": "2.00x",
     }
     assert [each.mode for each in EvaluationPlan().settings] == ["trust"] * 4 + ["verify"]
-    assert row(VERIFY, 0, 1).name == "verify"
+    assert row(VERIFY, 0, 1).name == "verify-0.8"
     assert row(PLAIN, 0, 1).to_json()["name"] == "plain"
 
 

@@ -37,6 +37,12 @@ def test_fields_are_paths_and_what_stands_there() -> None:
     assert judged.figures["field_f1"] == pytest.approx(12 / 19)
 
 
+def test_equal_numbers_are_equal_and_true_is_none() -> None:
+    judged = find_judge("fields")(cases(('{"n": 1}', '{"n": 1.0}'), ('{"n": 1}', '{"n": true}')))
+    assert judged.scores == (1, 0)
+    assert judged.figures["field_f1"] == 0.5
+
+
 def test_empty_objects_are_fields() -> None:
     judged = find_judge("fields")(
         cases(('{"slots": {}}', '{"slots": []}'), ('{"slots": {}}', '{"slots": {}}'))
