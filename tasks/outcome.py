@@ -22,7 +22,6 @@ from hamburger_edge.tasks.judges import find_judge, fitting_judge
 from hamburger_edge.tasks.tune import CHECKPOINT, Tuning
 
 BUNDLE, EVALUATION = "bundle", "evaluation.json"
-LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
 
 
 def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> tuple[list[Row], Row]:
@@ -40,14 +39,13 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             force=True,
             progress=progress,
         )
-        longest = max(len(tuning.encoder.tokenizer.encode(one.expected)) for one in tuning.requests)
         with load(work / BUNDLE, "onnx", threads=threads) as model:
             rows = evaluate(
                 model,
                 tuning.requests,
                 find_judge(asked["judge"]),
                 recipe.evaluation.settings,
-                max_tokens=round(LONGER * longest) + 16,
+                max_tokens=tuning.longest,
                 progress=progress,
             )
         with write_atomically(work / EVALUATION) as temporary:

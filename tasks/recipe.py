@@ -16,7 +16,8 @@ from hamburger_edge.support.strict import from_mapping, read_toml
 from hamburger_edge.tasks.evaluation import EvaluationPlan
 
 TRAININGS = ("tuning", "graft")
-PLACED = ("base", "data", "out", "held_out", "tuned_base")  # of a training: the run itself sees to these
+# of a training: the run itself sees to these
+PLACED = ("base", "data", "more_data", "out", "held_out", "tuned_base")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class TuneRecipe:
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: as few as can be, or all the base's
     tune_base: bool = True  # False: it knows the task already
     full: bool = False  # tune all of the base, not a low-rank update
+    more_answers: int = 0  # prompts that the tuned base answers itself, for the graft to learn from as well
     judge: str = ""  # see judges.py; "": as the answers are
     precision: str = "int4"  # of the bundle that is evaluated
     prefer: Literal["accuracy", "speed"] = "accuracy"
@@ -38,6 +40,8 @@ class TuneRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
+        if self.more_answers < 0:
+            raise ConfigError(f"recipe.more_answers must be 0 or more, got {self.more_answers}")
         for name in TRAININGS:
             training = getattr(self, name)
             if training is not None and len(training.stages) != 1:

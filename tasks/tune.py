@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,11 +35,14 @@ from hamburger_edge.support.progress import LogCallback, Progress, unheard
 from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tasks.evaluation import Request
 from hamburger_edge.tasks.examples import Examples, read_examples
+from hamburger_edge.tasks.more_answers import write_answers
 from hamburger_edge.tasks.planning import epochs_within
 from hamburger_edge.tasks.recipe import TuneRecipe, write_tune_recipe
 from hamburger_edge.tasks.shape import ROWS, graft_recipe, row_slots, tuning_recipe
 
-RECIPE, EXAMPLES, TUNED, SCORED, CHECKPOINT = "recipe.toml", "examples", "tuned", "scored", "checkpoint"
+RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
+EXAMPLES, TUNED, SCORED, MORE = "examples", "tuned", "scored", "more"
+LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
 # of the minutes that all of it should take; what is left is for reading, exporting and evaluating
 TUNING_SHARE, GRAFT_SHARE = 0.4, 0.45
 
@@ -69,7 +73,11 @@ class Tuning:
         self.report(f"{len(self.requests)} examples to judge by, which nothing is trained on")
         if self.recipe.tune_base:
             self._tune_base(data)
-        return self._train_graft(self._score(data))
+        scored = self._score(data)
+        if self.recipe.more_answers:
+            self._answer_more(data)
+            scored = DistilledData.load(self.work / SCORED, self.work / MORE)
+        return self._train_graft(scored)
 
     # -- what is given ---------------------------------------------------------------------------------
 
@@ -122,6 +130,12 @@ class Tuning:
             Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
         ]
 
+    @cached_property
+    def longest(self) -> int:
+        """Tokens that an answer may have: more than any that was given."""
+        answers = (turn.answer for example in self.examples.examples for turn in example.turns)
+        return round(LONGER * max(len(self.encoder.tokenizer.encode(answer)) for answer in answers)) + 16
+
     # -- steps -----------------------------------------------------------------------------------------
 
     def _write_examples(self) -> DistilledData:
@@ -153,8 +167,7 @@ class Tuning:
 
     def _score(self, data: DistilledData) -> DistilledData:
         """The examples once more, with what the base that knows the task makes of every token."""
-        tuned = sha256(self.work / TUNED / DELTA) if self.recipe.tune_base else ""
-        said_by = {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256}
+        said_by = self._said_by(data)
         folder = self.work / SCORED
         if not (folder / NAME).exists() or read_data_manifest(folder).source != said_by:
             arrays = score(
@@ -167,6 +180,25 @@ class Tuning:
             )
             write_shard(folder, SCORED, arrays, said_by)
         return DistilledData.load(folder)
+
+    def _answer_more(self, data: DistilledData) -> None:
+        """Questions that are trained on, from all over the file, answered by the base that knows the task."""
+        train = self.split.train
+        chosen = train[:: max(1, len(train) // self.recipe.more_answers)][: self.recipe.more_answers]
+        write_answers(
+            self._model_that_scores(data).base,
+            [self.encoder.question(self.examples.examples[number]) for number in chosen],
+            self.work / MORE,
+            {**self._said_by(data), "asked": len(chosen)},
+            end=self.encoder.end,
+            longest=self.longest,
+            progress=self.progress,
+        )
+
+    def _said_by(self, data: DistilledData) -> dict[str, Any]:
+        """Whose opinion of the examples it is."""
+        tuned = sha256(self.work / TUNED / DELTA) if self.recipe.tune_base else ""
+        return {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256}
 
     def _model_that_scores(self, data: DistilledData) -> Hamburger:
         if self.recipe.tune_base:
@@ -204,6 +236,7 @@ class Tuning:
             recipe,
             base=self.recipe.base,
             data=str(self.work / data),
+            more_data=(str(self.work / MORE),) if data == SCORED and self.recipe.more_answers else (),
             out=str(self.work / out),
             held_out=self.recipe.share,
         )

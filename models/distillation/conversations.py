@@ -69,6 +69,7 @@ class Conversation:
     turns: int
     temperature: float
     penalty: float
+    asked: tuple[int, ...] = ()  # all that comes before the answer; then nothing of it is chosen, or shared
     ids: list[int] = field(default_factory=list)
     roles: list[int] = field(default_factory=list)
     forced: list[int] = field(default_factory=list)  # template or prompt tokens still to be fed
@@ -154,10 +155,14 @@ class ShardRun:
         return [c for _, c in sorted(finished.items()) if c.rejected is None]
 
     def _open(self, row: int, c: Conversation) -> None:
-        # the prefix but its last token is in the cache; that token is fed by the first step
-        prefix = list(self.turns.prefix)
         self.generator.open_row(row)
-        self._append(c, prefix, TEMPLATE)
+        if c.asked:
+            first, *c.forced = c.asked
+            self._append(c, [first], TEMPLATE)
+            c.role, c.text_start = ANSWER, len(c.asked)
+            return
+        # the prefix but its last token is in the cache; that token is fed by the first step
+        self._append(c, list(self.turns.prefix), TEMPLATE)
         c.text_start = len(c.ids)
         if c.given is not None:
             c.forced = [*c.given, self.turns.end]

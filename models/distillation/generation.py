@@ -78,7 +78,10 @@ class BatchGenerator:
 
     @torch.inference_mode()
     def set_prefix(self, tokens: list[int]) -> None:
-        """Compute once what every row starts with."""
+        """Compute once what every row starts with, which may be nothing."""
+        self.prefix: list[tuple[Tensor, Tensor]] = []
+        if not tokens:
+            return
         ids = torch.tensor([tokens], dtype=torch.long, device=self.cos.device)
         cos, sin = self.cos[None, None, : len(tokens)], self.sin[None, None, : len(tokens)]
         keep = _Recording(self.base.config, cos, sin)
@@ -93,7 +96,7 @@ class BatchGenerator:
         for layer, (key, value) in enumerate(self.prefix):
             self.cache.keys[layer][row, :, : key.shape[1]] = key
             self.cache.values[layer][row, :, : value.shape[1]] = value
-        self.cache.lengths[row] = self.prefix[0][0].shape[1]
+        self.cache.lengths[row] = self.prefix[0][0].shape[1] if self.prefix else 0
 
     @torch.inference_mode()
     def keep_rows(self, rows: list[int]) -> None:

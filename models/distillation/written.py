@@ -50,8 +50,13 @@ def write_conversations(
 
 
 def write_shard(
-    folder: Path, name: str, arrays: dict[str, np.ndarray], source: Mapping[str, Any]
+    folder: Path,
+    name: str,
+    arrays: dict[str, np.ndarray],
+    source: Mapping[str, Any],
+    before: tuple[Shard, ...] = (),
 ) -> DataManifest:
+    """The next shard of a data folder, after those `before` it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.safetensors"
     with write_atomically(path) as temporary:
@@ -63,6 +68,6 @@ def write_shard(
         tokens=len(arrays["ids"]),
         answer_tokens=int((arrays["roles"] == ANSWER).sum()),
     )
-    manifest = DataManifest(FORMAT, dict(source), (shard,))
+    manifest = DataManifest(FORMAT, dict(source), (*before, shard))
     manifest.save(folder)
     return manifest

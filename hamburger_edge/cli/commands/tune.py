@@ -77,6 +77,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "prefer": options.prefer,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
+        "more_answers": options.more_answers,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -100,6 +101,12 @@ COMMAND = Command(
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
+        option(
+            "--more-answers",
+            type=int,
+            metavar="N",
+            help="prompts that the tuned base answers itself, for the graft to learn from too (default 0)",
+        ),
         option(
             "--template",
             choices=["brief", "base"],

@@ -19,6 +19,7 @@ RECIPE = """
 base = "{base}"
 examples = "{examples}"
 precision = "fp32"
+more_answers = 20
 
 [evaluation]
 prompts = 12

@@ -1,0 +1,76 @@
+"""Answers that the tuned base writes itself: a graft learns from what will be said, beside what should be.
+
+Prompts go in portions, a shard each, so that a run that was stopped redoes one at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hamburger_edge.models.architecture.llama import Base
+from hamburger_edge.models.distillation.conversations import (
+    Conversation,
+    DistillSettings,
+    ShardRun,
+    TurnTokens,
+)
+from hamburger_edge.models.distillation.data_manifest import NAME, Shard, read_data_manifest
+from hamburger_edge.models.distillation.distill import to_arrays
+from hamburger_edge.models.distillation.generation import BatchGenerator
+from hamburger_edge.models.distillation.written import write_shard
+from hamburger_edge.support.progress import Progress, unheard
+
+ROWS, PORTION = 64, 512  # prompts answered side by side; of a shard
+
+
+def write_answers(
+    base: Base,
+    questions: Sequence[Sequence[int]],
+    folder: Path,
+    source: Mapping[str, Any],
+    *,
+    end: int,
+    longest: int,
+    dtype: torch.dtype = torch.bfloat16,
+    progress: Progress = unheard,
+) -> None:
+    """The likeliest answer to each of `questions` (all the tokens before it), where it ends within `longest`
+    tokens, as a data folder."""
+    capacity = longest + max(map(len, questions))
+    settings = DistillSettings(tokens=0, rows=ROWS, max_answer=longest, context=capacity, max_repetition=1)
+    generator = BatchGenerator(base, capacity, dtype)
+    generator.set_prefix([])
+    run = ShardRun(generator, settings, TurnTokens((), (), (), end))
+    shards = _written(folder, source)
+    for first in range(PORTION * len(shards), len(questions), PORTION):
+        asked = questions[first : first + PORTION]
+        answered = run.run([_conversation(*each) for each in enumerate(asked)], set(), lambda tokens: None)
+        ended = [each for each in answered if each.ids[-1] == end]
+        name = f"answers-{len(shards):04d}"
+        shards = write_shard(folder, name, to_arrays(ended, settings.top_k), source, shards).shards
+        progress("answering", first + len(asked), len(questions))
+
+
+def _written(folder: Path, source: Mapping[str, Any]) -> tuple[Shard, ...]:
+    """The shards of a run before this, up to the first that is not whole."""
+    if not (folder / NAME).exists() or (there := read_data_manifest(folder)).source != source:
+        return ()
+    whole = [shard.whole(folder) for shard in there.shards]
+    return there.shards[: [*whole, False].index(False)]
+
+
+def _conversation(number: int, question: Sequence[int]) -> Conversation:
+    return Conversation(
+        number=number,
+        uniforms=np.zeros(0),
+        given=None,
+        turns=1,
+        temperature=0.0,
+        penalty=0.0,
+        asked=tuple(question),
+    )
