@@ -3,7 +3,8 @@
 exact      the same text, white space around it aside
 fields     JSON: 1 where it is equal; and precision, recall and F1 of its fields, one by one
 distance   1 less the edit distance, as a share of the longer text
-a command  of the user's own: reads {"prompt", "expected", "answer"} a line, writes a number a line
+a command  of the user's own: reads {"prompt", "expected", "answer"} a line, writes a number a line; `python`
+           is the one that runs this
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import math
 import shlex
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +60,8 @@ def find_judge(name: str) -> Judge:
         raise InputError(
             f"judge {name!r} is unknown: take {', '.join(NAMES)}, or a command: 'python judge.py'"
         )
+    if command[0] == "python":
+        command[0] = sys.executable
     return lambda cases: _ask(command, cases)
 
 

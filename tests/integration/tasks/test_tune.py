@@ -13,6 +13,7 @@ from hamburger_edge.bundle.inspection import describe, show
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.tasks.recipe import read_tune_recipe
 
 RECIPE = """
@@ -98,6 +99,7 @@ def paths(folder: Path) -> list[str]:
 def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
     assert [row["name"] for row in figures["rows"]] == ["plain", "0.0", "verify-0.0"]
+    assert 0 < len(DistilledData.load(task / "made.work" / "more")) <= 20  # answers of its own
     plain, merged, verify = figures["rows"]
     assert plain["figures"]["valid"] > 0.5  # it had a few seconds
     assert plain["tokens_per_step"] == 1

@@ -65,7 +65,10 @@ def test_distance() -> None:
     assert judged.figures == {"exact": 0.5}
 
 
-def test_a_command_judges(tmp_path: Path) -> None:
+@pytest.mark.parametrize("python", ["python", sys.executable])
+def test_a_command_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+    """`python` is the one that runs this, whatever a shell would find."""
+    monkeypatch.setenv("PATH", str(tmp_path))
     program = tmp_path / "judge.py"
     program.write_text(
         "import json, sys\n"
@@ -73,7 +76,7 @@ def test_a_command_judges(tmp_path: Path) -> None:
         "    case = json.loads(line)\n"
         "    print(0.25 if case['prompt'] == 'asked' and case['answer'] == 'é' else 1)\n"
     )
-    judge = find_judge(f"{sys.executable} {program}")
+    judge = find_judge(f"{python} {program}")
     assert judge(cases(("a", "é"), ("a", "b"))).scores == (0.25, 1)
 
 
