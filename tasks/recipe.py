@@ -26,6 +26,7 @@ class TuneRecipe:
     examples: str  # file, see examples.py
     held_out: str = ""  # file of examples to judge by, which nothing is trained on; "": a share of `examples`
     share: float = 0.05  # of questions that nothing is trained on; half as many more calibrate the stop head
+    exchange: int = 0  # copies of the examples with texts exchanged among them, see exchange.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: as few as can be, or all the base's
     tune_base: bool = True  # False: it knows the task already
     full: bool = False  # tune all of the base, not a low-rank update
@@ -40,8 +41,9 @@ class TuneRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
-        if self.more_answers < 0:
-            raise ConfigError(f"recipe.more_answers must be 0 or more, got {self.more_answers}")
+        for name in ("exchange", "more_answers"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"recipe.{name} must be 0 or more, got {getattr(self, name)}")
         for name in TRAININGS:
             training = getattr(self, name)
             if training is not None and len(training.stages) != 1:

@@ -9,6 +9,7 @@ graft/         training of the graft, and of the base    checkpoint/  what comes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
-from hamburger_edge.models.training.batches import DistilledData, Split
+from hamburger_edge.models.training.batches import DistilledData, Split, side
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import new_model, provenance, train
 from hamburger_edge.models.training.scoring import score
@@ -34,7 +35,8 @@ from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, unheard
 from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tasks.evaluation import Request
-from hamburger_edge.tasks.examples import Examples, read_examples
+from hamburger_edge.tasks.examples import Example, Examples, read_examples
+from hamburger_edge.tasks.exchange import exchanged
 from hamburger_edge.tasks.more_answers import write_answers
 from hamburger_edge.tasks.planning import epochs_within
 from hamburger_edge.tasks.recipe import TuneRecipe, write_tune_recipe
@@ -50,7 +52,7 @@ TUNING_SHARE, GRAFT_SHARE = 0.4, 0.45
 class Tuning:
     """One run in its working folder; `minutes` sizes the trainings that the recipe does not say."""
 
-    split: Split  # of the examples, once they are written as tokens
+    split: Split  # of the examples that were given, once they are written as tokens
 
     def __init__(
         self,
@@ -139,23 +141,33 @@ class Tuning:
     # -- steps -----------------------------------------------------------------------------------------
 
     def _write_examples(self) -> DistilledData:
-        written = [self.encoder.encode(example) for example in self.examples.examples]
+        """The examples, and behind them more by exchange, of those that are trained on."""
+        data, share = self._written(self.examples.examples), self.recipe.share
+        self.split = data.split(share)
+        if not (self.split.train and self.split.held_out and self.split.calibration):
+            raise InputError(
+                f"{self.recipe.examples}: {len(data)} examples are too few to hold any out: give hundreds"
+            )
+        if not self.recipe.exchange:
+            return data
+        learned = [self.examples.examples[number] for number in self.split.train]
+        made = exchanged(learned, self.recipe.exchange)
+        more = [one for one in made if side(self.encoder.question(one), share) == "train"]
+        self.report(f"{len(more)} examples more by exchange")
+        return self._written((*self.examples.examples, *more))
+
+    def _written(self, examples: Sequence[Example]) -> DistilledData:
+        written = [self.encoder.encode(example) for example in examples]
         context = self.base.config.context_length
         longest = max(range(len(written)), key=lambda number: len(written[number].ids))
         if (tokens := len(written[longest].ids)) > context:
-            asked = self.examples.examples[longest].turns[0].prompt
+            asked = examples[longest].turns[0].prompt
             raise InputError(
                 f"{self.recipe.examples}: the example that asks {asked[:40]!r} has {tokens} tokens, the "
                 f"base's context {context}: shorten it or leave it out"
             )
         write_conversations(self.work / EXAMPLES, EXAMPLES, written, {"base": "given"})
-        data = DistilledData.load(self.work / EXAMPLES)
-        self.split = data.split(self.recipe.share)
-        if not (self.split.train and self.split.held_out and self.split.calibration):
-            raise InputError(
-                f"{self.recipe.examples}: {len(data)} examples are too few to hold any out: give hundreds"
-            )
-        return data
+        return DistilledData.load(self.work / EXAMPLES)
 
     def _tune_base(self, data: DistilledData) -> None:
         if self.recipe.tuning is None:

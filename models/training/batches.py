@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,15 @@ class Split:
     train: list[int]
     calibration: list[int]
     held_out: list[int]
+
+
+def side(question: npt.ArrayLike, held_out: float) -> Literal["train", "calibration", "held_out"]:
+    """Where conversations belong that begin with these tokens."""
+    tokens = np.asarray(question, dtype=np.int32)
+    bucket = int.from_bytes(hashlib.sha256(tokens.tobytes()).digest()[:4]) / 2**32
+    if bucket < held_out:
+        return "held_out"
+    return "calibration" if bucket < 1.5 * held_out else "train"
 
 
 @dataclass
@@ -128,13 +137,7 @@ class DistilledData:
             start, stop = self.starts[number : number + 2]
             answer = np.flatnonzero(self.roles[start:stop] == ANSWER)
             question = self.ids[start : start + (answer[0] if len(answer) else 0)]
-            bucket = int.from_bytes(hashlib.sha256(question.tobytes()).digest()[:4]) / 2**32
-            if bucket < held_out:
-                split.held_out.append(number)
-            elif bucket < 1.5 * held_out:
-                split.calibration.append(number)
-            else:
-                split.train.append(number)
+            getattr(split, side(question, held_out)).append(number)
         return split
 
     def frequent_tokens(self, size: int) -> npt.NDArray[np.int64]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.architecture.compositional_embedder import CompositionalEmbedder
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
@@ -58,13 +59,25 @@ def _go_on(model: Hamburger, recipe: Recipe) -> None:
 
 
 def _take_base(model: Hamburger, recipe: Recipe) -> None:
-    """The base as a checkpoint changed it, whatever graft that has."""
+    """The base as a checkpoint changed it, and its embedder if that is alike: it may have learned to read."""
     changes = _changes_of(recipe.origins)
+    tuned = load_checkpoint(recipe.tuned_base).model
+    if tuned.config.merge_residual == model.config.merge_residual:
+        _take_embedder(model.embedder, tuned.embedder)
     if _whole(changes):
-        model.base.load_state_dict(load_checkpoint(recipe.tuned_base).model.base.state_dict())
+        model.base.load_state_dict(tuned.base.state_dict())
     else:
         _go_on_with_lora(model, changes, recipe.tuned_base, recipe)
         remember_lora(model.base)  # the tuned base is the one to be like
+
+
+@torch.no_grad()
+def _take_embedder(ours: CompositionalEmbedder, theirs: CompositionalEmbedder) -> None:
+    """Their groups may be longer or shorter."""
+    if ours.heads == theirs.heads:
+        most = min(len(ours.places), len(theirs.places))
+        ours.load_state_dict({**theirs.state_dict(), "places": ours.places})
+        ours.places[:most] = theirs.places[:most]
 
 
 def _go_on_with_lora(

@@ -43,6 +43,13 @@ from hamburger_edge.support.progress import LogCallback
 JUDGING_CUTS = Cuts(entropy=1.0, random=0.0, low=(0.2,), ratio=(0.5,))
 
 
+def judging_cuts(cuts: Cuts | None) -> Cuts | None:
+    """A stage that cuts at random alone may do so because nobody has scored its text yet."""
+    if cuts is None or cuts.entropy or cuts.agreement:
+        return cuts and JUDGING_CUTS
+    return Cuts(entropy=0.0, random=1.0)
+
+
 def accelerator() -> Any:
     """Which of the processes that `accelerate launch` started this is, or the only one; its device; and what
     keeps their gradients, and their decisions, the same. Each has a copy of all weights."""
@@ -253,7 +260,7 @@ class Trainer:
         figures of the held-out ones are to be of text that decided nothing."""
         own = dataclasses.replace(stage.loss, first=stage.loss.first or 1.0)  # without the micro decoder
         everything = Objective(self.model, LossWeights() if stage.loss.micro else own).to(self.device)
-        for kind, cuts in {"plain": None, "merged": JUDGING_CUTS if stage.cuts else None}.items():
+        for kind, cuts in {"plain": None, "merged": judging_cuts(stage.cuts)}.items():
             if kind == "merged" and cuts is None:
                 continue
             means = self.judge(everything, cuts)
@@ -261,7 +268,7 @@ class Trainer:
             self._log(f"held_out_{kind}", stage, means)
         if not best.patience:
             return False
-        means = self.judge(everything, stage.cuts and JUDGING_CUTS, self.split.calibration)
+        means = self.judge(everything, judging_cuts(stage.cuts), self.split.calibration)
         loss = sum(means.get(name, 0.0) for name in ("first_loss", "micro_loss"))
         return best.look(loss)
 

@@ -77,6 +77,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "prefer": options.prefer,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
+        "exchange": options.exchange,
         "more_answers": options.more_answers,
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -101,6 +102,13 @@ COMMAND = Command(
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
+        option(
+            "--exchange",
+            type=int,
+            metavar="N",
+            help="N copies of the examples more, with names and other texts that answers copy from their "
+            "prompts exchanged among them (default 0)",
+        ),
         option(
             "--more-answers",
             type=int,

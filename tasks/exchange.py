@@ -1,0 +1,130 @@
+"""More examples out of those there are: what an answer copied from its prompt changes places with what other
+answers copied at the same place of theirs.
+
+    play jazz by Miles Davis        {"genre": "jazz", "artist": "Miles Davis"}
+    play polka by Mike Tramp        {"genre": "polka", "artist": "Mike Tramp"}
+
+A model that has seen many names in one sentence learns to find them; one that has seen few learns them by
+heart, and what is known by heart teaches nobody to read.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hamburger_edge.tasks.examples import Example, Turn
+
+Path = tuple[str | int, ...]
+KEPT = 0.3  # share of texts that stay where they are
+# share of different texts among those of one place: where a few return, they decide more than a name
+OPEN = 0.25
+
+
+def exchanged(examples: Sequence[Example], copies: int, seed: int = 0) -> list[Example]:
+    """As many more as there are different ones, in the order of `examples`; only single turns whose answers
+    are JSON objects, written as Python writes them."""
+    draw = random.Random(seed)
+    found = [_copied(example) for example in examples]
+    pools = _pools(found)
+    made: dict[tuple[str, str], Example] = {}
+    known = {example.turns[0].prompt for example in examples}
+    for _ in range(copies):
+        for example, copied in zip(examples, found, strict=True):
+            new = _exchange(example, copied, pools, draw) if copied else None
+            if new is not None and new.turns[0].prompt not in known:
+                known.add(new.turns[0].prompt)
+                made[new.turns[0].prompt, new.answer] = new
+    return list(made.values())
+
+
+def _pools(found: Sequence[dict[Path, str]]) -> dict[Path, list[str]]:
+    """The different texts of every place that has many."""
+    said: dict[Path, list[str]] = defaultdict(list)
+    for copied in found:
+        for path, text in copied.items():
+            said[_kind(path)].append(text)
+    different = {kind: sorted(set(texts)) for kind, texts in said.items()}
+    return {kind: texts for kind, texts in different.items() if len(texts) >= OPEN * len(said[kind])}
+
+
+def _copied(example: Example) -> dict[Path, str]:
+    """The texts of an answer that stand in its prompt, once each and apart, by their path in the answer."""
+    if not example.single:
+        return {}
+    turn = example.turns[0]
+    answer = _parse(turn.answer)
+    if not isinstance(answer, dict) or _style(turn.answer, answer) is None:
+        return {}
+    texts = {path: text for path, text in _texts(answer) if len(_places(text, turn.prompt)) == 1}
+    spans = sorted(_places(text, turn.prompt)[0] for text in texts.values())
+    apart = all(first[1] <= second[0] for first, second in pairwise(spans))
+    return texts if apart else {}
+
+
+def _exchange(
+    example: Example, copied: dict[Path, str], pools: dict[Path, list[str]], draw: random.Random
+) -> Example | None:
+    turn = example.turns[0]
+    answer = json.loads(turn.answer)
+    new = {
+        path: draw.choice(pools[_kind(path)]) if _kind(path) in pools and draw.random() >= KEPT else text
+        for path, text in copied.items()
+    }
+    prompt, end = "", 0
+    for path in sorted(copied, key=lambda path: _places(copied[path], turn.prompt)[0]):
+        start, stop = _places(copied[path], turn.prompt)[0]
+        prompt += turn.prompt[end:start] + new[path]
+        end = stop
+        _put(answer, path, new[path])
+    prompt += turn.prompt[end:]
+    if any(len(_places(text, prompt)) != 1 for text in new.values()):
+        return None  # it would not be clear which is meant
+    ascii_only = _style(turn.answer, json.loads(turn.answer))
+    written = json.dumps(answer, ensure_ascii=bool(ascii_only))
+    return replace(example, turns=(Turn(prompt, written),))
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _style(text: str, value: Any) -> bool | None:
+    """Whether it is written with `ensure_ascii`; None: in a way of its own."""
+    return next((each for each in (False, True) if json.dumps(value, ensure_ascii=each) == text), None)
+
+
+def _places(text: str, prompt: str) -> list[tuple[int, int]]:
+    """Where it stands there as a whole word, or several."""
+    return [match.span() for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", prompt)] if text else []
+
+
+def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield from _texts(part, (*path, name))
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _texts(part, (*path, number))
+
+
+def _kind(path: Path) -> Path:
+    """All items of a list are of one kind."""
+    return tuple("[]" if isinstance(step, int) else step for step in path)
+
+
+def _put(value: Any, path: Path, text: str) -> None:
+    for step in path[:-1]:
+        value = value[step]
+    value[path[-1]] = text
