@@ -9,11 +9,11 @@ from hamburger_edge.chat.markup import Markup
 _AROUND = ("before_system", "after_system", "before_user", "after_user", "before_answer", "after_answer")
 _TEMPLATE = """
 {%- if messages and messages[0]['role'] == 'system' -%}
-    {%- set system, turns = messages[0]['content'] WRITTEN, messages[1:] -%}
+    {%- set system, turns = messages[0]['content'], messages[1:] -%}
 {%- else -%}
     {%- set system, turns = DEFAULT_SYSTEM, messages -%}
 {%- endif -%}
-{%- set system = BEFORE_SYSTEM + system + AFTER_SYSTEM if system else '' -%}
+{%- set system = BEFORE_SYSTEM + system WRITTEN + AFTER_SYSTEM if system else '' -%}
 {{- PREFIX if IN_USER else PREFIX + system -}}
 {%- for message in turns -%}
     {%- if message['role'] != ('user', 'assistant')[loop.index0 % 2] -%}

@@ -101,11 +101,11 @@ def _recognise(path: Path, vocabulary: dict[str, int], merges: list[str], descri
 _JINJA = Template(
     """\
 {%- if messages[0]['role'] == 'system' -%}
-{%- set system = messages[0]['content']$trimmed -%}{%- set turns = messages[1:] -%}
+{%- set system = messages[0]['content'] -%}{%- set turns = messages[1:] -%}
 {%- else -%}
 {%- set system = $default_system -%}{%- set turns = messages -%}
 {%- endif -%}
-{%- set system = $before_system + system + $after_system if system else '' -%}
+{%- set system = $before_system + system$trimmed + $after_system if system else '' -%}
 {{- $prefix -}}
 {%- if not $system_in_user -%}{{- system -}}{%- endif -%}
 {%- for message in turns -%}

@@ -1,14 +1,12 @@
-"""What stands around the turns of a conversation, as plain data: known kinds, and which of them a model has.
+"""What stands around the turns of a conversation, as plain data: known kinds, and the file that chooses one.
 
-A model's own template is a Jinja program and is never run. ChatML (SmolLM2, Qwen) and Llama 3 are recognised
-by their marks; otherwise a file `chat_markup.json` beside the weights names a known kind, or spells one out:
+A file `chat_markup.json` beside a base's weights names a known kind, or spells one out:
 
     {"kind": "mistral"}        {"kind": "llama3", "default_system": "Be brief."}
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,7 @@ class Markup:
     after_user: str = ""
     before_answer: str = ""  # opens the answer; the model goes on from here
     after_answer: str = ""  # begins with the end token, which is not written twice if the model said it
-    default_system: str | None = None  # the system text of a conversation that brings none
+    default_system: str | None = None  # of a conversation that brings none; " ", trimmed: a part without text
     system_in_user: bool = False  # the system text stands inside the first user turn: before_user SYSTEM TEXT
     trim: bool = False  # white space around what people write is dropped
 
@@ -45,20 +43,28 @@ _CHATML = {
     "after_answer": "<|im_end|>\n",
 }
 
+_LLAMA3 = {
+    "prefix": "<|begin_of_text|>",
+    "before_system": "<|start_header_id|>system<|end_header_id|>\n\n",
+    "after_system": "<|eot_id|>",
+    "before_user": "<|start_header_id|>user<|end_header_id|>\n\n",
+    "after_user": "<|eot_id|>",
+    "before_answer": "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "after_answer": "<|eot_id|>",
+    "trim": True,
+}
+
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "chatml": _CHATML,
     "smollm2": _CHATML
     | {"default_system": "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
-    "llama3": {
-        "prefix": "<|begin_of_text|>",
-        "before_system": "<|start_header_id|>system<|end_header_id|>\n\n",
-        "after_system": "<|eot_id|>",
-        "before_user": "<|start_header_id|>user<|end_header_id|>\n\n",
-        "after_user": "<|eot_id|>",
-        "before_answer": "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        "after_answer": "<|eot_id|>",
-        "trim": True,
+    "llama3": _LLAMA3,
+    "llama3.1": _LLAMA3  # and 3.2: dates stand before the system text, and also where there is none
+    | {
+        "before_system": f"{_LLAMA3['before_system']}Cutting Knowledge Date: December 2023\n"
+        "Today Date: 26 Jul 2024\n\n",
+        "default_system": " ",
     },
     "llama2": {
         "prefix": "<s>",
@@ -78,20 +84,15 @@ KINDS: dict[str, dict[str, Any]] = {
         "after_answer": "</s>",
         "system_in_user": True,
     },
+    "zephyr": {  # TinyLlama
+        "before_system": "<|system|>\n",
+        "after_system": "</s>\n",
+        "before_user": "<|user|>\n",
+        "after_user": "</s>\n",
+        "before_answer": "<|assistant|>\n",
+        "after_answer": "</s>\n",
+    },
 }
-
-
-def recognise(jinja: object) -> dict[str, Any] | None:
-    """A known kind by the marks in a Jinja template, with the system text that is spelled out in it."""
-    if not isinstance(jinja, str):
-        return None
-    if "<|start_header_id|>" in jinja and "<|eot_id|>" in jinja:
-        return KINDS["llama3"]
-    if "<|im_start|>" not in jinja or "<|im_sep|>" in jinja:
-        return None
-    # a system text spelled out in the template, its newline as such or escaped
-    found = re.search(r"<\|im_start\|>system(?:\n|\\n)([^<{}]+)<\|im_end\|>", jinja)
-    return _CHATML | {"default_system": found.group(1).replace("\\n", "\n") if found else None}
 
 
 def markup_beside(folder: Path) -> dict[str, Any] | None:

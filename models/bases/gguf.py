@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hamburger_edge.chat.markup import recognise
 from hamburger_edge.errors import CheckpointError, ConfigError, require
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.architecture.llama import inverse_frequencies
+from hamburger_edge.models.bases.chat_template import JinjaTemplate
 from hamburger_edge.models.bases.renaming import GGUF, rename
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state
 from hamburger_edge.support.files import check_regular
@@ -97,11 +97,21 @@ def load_gguf(path: Path) -> LoadedBase:
         config=config,
         state=state,
         tokenizer=None,
-        chat_template=recognise(file.get("tokenizer.chat_template")),
+        chat_template=None,
         eos_ids=tuple(sorted({int(e) for e in ends if e is not None})),
         name=file.get("general.name") or path.stem,
         license=file.get("general.license"),
+        jinja=_template(file),
     )
+
+
+def _template(file: GGUFFile) -> JinjaTemplate | None:
+    text = file.get("tokenizer.chat_template")
+    if not isinstance(text, str):
+        return None
+    tokens = dict(enumerate(file.get("tokenizer.ggml.tokens", [])))
+    bos, eos = (tokens.get(file.get(f"tokenizer.ggml.{name}_token_id")) for name in ("bos", "eos"))
+    return JinjaTemplate(file.path, text, bos, eos)
 
 
 def unpermute(tensor: Tensor, heads: int) -> Tensor:

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from hamburger_edge.chat.markup import recognise
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
+from hamburger_edge.models.bases.chat_template import template_beside
 from hamburger_edge.models.bases.renaming import HUGGING_FACE, rename
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state, read_safetensors
 from hamburger_edge.support.files import read_regular
@@ -44,10 +44,11 @@ def load_hf(folder: Path) -> LoadedBase:
         config=config,
         state=state,
         tokenizer=None,
-        chat_template=recognise(read_template(folder)),
+        chat_template=None,
         eos_ids=read_eos(folder),
         name=folder.resolve().name,
         license=_license(folder),
+        jinja=template_beside(folder),
     )
 
 
@@ -71,16 +72,6 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
         if Path(shard).name != shard:
             raise CheckpointError(f"{index}: shard {shard!r} is not a plain file name: get it again")
         yield from read_safetensors(folder / shard)
-
-
-def read_template(folder: Path) -> object:
-    """The Jinja chat template: a file of its own, or an entry of tokenizer_config.json."""
-    if (alone := folder / "chat_template.jinja").exists():
-        return read_regular(alone).decode("utf-8", errors="replace")
-    if (beside := folder / "tokenizer_config.json").exists():
-        settings = read_json(beside)
-        return settings.get("chat_template") if isinstance(settings, dict) else None
-    return None
 
 
 def _license(folder: Path) -> str | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.chat.markup import markup_beside, recognise
+from hamburger_edge.chat.markup import markup_beside
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.adapter import base_of_adapter, is_adapter, merge_adapter
+from hamburger_edge.models.bases.chat_template import template_beside
 from hamburger_edge.models.bases.fetch import fetch, is_fetched, known_bases, pinned_name, weights_sha256
 from hamburger_edge.models.bases.gguf import load_gguf
 from hamburger_edge.models.bases.hub import PREFIX
-from hamburger_edge.models.bases.huggingface import load_hf, read_template
+from hamburger_edge.models.bases.huggingface import load_hf
 from hamburger_edge.models.bases.weights import LoadedBase, check_tokenizer
 from hamburger_edge.support.progress import Progress
 
@@ -29,13 +30,22 @@ def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, 
     return base, {"kind": "path", "path": str(path.absolute()), "sha256": base.sha256}
 
 
-def load_base(path: str | Path) -> LoadedBase:
+def load_base(path: str | Path, *, chat_template: dict[str, Any] | None = None) -> LoadedBase:
     """A Hugging Face folder, a GGUF file, a folder holding one (as `fetch` leaves it), or a PEFT adapter's
     folder, with or without its base in it.
 
-    A tokenizer.json and a chat_markup.json that lie beside the weights count.
+    A tokenizer.json and a chat_markup.json that lie beside the weights count. The base's own template is not
+    read where a `chat_template` is given.
     """
-    path = Path(path)
+    base = _load(Path(path))
+    base.chat_template = chat_template or base.chat_template
+    if base.chat_template is None and base.jinja is not None:
+        base.chat_template = base.jinja.markup()
+    return base
+
+
+def _load(path: Path) -> LoadedBase:
+    """With what `chat_markup.json` says; the base's own template as it came."""
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder")
     folder = path if path.is_dir() else path.parent
@@ -54,7 +64,9 @@ def load_base(path: str | Path) -> LoadedBase:
         base = load_gguf(path)
     if path.is_dir() and is_adapter(path):
         merge_adapter(base, path)
-        base.chat_template = recognise(read_template(path)) or base.chat_template
+        own = template_beside(path)
+        if own is not None and (base.jinja is None or own.text != base.jinja.text):
+            base.jinja, base.chat_template = own, None
         base.name = path.resolve().name
     if (tokenizer := folder / "tokenizer.json").exists():
         check_tokenizer(tokenizer, base.config.vocab_size)
@@ -68,7 +80,7 @@ def _load_below(adapter: Path) -> LoadedBase:
     name, revision = base_of_adapter(adapter)
     for path in (adapter / name, Path(name)):
         if path.exists() and path.resolve() != adapter.resolve():
-            return load_base(path)
+            return _load(path)
     if not is_fetched(name):
         if Path(name).is_absolute() or name.count("/") != 1:
             raise CheckpointError(
@@ -76,4 +88,4 @@ def _load_below(adapter: Path) -> LoadedBase:
                 "write where it is into adapter_config.json, as base_model_name_or_path"
             )
         name = f"{PREFIX}{name}" + (f"@{revision}" if revision else "")
-    return load_base(fetch(name))
+    return _load(fetch(name))

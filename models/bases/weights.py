@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hamburger_edge.errors import CheckpointError, require
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.llama import Base
+from hamburger_edge.models.bases.chat_template import JinjaTemplate
 from hamburger_edge.support.files import check_regular, read_regular
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -24,10 +25,11 @@ class LoadedBase:
     config: BaseConfig
     state: dict[str, Tensor]  # float32, by the parameter names of `architecture.llama.Base`
     tokenizer: Path | None  # its tokenizer.json, where one lies beside the weights
-    chat_template: dict[str, Any] | None  # the declarative JSON form, where known
+    chat_template: dict[str, Any] | None  # the declarative JSON form; none if there is no template
     eos_ids: tuple[int, ...]
     name: str
     license: str | None
+    jinja: JinjaTemplate | None = None  # the template as it came
 
     @property
     def sha256(self) -> str:

@@ -23,12 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hamburger_edge.chat.markup import markup_beside, recognise
+from hamburger_edge.chat.markup import markup_beside
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.bases.chat_template import template_beside
 from hamburger_edge.models.bases.fetch import fetch, weights_sha256
-from hamburger_edge.models.bases.huggingface import read_config, read_eos, read_template
+from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.built_in import built_in, find_built_in
@@ -146,7 +147,7 @@ def _base_of(
                 f"{where}: no such file or folder, and {folder} stands on it: put the base back there, or "
                 f"write where it is into {MANIFEST}, as base.path"
             )
-    base = load_base(where)
+    base = load_base(where, chat_template=manifest.chat_template)
     if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
         raise CheckpointError(f"{where}: not the weights that {folder} was trained on: put those back there")
     _same_base(config, base.config, where, folder)
@@ -198,7 +199,9 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     check_tokenizer(tokenizer, base.vocab_size)
     manifest = CheckpointManifest(FORMAT, config, BaseReference("embedded"), provenance={"source": path.name})
     model = build(config, state | {"shortlist": torch.arange(base.vocab_size)})
-    template = markup_beside(folder) or recognise(read_template(folder))
+    template = markup_beside(folder)
+    if template is None and (jinja := template_beside(folder)) is not None:
+        template = jinja.markup()
     return Checkpoint(model, tokenizer, template, manifest.to_json(), path)
 
 

@@ -1,0 +1,132 @@
+"""A base's chat template as markup. It comes as a Jinja program, which is never run: the well-known ones are
+recognised by their marks, and any other is refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.support.files import read_regular
+from hamburger_edge.support.strict import read_json
+
+_LINE = r"(?:\n|\\n)"  # within a text of the program: as such, or escaped
+_DATE = re.compile(r"""set date_string = "([^"]+)\"""")  # what is written where there is no clock
+_DATED = re.compile(r"strftime|date_string|Today Date|Current Date", re.I)
+_OPENS_A_THOUGHT = re.compile(rf"<\|im_start\|>assistant{_LINE}<think>")
+_MISTRAL_TURN = re.compile(
+    r"""(["'])(\s*\[INST\]\s*)\1 \+ message\[["']content["']\] \+ (["'])(\s*\[/INST\]\s*)\3"""
+)
+_ZEPHYR_TURN = re.compile(rf"'<\|user\|>{_LINE}' \+ message\['content'\] \+ eos_token }}}}\n")
+_ZEPHYR_ANSWER = "'<|assistant|>' }}\n"
+
+
+@dataclass(frozen=True)
+class JinjaTemplate:
+    where: Path  # the file that it comes from
+    text: str
+    bos: str | None  # what it calls bos_token, where that is known
+    eos: str | None
+
+    def markup(self) -> dict[str, Any]:
+        """In the declarative form."""
+        found = _recognise(self.text)
+        if found is None:
+            dated = ", which writes dates of its own" if _DATED.search(self.text) else ""
+            raise CheckpointError(
+                f"{self.where}: a chat template that is none of the known ones{dated}: put a {MARKUP_FILE} "
+                f"beside the weights, that names the kind of markup ({', '.join(KINDS)}) or spells it out"
+            )
+        if "bos_token" in self.text:
+            found = {"prefix": self.bos or "", **found}
+        elif found.get("prefix", "") not in self.text:
+            found = found | {"prefix": ""}
+        tokens = {"<s>": self.bos, "<|begin_of_text|>": self.bos, "</s>": self.eos}
+        names = {usual: own for usual, own in tokens.items() if own is not None}
+        return {name: _renamed(value, names) for name, value in found.items()}
+
+
+def template_beside(folder: Path) -> JinjaTemplate | None:
+    """A file of its own, or an entry of tokenizer_config.json."""
+    file = folder / "tokenizer_config.json"
+    settings = read_json(file) if file.exists() else {}
+    settings = settings if isinstance(settings, dict) else {}
+    found = settings.get("chat_template")
+    if isinstance(found, list):  # several of them, by their names
+        named = [entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default"]
+        found = named[0].get("template") if named else None
+    if (alone := folder / "chat_template.jinja").exists():
+        file, found = alone, read_regular(alone).decode("utf-8", errors="replace")
+    if not isinstance(found, str):
+        return None
+    return JinjaTemplate(file, found, *(_token(settings.get(f"{name}_token")) for name in ("bos", "eos")))
+
+
+def _token(entry: object) -> str | None:
+    """Written as a text, or as an object around it."""
+    text = entry.get("content") if isinstance(entry, dict) else entry
+    return text if isinstance(text, str) else None
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if not isinstance(value, str) or not names:
+        return value
+    return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], value)
+
+
+def _recognise(jinja: str) -> dict[str, Any] | None:
+    """A known kind, with the system text that is spelled out in the program; none if it is another."""
+    if "<|start_header_id|>" in jinja and "<|eot_id|>" in jinja:
+        return _llama3(jinja)
+    if "<|im_start|>" in jinja:
+        return _chatml(jinja)
+    if "[INST]" in jinja:
+        return _llama2(jinja) if "<<SYS>>" in jinja else _mistral(jinja)
+    if _ZEPHYR_TURN.search(jinja) and _ZEPHYR_ANSWER in jinja:
+        return KINDS["zephyr"]
+    return None
+
+
+def _llama3(jinja: str) -> dict[str, Any] | None:
+    if not _DATED.search(jinja):
+        kind = KINDS["llama3"]
+        return kind | {"default_system": _spelled_out(jinja, kind)}
+    kind, date = KINDS["llama3.1"], _DATE.search(jinja)
+    if date is None or "Cutting Knowledge Date: December 2023" not in jinja:
+        return None
+    return kind | {"before_system": kind["before_system"].replace("26 Jul 2024", date[1])}
+
+
+def _chatml(jinja: str) -> dict[str, Any] | None:
+    if "<|im_sep|>" in jinja or _DATED.search(jinja) or _OPENS_A_THOUGHT.search(jinja):
+        return None
+    kind = KINDS["chatml"]
+    return kind | {"default_system": _spelled_out(jinja, kind)}
+
+
+def _llama2(jinja: str) -> dict[str, Any] | None:
+    turns = "bos_token + '[INST] ' + content.strip() + ' [/INST]'" in jinja
+    own_system = re.search(r"set system_message = ['\"]\S", jinja)
+    return KINDS["llama2"] if turns and not own_system else None
+
+
+def _mistral(jinja: str) -> dict[str, Any] | None:
+    turn = _MISTRAL_TURN.search(jinja)
+    if turn is None or "[SYSTEM_PROMPT]" in jinja:
+        return None
+    after_answer = "</s> " if "eos_token + ' '" in jinja else "</s>"
+    return KINDS["mistral"] | {
+        "before_user": turn[2],
+        "after_user": turn[4],
+        "after_answer": after_answer,
+    }
+
+
+def _spelled_out(jinja: str, kind: dict[str, Any]) -> str | None:
+    """The system text that stands in the program: not what it takes from a message."""
+    before, after = (re.escape(kind[name].rstrip("\n")) for name in ("before_system", "after_system"))
+    found = re.search(rf"{before}{_LINE}+(?!['\"])([^<{{}}]+){after}", jinja)
+    return re.sub(r"\\(.)", lambda each: {"n": "\n"}.get(each[1], each[1]), found[1]) if found else None

@@ -1,0 +1,214 @@
+"""Chat templates of well-known models, rendered as transformers renders them, beside the markup that is read
+from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf_files import small_base, write_gguf
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from places import ROOT
+from safetensors.torch import save_file
+from toy_checkpoints import save, write_hf
+from toy_models import toy_model
+
+from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.export.gguf.vocabulary import jinja as jinja_of_gguf
+from hamburger_edge.integrations.jinja_markup import jinja_of
+from hamburger_edge.models.bases.chat_template import JinjaTemplate
+from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+TEMPLATES = {
+    file.stem: file.read_text(encoding="utf-8")
+    for file in (ROOT / "tests" / "data" / "chat_templates").glob("*.jinja")
+}
+BOS = {name: "<|begin_of_text|>" if name.startswith("llama-3") else "<s>" for name in TEMPLATES}
+KNOWN = sorted(TEMPLATES.keys() - {"phi-4", "smollm3"})
+WITHOUT_SYSTEM = {"mistral-7b-v0.1"}  # refuses a system text
+MOVES_SYSTEM = {"mistral-7b-v0.3", "mistral-nemo"}  # into the newest user turn, wherever it was said
+# What the template puts around an answer's text: blanks that the model says itself.
+SAID = {"llama-2": " {} ", "mistral-7b-v0.2": " {}", "mistral-7b-v0.3": " {}"}
+TURNS = ["What is 7 plus 8?", "7 plus 8 is 15.", "And\n\n  twice that?", "{{ 30 }} <b>'\"", "Thanks.", "Bye!"]
+
+
+def rendered(text: str, name: str, messages: list[dict[str, str]], prompt: bool = True) -> str:
+    def refuse(reason: str) -> None:
+        raise ValueError(reason)
+
+    text = text.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals.update(raise_exception=refuse, strftime_now=lambda _: "16 August 2026")
+    variables = {"bos_token": BOS[name], "eos_token": "</s>", "date_string": "26 Jul 2024"}
+    template = environment.from_string(text)
+    return template.render(messages=messages, add_generation_prompt=prompt, **variables)
+
+
+def read(name: str, **tokens: str | None) -> ChatTemplate:
+    given = {"bos": BOS[name], "eos": "</s>", **tokens}
+    return ChatTemplate.from_json(JinjaTemplate(Path(name), TEMPLATES[name], **given).markup())
+
+
+def messages_of(turns: list[str], system: str | None) -> list[dict[str, str]]:
+    first = [] if system is None else [{"role": "system", "content": system}]
+    roles = ("user", "assistant")
+    return [*first, *({"role": roles[i % 2], "content": text} for i, text in enumerate(turns))]
+
+
+def ours(template: ChatTemplate, turns: list[str], system: str | None, said: str = "{}") -> str:
+    parts = template.first_turn(turns[0], system)
+    for answer, question in zip(turns[1::2], turns[2::2], strict=True):
+        parts += [(said.format(answer), False), *template.next_turn(question)]
+    return "".join(text for text, _ in parts)
+
+
+def test_a_dozen_templates_are_known() -> None:
+    assert len(KNOWN) == 12
+
+
+@pytest.mark.parametrize("system", [None, "Be kind."])
+@pytest.mark.parametrize("name", KNOWN)
+def test_turn_by_turn_our_text_is_the_template_s(name: str, system: str | None) -> None:
+    template = read(name)
+    if system is not None and name in WITHOUT_SYSTEM:
+        with pytest.raises(ValueError, match="roles"):
+            rendered(TEMPLATES[name], name, messages_of(TURNS[:1], system))
+        return
+    for length in (1, 3, 5):
+        turns, messages = TURNS[:length], messages_of(TURNS[:length], system)
+        theirs = rendered(TEMPLATES[name], name, messages)
+        if system is not None and length > 1 and name in MOVES_SYSTEM:
+            assert theirs.replace(f"{system}\n\n", "") == ours(template, turns, "", SAID.get(name, "{}"))
+        else:
+            assert theirs == ours(template, turns, system, SAID.get(name, "{}"))
+
+
+@pytest.mark.parametrize("write", [jinja_of, jinja_of_gguf])
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_we_write_for_other_programs_says_the_same(name: str, write: Any) -> None:
+    template = read(name)
+    for system in (None, "Be kind."):
+        for length in (1, 3, 5):
+            messages = messages_of(TURNS[:length], system)
+            assert rendered(write(template), name, messages) == ours(template, TURNS[:length], system)
+
+
+@pytest.mark.parametrize("name", ["llama-3", "llama-3.1", "llama-3.2", "llama-2"])
+def test_white_space_around_what_people_write_is_dropped_where_the_template_drops_it(name: str) -> None:
+    messages = messages_of(["  hello \n"], None)
+    assert rendered(TEMPLATES[name], name, messages) == ours(read(name), ["  hello \n"], None)
+
+
+def test_llama_3_1_says_the_date_that_its_template_names() -> None:
+    later = TEMPLATES["llama-3.1"].replace("26 Jul 2024", "01 Jan 2030")
+    markup = JinjaTemplate(Path("later"), later, None, None).markup()
+    assert "Today Date: 01 Jan 2030\n" in markup["before_system"]
+    assert read("llama-3.2") == ChatTemplate.preset("llama3.1")
+    assert "December 2023" not in "".join(text for text, _ in read("llama-3.1").first_turn("Hi", ""))
+
+
+def test_tokens_are_called_what_the_base_calls_them() -> None:
+    assert read("tinyllama", eos="<|end|>").after_user == "<|end|>\n"
+    assert read("mistral-nemo", bos="<bos>").prefix == "<bos>"
+    assert read("llama-2", bos=None, eos=None) == ChatTemplate.preset("llama2")
+    hermes = "{{bos_token}}" + TEMPLATES["smollm2"]
+    assert JinjaTemplate(Path("hermes"), hermes, "<|begin_of_text|>", None).markup()["prefix"] == (
+        "<|begin_of_text|>"
+    )
+    without = TEMPLATES["llama-3"].replace("bos_token", "''")
+    assert JinjaTemplate(Path("without"), without, "<|begin_of_text|>", None).markup()["prefix"] == ""
+
+
+STRANGE = {
+    "phi-4": TEMPLATES["phi-4"],
+    "dated": TEMPLATES["smollm3"],
+    "no date of its own": TEMPLATES["llama-3.2"].replace('set date_string = "26 Jul 2024"', "set x = 1"),
+    "opens a thought": TEMPLATES["smollm2"].replace("assistant\n", "assistant\n<think>\n"),
+    "system of its own": TEMPLATES["llama-2"].replace("system_message = false", "system_message = 'Oui'"),
+    "system marks": TEMPLATES["mistral-7b-v0.1"] + "[SYSTEM_PROMPT]",
+    "turns": "{{ 'Q: ' + messages[0]['content'] }}",
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_other_templates_are_refused_with_the_remedy(case: str, tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, toy_model())
+    (folder / "chat_template.jinja").write_text(STRANGE[case], encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"chat_template\.jinja: .* put a chat_markup\.json") as error:
+        load_base(folder)
+    assert ("dates" in str(error.value)) == (case in ("dated", "no date of its own"))
+    assert "\n" not in str(error.value)
+    given = load_base(folder, chat_template=KINDS["chatml"])
+    assert given.chat_template == KINDS["chatml"]
+    (folder / MARKUP_FILE).write_text('{"kind": "plain"}')
+    assert ChatTemplate.from_json(load_base(folder).chat_template) == ChatTemplate()
+
+
+def test_the_remedy_for_a_dated_template(tmp_path: Path) -> None:
+    """SmolLM3's, of whose dates there is no fixed one."""
+    folder = write_hf(tmp_path, toy_model())
+    (folder / "chat_template.jinja").write_text(TEMPLATES["smollm3"], encoding="utf-8")
+    head = "<|im_start|>system\n## Metadata\n\nKnowledge Cutoff Date: June 2025\nToday Date: 16 August 2026\n"
+    head += "Reasoning Mode: /think\n\n## Custom Instructions\n\n"
+    markup = {"kind": "chatml", "before_system": head, "after_system": "\n\n"}
+    (folder / MARKUP_FILE).write_text(json.dumps(markup))
+    template = ChatTemplate.from_json(load_base(folder).chat_template)
+    for length in (1, 3, 5):
+        messages = messages_of(TURNS[:length], "Be kind.")
+        assert rendered(TEMPLATES["smollm3"], "smollm3", messages) == (
+            ours(template, TURNS[:length], "Be kind.")
+        )
+
+
+def test_a_folder_with_several_templates_has_a_default_one(tmp_path: Path) -> None:
+    folder = write_hf(tmp_path, toy_model())
+    entries = [{"name": name, "template": TEMPLATES[name]} for name in ("qwen3", "tinyllama")]
+    entries[1]["name"] = "default"
+    eos = {"__type": "AddedToken", "content": "<end>"}
+    settings = {"chat_template": entries, "eos_token": eos}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    template = ChatTemplate.from_json(load_base(folder).chat_template)
+    assert (template.before_user, template.after_user) == ("<|user|>\n", "<end>\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": entries[:1]}))
+    assert load_base(folder).chat_template is None
+
+
+def test_a_checkpoint_with_markup_of_its_own_does_not_ask_its_base(tmp_path: Path) -> None:
+    model = toy_model()
+    folder = write_hf(tmp_path / "base", model)
+    (folder / "chat_template.jinja").write_text(TEMPLATES["phi-4"])
+    base = {"kind": "path", "path": str(folder)}
+    loaded = load_checkpoint(save(tmp_path / "own", model, base=base, chat_template=KINDS["chatml"]))
+    assert loaded.chat_template == KINDS["chatml"]
+    other = save(tmp_path / "none", model, base=base, chat_template=None)
+    with pytest.raises(CheckpointError, match="none of the known ones"):
+        load_checkpoint(other)
+
+
+def test_a_gguf_file_says_its_template_and_its_tokens(tmp_path: Path) -> None:
+    extra = {"tokenizer.chat_template": TEMPLATES["tinyllama"]}
+    path = write_gguf(tmp_path / "model.gguf", *small_base(vocab_size=265), extra=extra)
+    assert ChatTemplate.from_json(load_base(path).chat_template).after_user == "<|im_end|>\n"
+    extra = {"tokenizer.chat_template": TEMPLATES["phi-4"]}
+    path = write_gguf(tmp_path / "other.gguf", *small_base(vocab_size=265), extra=extra)
+    with pytest.raises(CheckpointError, match=r"other\.gguf: a chat template that is none of the known"):
+        load_base(path)
+
+
+def test_an_adapter_s_own_template_counts_and_a_copy_of_its_base_s_does_not(tmp_path: Path) -> None:
+    base, adapter = write_hf(tmp_path / "base", toy_model()), tmp_path / "adapter"
+    adapter.mkdir()
+    save_file({}, adapter / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "base_model_name_or_path": str(base), "r": 4, "lora_alpha": 4}
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    for folder in (base, adapter):
+        (folder / "chat_template.jinja").write_text(TEMPLATES["phi-4"])
+    (base / MARKUP_FILE).write_text('{"kind": "chatml"}')
+    assert ChatTemplate.from_json(load_base(adapter).chat_template) == ChatTemplate.preset("chatml")
+    (adapter / "chat_template.jinja").write_text(TEMPLATES["llama-3.2"])
+    assert ChatTemplate.from_json(load_base(adapter).chat_template) == ChatTemplate.preset("llama3.1")
