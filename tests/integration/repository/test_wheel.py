@@ -19,6 +19,7 @@ from hamburger_edge.models.checkpoints.built_in import NAMES
 
 # They import at their top what this environment may lack.
 UNBUILT = {("peers", "llama_cpp.py"), ("integrations", "optimum.py")}
+FOR_OPTIMUM = ROOT / "integrations" / "optimum_commands"  # installed where optimum looks for commands
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,15 @@ def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path
     assert packed == {f"hamburger_edge_zoo/{name}" for name in tracked}
 
 
+def test_the_wheel_brings_a_command_for_optimum_and_nothing_that_hides_others(
+    wheels: tuple[Path, Path],
+) -> None:
+    names = zipfile.ZipFile(wheels[0]).namelist()
+    commands = {f"optimum/commands/register/{path.name}" for path in FOR_OPTIMUM.glob("*.py")}
+    assert {name for name in names if name.startswith("optimum")} == commands
+    assert commands == {"optimum/commands/register/register_hamburger.py"}
+
+
 def test_the_page_is_in_the_wheel(wheels: tuple[Path, Path]) -> None:
     names = zipfile.ZipFile(wheels[0]).namelist()
     page = {path.name for path in (ROOT / "serve" / "page").iterdir()}
@@ -126,7 +136,9 @@ def test_wheels_are_whole_outside_the_checkout(core_and_zoo: Path, tmp_path: Pat
     names = [
         name
         for name, path in modules().items()
-        if path.stem not in ("__init__", "__main__", "lm_eval_adapter") and path.parts[-2:] not in UNBUILT
+        if path.stem not in ("__init__", "__main__", "lm_eval_adapter")
+        and path.parts[-2:] not in UNBUILT
+        and path.parent != FOR_OPTIMUM
     ]
     code = (
         "import importlib, json, sys\n"
@@ -153,6 +165,7 @@ def test_wheel_holds_each_module_once(core_and_zoo: Path) -> None:
     expected = {
         path.relative_to(ROOT / PROJECT if path.is_relative_to(ROOT / PROJECT) else ROOT)
         for path in modules().values()
+        if path.parent != FOR_OPTIMUM
     }
     assert {path.relative_to(installed) for path in installed.glob("**/*.py")} == expected
     assert not [path for path in installed.glob("**/*") if path.is_symlink()]

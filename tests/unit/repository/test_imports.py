@@ -56,6 +56,7 @@ DIRECTION = {
     },
     "serve": {*CORE, *APP},
     "integrations": {*CORE, *APP, *NETWORKS, "runtimes.torch"},
+    "integrations.optimum_commands": {*GROUND, "cli.commands"},
     "cli": {*CORE, *APP, "cli.commands"},
     "cli.commands": {
         "cli",
