@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from hamburger_edge.integrations.configuration import HamburgerConfig
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
@@ -25,6 +23,7 @@ them in one KV-cache entry.
 | base | {layers} layers of width {width}, family {family}, {vocabulary} tokens |
 | micro-step decoder | {micro_layers} layers, {shortlist} |
 | context | {context} positions |
+| licences | {licences} |
 
 ```python
 import hamburger_edge.integrations.transformers
@@ -39,12 +38,15 @@ print(chat([{{"role": "user", "content": "Hello!"}}], confidence=0.8)[0]["genera
 """
 
 
-def model_card(config: HamburgerConfig, checkpoint: Checkpoint) -> str:
+def model_card(name: str, config: HamburgerConfig, checkpoint: Checkpoint) -> str:
+    """`name` is what others load it by."""
     shape = config.shape
-    license = (checkpoint.manifest.get("license") or {}).get("graft")
+    licences = {part: text for part, text in (checkpoint.manifest.get("license") or {}).items() if text}
+    said = sorted({text.lower() for text in licences.values()})
     return _CARD.format(
-        name=PurePath(str(config.name_or_path)).name or "hamburger",
-        license=f"license: {license.lower()}\n" if license else "",
+        name=name,
+        license=f"license: {said[0]}\n" if len(said) == 1 else "",  # the hub has one for all
+        licences=", ".join(f"{part} {text}" for part, text in licences.items()) or "not said",
         max_steps=shape.max_steps,
         layers=shape.base.num_layers,
         width=shape.base.hidden_size,

@@ -119,6 +119,11 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         """A checkpoint folder that stands alone, with what the Auto classes and the hub look for. Files of
         other names that lie there stay."""
         folder = Path(save_directory)
+        self._save(folder, folder.resolve().name)
+        if push_to_hub:
+            self.push_to_hub(repo_id or folder.name, **options)
+
+    def _save(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint = self.checkpoint
         if checkpoint is None:
@@ -147,11 +152,9 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             self.config.save_pretrained(saved)
             self.generation_config.save_pretrained(saved)
             if not (folder / CARD).exists():
-                (saved / CARD).write_text(model_card(self.config, checkpoint), encoding="utf-8")
+                (saved / CARD).write_text(model_card(name, self.config, checkpoint), encoding="utf-8")
             for path in saved.iterdir():
                 os.replace(path, folder / path.name)
-        if push_to_hub:
-            self.push_to_hub(repo_id or folder.name, **options)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> Any:  # type: ignore[override]
         """What `save_pretrained` writes, as one commit of a repository that is made if need be."""
@@ -164,7 +167,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         if unknown := sorted(set(options) - _OF_WEIGHT_FILES):
             raise InputError(f"push_to_hub knows no {shown(unknown[0])} for a HAMburger: leave it out")
         with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder)
+            self._save(Path(folder), url.repo_id)
             return api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=message, **where)
 
     @property

@@ -1,4 +1,4 @@
-"""`optimum-cli export hamburger`: `hamburger-edge export`, found where optimum's command line looks for commands.
+"""`optimum-cli export hamburger`: the export of `hamburger-edge`, where optimum looks for commands.
 
 This file is installed into the namespace package `optimum.commands.register`, of which optimum imports every
 module whenever it is started; what exporting needs is imported when it is asked for.

@@ -19,7 +19,15 @@ GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
 FIRST = "first-answer.md"  # run to make the bundle of all others
 # Blocks that no test can run; each is marked in its page by <!-- not run: REASON -->.
-NOT_RUN = {"README.md": 1, FIRST: 2, "install.md": 2, "serve.md": 1, "tasks.md": 2, "train.md": 3}
+NOT_RUN = {
+    "README.md": 1,
+    FIRST: 2,
+    "hugging-face.md": 1,
+    "install.md": 2,
+    "serve.md": 1,
+    "tasks.md": 2,
+    "train.md": 3,
+}
 MARK = r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
@@ -102,6 +110,10 @@ def run_shell(text: str) -> None:
 def test_every_block_of_a_page_runs(
     page: str, here: Path, first_answer: Path, request: pytest.FixtureRequest
 ) -> None:
+    if page == "hugging-face.md":
+        pytest.importorskip(
+            "optimum.onnxruntime", reason="optimum is not installed: pip install '.[optimum]'"
+        )
     makes = {"export.md": "my-bundle", "train.md": "my-checkpoint"}.get(page)
     text = PAGES[page].read_text(encoding="utf-8")
     if "my-bundle" in text and makes != "my-bundle":

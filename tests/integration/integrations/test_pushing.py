@@ -1,0 +1,67 @@
+"""A model is pushed to a hub on this machine, by the hub's own client, and loaded from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_hub import LocalHub, serving
+from places import PROGRAMS, environment
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
+
+from hamburger_edge.integrations.model_card import model_card
+from hamburger_edge.integrations.transformers import HamburgerConfig, HamburgerForCausalLM
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+TINY = ZOO / "tiny"
+
+
+def test_a_pushed_model_is_one_commit_and_is_loaded_by_its_name(tmp_path: Path) -> None:
+    hub = LocalHub({}, {})
+    with serving(hub) as address:
+        done = subprocess.run(
+            [sys.executable, PROGRAMS / "pushed_to_hub.py", TINY],
+            capture_output=True,
+            text=True,
+            env=environment(
+                HF_ENDPOINT=address,
+                HF_HOME=str(tmp_path / "cache"),
+                HF_HUB_DISABLE_PROGRESS_BARS="1",
+                NO_PROXY="*",
+                OMP_NUM_THREADS="1",
+            ),
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert hub.messages == {found["commit"]: "Two and two"}
+    assert found["there"] == found["here"]
+    assert found["text"] == "7 plus 8 is 15. So the answer is 15."
+    folder = tmp_path / "folder"
+    HamburgerForCausalLM.from_pretrained(TINY).save_pretrained(folder)
+    pushed = hub.commits[found["commit"]]
+    saved = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert pushed.keys() == saved.keys()
+    assert {name for name in saved if pushed[name] != saved[name]} == {"README.md"}
+    card = pushed["README.md"].decode()
+    assert 'model="Org/Name-1.5"' in card
+    assert card.replace("Org/Name-1.5", "folder") == saved["README.md"].decode()
+
+
+def test_a_model_card_says_what_the_model_is() -> None:
+    checkpoint, config = load_checkpoint(TINY), HamburgerConfig.from_pretrained(TINY)
+    card = model_card("me/tiny", config, checkpoint)
+    assert card.startswith("---\nlibrary_name: hamburger-edge\npipeline_tag: text-generation\n")
+    assert "license: apache-2.0\n---\n" in card
+    assert "# me/tiny\n" in card
+    assert f"up to {config.shape.max_steps} tokens in one step" in card
+    checkpoint.manifest["license"] = {"graft": "Apache-2.0", "base": "llama3.2"}
+    card = model_card("me/tiny", config, checkpoint)
+    assert "\nlicense:" not in card
+    assert "| licences | graft Apache-2.0, base llama3.2 |" in card
+    checkpoint.manifest["license"] = {"graft": None}
+    assert "| licences | not said |" in model_card("me/tiny", config, checkpoint)
