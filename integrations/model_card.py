@@ -30,7 +30,8 @@ import hamburger_edge.integrations.transformers
 from transformers import pipeline
 
 chat = pipeline("text-generation", model="{name}")
-print(chat([{{"role": "user", "content": "Hello!"}}], confidence=0.8)[0]["generated_text"][-1])
+said = chat([{{"role": "user", "content": "Hello!"}}], confidence=0.8, do_sample=False)
+print(said[0]["generated_text"][-1])
 ```
 
 `confidence` is how sure each further token of a step must be; 1.0 is plain decoding. Exported with

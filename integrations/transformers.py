@@ -8,6 +8,8 @@ model = AutoModelForCausalLM.from_pretrained("my-checkpoint")
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -25,6 +27,7 @@ from hamburger_edge.integrations.configuration import (  # noqa: E402
 )
 from hamburger_edge.integrations.modeling import HamburgerForCausalLM  # noqa: E402
 from hamburger_edge.integrations.tokenization import HamburgerTokenizer  # noqa: E402
+from hamburger_edge.models.checkpoints.built_in import NAMES  # noqa: E402
 
 __all__ = ["HamburgerConfig", "HamburgerForCausalLM", "HamburgerTokenizer"]
 
@@ -44,5 +47,19 @@ def _from_pretrained(name: str | PathLike[str], **options: Any) -> PretrainedCon
     return found
 
 
-# the one place where all Auto classes ask
+def _from_here(load: Callable[..., Any]) -> Callable[..., Any]:
+    """A built-in name is its folder: the hub, which may have something of that name, is not asked."""
+
+    @functools.wraps(load)
+    def from_pretrained(name: str | PathLike[str], *inputs: Any, **options: Any) -> Any:
+        return load(checkpoint_folder(name) if str(name) in NAMES else name, *inputs, **options)
+
+    return from_pretrained
+
+
+# the one place where all Auto classes ask what a model is
 AutoConfig.from_pretrained = _from_pretrained  # type: ignore[method-assign, assignment]
+AutoModelForCausalLM.from_pretrained = _from_here(  # type: ignore[method-assign]
+    AutoModelForCausalLM.from_pretrained
+)
+AutoTokenizer.from_pretrained = _from_here(AutoTokenizer.from_pretrained)  # type: ignore[method-assign]

@@ -40,6 +40,7 @@ def test_a_pushed_model_is_one_commit_and_is_loaded_by_its_name(tmp_path: Path) 
     found = json.loads(done.stdout.splitlines()[-1])
     assert hub.messages == {found["commit"]: "Two and two"}
     assert found["there"] == found["here"]
+    assert all("Org" in path for path in hub.asked)
     assert found["text"] == "7 plus 8 is 15. So the answer is 15."
     folder = tmp_path / "folder"
     HamburgerForCausalLM.from_pretrained(TINY).save_pretrained(folder)

@@ -20,5 +20,7 @@ prompt = AutoTokenizer.from_pretrained(checkpoint).apply_chat_template(
 )
 here = model.generate(prompt)[0].tolist()
 there = AutoModelForCausalLM.from_pretrained(NAME).generate(prompt)[0].tolist()
-text = pipeline("text-generation", model=NAME)(CHAT)[0]["generated_text"][-1]["content"]
+AutoModelForCausalLM.from_pretrained("tiny")  # which is here: no hub is asked
+AutoTokenizer.from_pretrained("tiny")
+text = pipeline("text-generation", model=NAME)(CHAT, do_sample=False)[0]["generated_text"][-1]["content"]
 print(json.dumps({"commit": commit, "here": here, "there": there, "text": text}))
