@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 from places import environment
-from transformers import AutoConfig, AutoTokenizer, TextIteratorStreamer
-from transformers import pipeline as plain_pipeline
 
+pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 pytest.importorskip("optimum.onnxruntime", reason="optimum is not installed: pip install '.[optimum]'")
 
 from optimum.onnxruntime import ORTModel, ORTModelForCausalLM, pipeline
+from transformers import AutoConfig, AutoTokenizer, TextIteratorStreamer
+from transformers import pipeline as plain_pipeline
 
 import hamburger_edge
 from hamburger_edge.bundle.files import check_files

@@ -11,6 +11,9 @@ import pytest
 import torch
 from toy_bundles import toy_checkpoint
 from toy_checkpoints import same_weights, save
+
+pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
+
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,

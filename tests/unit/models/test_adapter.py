@@ -10,12 +10,14 @@ import pytest
 import torch
 from toy_checkpoints import edit_json, edit_tensors, write_hf
 from toy_models import toy_model
-from transformers import AutoModelForCausalLM
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.loading import find_base, load_base
 
 peft = pytest.importorskip("peft", reason="peft is not installed: pip install '.[dev]'")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install '.[dev]'"
+)
 
 
 def write_base(folder: Path, **changes: Any) -> Path:
@@ -35,7 +37,7 @@ def write_base(folder: Path, **changes: Any) -> Path:
 
 def tuned(base: Path, folder: Path, **settings: Any) -> tuple[Path, dict[str, torch.Tensor]]:
     """An adapter of random weights, saved, and the state of what PEFT merges it to."""
-    model = AutoModelForCausalLM.from_pretrained(base)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
     config = peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **{"r": 4, **settings})
     adapted = peft.get_peft_model(model, config)
     generator = torch.Generator().manual_seed(1)
