@@ -2,19 +2,21 @@
 // node chat.mjs BUNDLE "a prompt"  answers once
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
-import { Hamburger } from "./hamburger.mjs";
+import { load } from "hamburger-edge/node";
 
 const USAGE =
-  'usage: node chat.mjs BUNDLE ["a prompt"] [--confidence C] [--mode trust|verify] [--max-tokens N]\n' +
-  "       [--threads N] [--show-steps] [--json]";
+  'usage: node chat.mjs BUNDLE ["a prompt"] [--confidence C] [--mode trust|verify|condense] [--max-tokens N]\n' +
+  "       [--temperature T] [--seed N] [--threads N] [--show-steps] [--json]";
 
 function readArguments() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
     options: {
-      confidence: { type: "string", default: "0.8" },
-      mode: { type: "string", default: "trust" },
-      "max-tokens": { type: "string", default: "256" },
+      confidence: { type: "string" },
+      mode: { type: "string" },
+      "max-tokens": { type: "string" },
+      temperature: { type: "string" },
+      seed: { type: "string" },
       threads: { type: "string" },
       "show-steps": { type: "boolean", default: false },
       json: { type: "boolean", default: false },
@@ -24,40 +26,44 @@ function readArguments() {
   if (values.help) return null;
   const [bundle, prompt, ...rest] = positionals;
   if (!bundle || rest.length || (values.json && prompt === undefined)) throw new Error(USAGE);
-  const number = (text) => (text.trim() ? Number(text) : NaN); // an empty string is not 0
-  const [confidence, maxTokens] = [number(values.confidence), number(values["max-tokens"])];
+  const number = (name) => { // undefined where it is not given; an empty string is not 0
+    const text = values[name];
+    return text === undefined ? undefined : text.trim() ? Number(text) : NaN;
+  };
   return {
     bundle,
     prompt,
-    threads: values.threads === undefined ? undefined : number(values.threads),
-    options: { confidence, maxTokens, mode: values.mode },
+    threads: number("threads"),
+    options: {
+      confidence: number("confidence"),
+      maxTokens: number("max-tokens"),
+      mode: values.mode,
+      temperature: number("temperature"),
+      seed: number("seed"),
+    },
     showsSteps: values["show-steps"],
     isJson: values.json,
   };
 }
 
-/** Answers `input`, and writes the text as it comes; {text, groups}. */
-async function answer(model, input, { options, showsSteps }, write) {
-  let text = "";
+/** Writes an answer as it comes; its groups. */
+async function show(stream, { showsSteps, isJson }) {
   const groups = [];
-  for await (const step of model.generate(input, options)) {
-    text += step.text;
-    groups.push(step.tokens);
-    write(showsSteps ? `[${step.text}]` : step.text);
+  for await (const { tokens, text } of stream) {
+    if (tokens.length) groups.push(tokens);
+    if (!isJson) process.stdout.write(showsSteps ? `[${text}]` : text);
   }
-  return { text, groups };
+  return groups;
 }
 
 async function talk(model, settings) {
-  const messages = [];
+  const chat = model.chat(settings.options);
   const lines = createInterface({ input: process.stdin, output: process.stdout, prompt: "> " });
   lines.prompt();
   for await (const line of lines) {
     if (line.trim()) {
-      const asked = [...messages, { role: "user", content: line }];
       try {
-        const { text } = await answer(model, asked, settings, (some) => process.stdout.write(some));
-        messages.push(asked.at(-1), { role: "assistant", content: text });
+        await show(chat.send(line), settings);
         process.stdout.write("\n");
       } catch (error) {
         console.error(`error: ${error.message}`);
@@ -70,14 +76,14 @@ async function talk(model, settings) {
 async function main() {
   const settings = readArguments();
   if (!settings) return console.log(USAGE);
-  const { bundle, prompt, threads, isJson } = settings;
-  const model = await Hamburger.load(bundle, { threads });
+  const { bundle, prompt, threads, options, isJson } = settings;
+  const model = await load(bundle, { threads });
   try {
     if (prompt === undefined) return await talk(model, settings);
-    const write = (some) => isJson || process.stdout.write(some);
-    const { text, groups } = await answer(model, prompt, settings, write);
+    const stream = model.stream(prompt, options);
+    const groups = await show(stream, settings);
     if (!isJson) return console.log();
-    console.log(JSON.stringify({ text, tokens: groups.flat(), groups, macro_steps: groups.length }));
+    console.log(JSON.stringify({ text: stream.text, tokens: groups.flat(), groups, macro_steps: groups.length }));
   } finally {
     await model.close();
   }

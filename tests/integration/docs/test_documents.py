@@ -148,6 +148,7 @@ def test_readme_is_the_door_and_not_the_house() -> None:
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     ROOT / "examples" / "javascript" / "README.md",
+    ROOT / "runtimes" / "javascript" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 PATHS = re.compile(

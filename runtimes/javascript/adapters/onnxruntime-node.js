@@ -1,0 +1,53 @@
+// Bundles in a folder, computed by onnxruntime-node: Node.js, and Electron's main process.
+import { readFile, stat } from "node:fs/promises";
+import path from "node:path";
+import { checkContent, checkSize } from "../bundle/files.js";
+import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
+import { BundleError, InputError, RuntimeUnavailable, reason } from "../errors.js";
+import { assemble } from "../loading.js";
+import { shown } from "../support/values.js";
+
+/** @import { Runtime } from "../onnx/runtime.js" */
+
+/**
+ * Opens a bundle. `context`: most slots of the KV cache, 4096 where it is left out; `threads`: ONNX Runtime decides
+ * where it is left out; `verify`: read every file's hash first.
+ * @param {string} folder
+ * @param {{context?: number, threads?: number, verify?: boolean}} [options]
+ */
+export async function load(folder, { verify = false, ...options } = {}) {
+  if (typeof folder !== "string") throw new InputError(`a bundle is named by its path, got ${shown(folder)}`);
+  /** @param {string} file @returns {Promise<Uint8Array>} */
+  const read = (file) =>
+    readFile(path.join(folder, file)).catch((error) => {
+      const way = file === FILE_NAME ? "make a bundle with  hamburger-edge export" : "copy the whole bundle again";
+      throw new BundleError(`${path.join(folder, file)}: cannot be read (${error.code}): ${way}`, { cause: error });
+    });
+  const manifest = readManifest(await read(FILE_NAME), folder);
+  for (const entry of filesToRun(manifest)) {
+    if (verify) await checkContent(await read(entry.path), entry, folder);
+    else {
+      const found = await stat(path.join(folder, entry.path)).catch(() => null);
+      if (!found) throw new BundleError(`${path.join(folder, entry.path)}: missing: copy the whole bundle again`);
+      checkSize(found.size, entry, folder);
+    }
+  }
+  return assemble(manifest, await read(manifest.tokenizer), await runtime(folder), options);
+}
+
+/** @param {string} folder @returns {Promise<Runtime>} */
+async function runtime(folder) {
+  const ort = await import("onnxruntime-node").catch((error) => {
+    throw new RuntimeUnavailable(
+      `onnxruntime-node does not start (${reason(error)}): run  npm install onnxruntime-node`,
+      { cause: error },
+    );
+  });
+  return {
+    provider: "cpu",
+    Tensor: ort.Tensor,
+    bindsOutputs: true,
+    keepsCacheOnDevice: false,
+    open: (file, options) => ort.InferenceSession.create(path.join(folder, file), options),
+  };
+}

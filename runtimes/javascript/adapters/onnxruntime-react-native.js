@@ -1,0 +1,44 @@
+// Bundles in an app's folder, computed by onnxruntime-react-native. Untried: written against its types.
+import { checkSize } from "../bundle/files.js";
+import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
+import { RuntimeUnavailable, reason } from "../errors.js";
+import { assemble } from "../loading.js";
+
+/** @import { Runtime } from "../onnx/runtime.js" */
+
+/**
+ * Opens a bundle in a folder of the device. React Native reads no files by itself: `read` does, by whatever library the
+ * app has for it. `threads`: ONNX Runtime decides where it is left out.
+ * @param {string} folder
+ * @param {{read: (path: string) => Promise<Uint8Array>, context?: number, threads?: number}} options
+ */
+export async function load(folder, { read, ...options }) {
+  const manifest = readManifest(await read(`${folder}/${FILE_NAME}`), folder);
+  const tokenizer = await read(`${folder}/${manifest.tokenizer}`);
+  for (const entry of filesToRun(manifest)) {
+    if (entry.path === manifest.tokenizer) checkSize(tokenizer.length, entry, folder);
+  }
+  return assemble(manifest, tokenizer, await runtime(folder), options);
+}
+
+/** @param {string} folder @returns {Promise<Runtime>} */
+async function runtime(folder) {
+  /** @type {typeof import("onnxruntime-common")} */
+  let ort;
+  try {
+    // @ts-ignore: it is installed in apps alone, and says the same as onnxruntime-common
+    ort = await import("onnxruntime-react-native");
+  } catch (error) {
+    throw new RuntimeUnavailable(
+      `onnxruntime-react-native does not start (${reason(error)}): run  npm install onnxruntime-react-native`,
+      { cause: error },
+    );
+  }
+  return {
+    provider: "cpu",
+    Tensor: ort.Tensor,
+    bindsOutputs: false,
+    keepsCacheOnDevice: false,
+    open: (file, options) => ort.InferenceSession.create(`${folder}/${file}`, options),
+  };
+}

@@ -1,0 +1,66 @@
+// Bundles from an address, computed by onnxruntime-web: browsers, workers, Electron's windows.
+import { download } from "../bundle/download.js";
+import { InputError, RuntimeUnavailable, reason } from "../errors.js";
+import { assemble } from "../loading.js";
+import { shown, wholeIn } from "../support/values.js";
+
+/** @import { Env } from "onnxruntime-common" */
+/** @import { Progress } from "../bundle/download.js" */
+/** @import { Runtime } from "../onnx/runtime.js" */
+
+export { clearStore } from "../bundle/download.js";
+
+/**
+ * @typedef {object} LoadOptions
+ * @property {number} [context]  most slots of the KV cache, 4096 where it is left out
+ * @property {number} [threads]  ONNX Runtime decides where it is left out; more than one need a page that is cross-origin
+ *   isolated. The first model of a page decides for all
+ * @property {"wasm" | "webgpu"} [provider]  "wasm" where it is left out
+ * @property {boolean} [store]  keep the files in the browser for the next time; true where it is left out
+ * @property {(progress: Progress) => void} [onProgress]
+ * @property {AbortSignal} [signal]  ends the download
+ * @property {Env.WebAssemblyFlags["wasmPaths"]} [wasmPaths]  where onnxruntime-web finds its .wasm files
+ */
+
+/**
+ * Opens a bundle: the address of its folder.
+ * @param {string | URL} address
+ * @param {LoadOptions} [options]
+ */
+export async function load(address, options = {}) {
+  const { context, threads, provider = "wasm", store = true, onProgress, signal, wasmPaths } = options;
+  if (provider !== "wasm" && provider !== "webgpu") {
+    throw new InputError(`provider must be "wasm" or "webgpu", got ${shown(provider)}`);
+  }
+  const ort = await binding(provider);
+  if (threads !== undefined) ort.env.wasm.numThreads = wholeIn("threads", threads, 1, 1024);
+  if (wasmPaths !== undefined) ort.env.wasm.wasmPaths = wasmPaths;
+  const { manifest, contents } = await download(String(address), { isStored: store, onProgress, signal });
+  const taken = (/** @type {string} */ file) => /** @type {Uint8Array} */ (contents.get(file));
+  const graphs = new Set(manifest.graphs.map(({ file }) => file));
+  const externalData = [...contents]
+    .filter(([path]) => !graphs.has(path) && path !== manifest.tokenizer)
+    .map(([path, data]) => ({ path, data })); // the graphs' weights
+  /** @type {Runtime} */
+  const runtime = {
+    provider,
+    Tensor: ort.Tensor,
+    bindsOutputs: false,
+    keepsCacheOnDevice: provider === "webgpu",
+    open: (file, given) =>
+      ort.InferenceSession.create(taken(file), { ...given, executionProviders: [provider], externalData }),
+  };
+  return assemble(manifest, taken(manifest.tokenizer), runtime, { context });
+}
+
+/** @param {"wasm" | "webgpu"} provider */
+async function binding(provider) {
+  try {
+    return await (provider === "webgpu" ? import("onnxruntime-web/webgpu") : import("onnxruntime-web/wasm"));
+  } catch (error) {
+    throw new RuntimeUnavailable(
+      `onnxruntime-web does not start (${reason(error)}): run  npm install onnxruntime-web`,
+      { cause: error },
+    );
+  }
+}

@@ -1,0 +1,28 @@
+// The files of a bundle: looked at before they are trusted.
+import { BundleError } from "../errors.js";
+
+/** @import { FileEntry } from "./manifest.js" */
+
+/**
+ * The content is what the manifest says, or an error.
+ * @param {Uint8Array} content
+ * @param {FileEntry} entry
+ * @param {string} place  of the bundle
+ */
+export async function checkContent(content, entry, place) {
+  checkSize(content.length, entry, place);
+  const digest = await crypto.subtle.digest("SHA-256", /** @type {Uint8Array<ArrayBuffer>} */ (content));
+  const hex = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  if (hex !== entry.sha256) {
+    throw new BundleError(`${place}/${entry.path}: its content differs from the manifest's sha256: copy the bundle again`);
+  }
+}
+
+/** @param {number} bytes @param {FileEntry} entry @param {string} place */
+export function checkSize(bytes, entry, place) {
+  if (bytes !== entry.bytes) {
+    throw new BundleError(
+      `${place}/${entry.path}: ${bytes} bytes, but the manifest says ${entry.bytes}: truncated or changed; copy the bundle again`,
+    );
+  }
+}

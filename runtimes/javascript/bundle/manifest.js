@@ -1,0 +1,105 @@
+// The bundle's description of itself: everything that running it takes. A runtime never asks which model it is.
+import { BundleError, reason } from "../errors.js";
+import { shown } from "../support/values.js";
+
+/** @import { Markup } from "../chat/template.js" */
+/** @import { Mode } from "../loop/backend.js" */
+
+/** @typedef {"float32" | "float16" | "int8" | "int32" | "int64"} DType */
+
+/** @typedef {{name: string, dtype: DType, shape: string[]}} TensorSpec  A dimension is a number, or the name of what varies. */
+/** @typedef {{name: string, file: string, inputs: TensorSpec[], outputs: TensorSpec[]}} GraphSpec */
+/** @typedef {{path: string, bytes: number, sha256: string}} FileEntry */
+
+/**
+ * @typedef {object} ModelSpec
+ * @property {number} vocab_size
+ * @property {number} hidden_size
+ * @property {number} max_steps
+ * @property {"token" | "slot"} position_rule
+ * @property {"before" | "after"} stop_rule
+ * @property {number} context_length
+ * @property {number[]} eos_ids
+ * @property {number[] | null} shortlist
+ */
+
+/**
+ * @typedef {object} Manifest
+ * @property {number} format
+ * @property {string} kind
+ * @property {"fused" | "portable" | "gguf"} flavor
+ * @property {ModelSpec} model
+ * @property {{base: string, head: string, graft: string}} precision
+ * @property {{layers: number, kv_heads: number, head_size: number, dtype: DType}} kv
+ * @property {number} cache_length  slots of a portable graph's cache; 0: the runtime chooses
+ * @property {GraphSpec[]} graphs
+ * @property {FileEntry[]} files
+ * @property {string | null} tokenizer
+ * @property {Markup | null} chat_template
+ * @property {{mode: Mode, confidence: number} | null} [recommended]
+ */
+
+export const FILE_NAME = "manifest.json";
+const KIND = "hamburger-edge bundle";
+const FORMAT = 2;
+const GRAPHS = ["embedder", "base", "micro_decoder"];
+const DTYPES = ["float32", "float16", "int8", "int32", "int64"];
+
+/**
+ * A manifest that this package can run, or an error that says why not.
+ * @param {Uint8Array} content
+ * @param {string} place  of the bundle, for messages
+ * @returns {Manifest & {tokenizer: string}}
+ */
+export function readManifest(content, place) {
+  const data = parseJson(content, `${place}: manifest.json`);
+  if (data?.kind !== KIND) throw new BundleError(`${place}: not a bundle's manifest (kind is ${shown(data?.kind)})`);
+  if (data.format !== FORMAT) {
+    throw new BundleError(
+      `${place}: format version ${shown(data.format)}, but this package reads version ${FORMAT}: update it, or export the model again`,
+    );
+  }
+  /** @param {boolean} isSo @param {string} what */
+  const need = (isSo, what) => {
+    if (!isSo) throw new BundleError(`${place}: manifest.json ${what}: export the model again`);
+  };
+  need(data.flavor !== "gguf" && Array.isArray(data.graphs) && data.graphs.length > 0, "names no ONNX graphs");
+  need(typeof data.tokenizer === "string", "names no tokenizer");
+  need(Array.isArray(data.files), "lists no files");
+  const listed = new Set(data.files.map((/** @type {FileEntry} */ file) => file.path));
+  need(data.files.every(isInside), "lists a file outside the bundle");
+  for (const name of GRAPHS) {
+    const graph = data.graphs.find((/** @type {GraphSpec} */ found) => found.name === name);
+    need(graph && listed.has(graph.file), `lists no graph ${name}`);
+    for (const { dtype } of [...graph.inputs, ...graph.outputs]) need(DTYPES.includes(dtype), `has a tensor of type ${dtype}`);
+  }
+  need(listed.has(data.tokenizer), "does not list the tokenizer's file");
+  const { model } = data;
+  for (const name of ["vocab_size", "hidden_size", "max_steps", "context_length"]) {
+    need(Number.isInteger(model?.[name]) && model[name] > 0, `has no usable model.${name}`);
+  }
+  need(["token", "slot"].includes(model.position_rule), `has position_rule ${shown(model.position_rule)}`);
+  need(["before", "after"].includes(model.stop_rule), `has stop_rule ${shown(model.stop_rule)}`);
+  need(Array.isArray(model.eos_ids), "has no model.eos_ids");
+  return data;
+}
+
+/** What running the graphs takes: not what llama.cpp alone reads. @param {Manifest} manifest */
+export function filesToRun(manifest) {
+  return manifest.files.filter(({ path }) => !path.endsWith(".gguf"));
+}
+
+/** @param {Uint8Array} content @param {string} name @returns {any} */
+export function parseJson(content, name) {
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(content));
+  } catch (error) {
+    throw new BundleError(`${name}: not valid JSON (${reason(error)}): copy the bundle again`, { cause: error });
+  }
+}
+
+/** @param {FileEntry} file */
+function isInside({ path }) {
+  const parts = path.split("/");
+  return !parts.includes("..") && !parts.includes("") && !/[\\:]/.test(path);
+}

@@ -1,0 +1,31 @@
+// What a loaded model is made of: an application holds a `Model`, the conversations in it share these.
+import { Sampler } from "../loop/sampling.js";
+import { TextStream } from "./text_stream.js";
+import { Turns } from "./stream.js";
+
+/** @import { Engine } from "../loop/engine.js" */
+/** @import { Settings } from "../loop/settings.js" */
+/** @import { ChatTemplate } from "./template.js" */
+/** @import { Tokenizer } from "./tokenizer.js" */
+
+export class Parts {
+  turns = new Turns();
+
+  /** @param {Engine} engine @param {Tokenizer} tokenizer @param {ChatTemplate} template */
+  constructor(engine, tokenizer, template) {
+    this.engine = engine;
+    this.tokenizer = tokenizer;
+    this.template = template;
+  }
+
+  /** @param {Settings} settings */
+  sampler(settings) {
+    const { vocabSize, shortlist } = this.engine.info;
+    return new Sampler(settings.sampling, vocabSize, shortlist, settings.probabilities);
+  }
+
+  /** @param {Settings} settings */
+  textStream(settings) {
+    return new TextStream(this.tokenizer, settings.stop, this.engine.info.eosIds);
+  }
+}

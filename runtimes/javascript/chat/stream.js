@@ -1,0 +1,152 @@
+// An answer on its way: the engine's steps with their text, and the right to use the model while it lasts.
+import { BusyError, InputError } from "../errors.js";
+import { Stats } from "../loop/stats.js";
+
+/** @import { Group } from "../loop/backend.js" */
+/** @import { Engine, Reuse } from "../loop/engine.js" */
+/** @import { Sampler } from "../loop/sampling.js" */
+/** @import { Settings } from "../loop/settings.js" */
+/** @import { FinishReason } from "../loop/step.js" */
+/** @import { TextStream } from "./text_stream.js" */
+
+/**
+ * @typedef {object} Record  One macro step. The texts of all records make up the answer's text.
+ * @property {Group} tokens  includes the end token; after a stop string, ends with the token that completed it
+ * @property {string} text  without end token and stop string; may lag behind the tokens by an unfinished character
+ * @property {number[]} probabilities  of each token; empty unless asked for
+ * @property {number[]} stopProbabilities  chance that the group should end with each token
+ * @property {FinishReason | null} finishReason  set on the last record; a cancelled answer ends with one without tokens
+ */
+
+/** Who may use a model: one answer at a time. */
+export class Turns {
+  /** @type {Stream | null} the answer that is being made */
+  current = null;
+  isClosed = false;
+}
+
+/**
+ * @typedef {object} Request  What an answer is to.
+ * @property {() => Group[]} prompt  worked out when the answer begins
+ * @property {Settings} settings
+ * @property {() => Sampler} sampler  of what will be said; likewise
+ * @property {() => TextStream} text
+ * @property {Reuse} reuse
+ * @property {boolean} [isResumable]  keep held-back text when cut, because the answer may go on
+ * @property {AbortSignal} [signal]
+ * @property {(stream: Stream, sampler: Sampler, text: TextStream) => void} [onClose]
+ */
+
+/**
+ * Iterate for records: `for await (const record of stream)`. The answer begins with the first one asked for, and
+ * from then on the model is busy until the last one, or until the loop is left.
+ * @implements {AsyncIterableIterator<Record>}
+ */
+export class Stream {
+  stats = new Stats();
+  /** @type {FinishReason | null} */
+  finishReason = null;
+  text = ""; // so far
+  #isCancelled = false;
+  #records;
+
+  /** @param {Engine} engine @param {Turns} turns @param {Request} request */
+  constructor(engine, turns, request) {
+    const { signal } = request;
+    if (signal !== undefined && !(signal instanceof AbortSignal)) {
+      throw new InputError("signal must be an AbortSignal: take that of an AbortController");
+    }
+    this.#records = this.#run(engine, turns, request);
+  }
+
+  [Symbol.asyncIterator]() {
+    return this;
+  }
+
+  /** @returns {Promise<IteratorResult<Record, void>>} */
+  next() {
+    return this.#records.next();
+  }
+
+  /** Ends the answer, and frees the model once a step under way has ended. @returns {Promise<IteratorResult<Record, void>>} */
+  return() {
+    this.#isCancelled = true;
+    return this.#records.return();
+  }
+
+  /** End the answer after the current step. */
+  cancel() {
+    this.#isCancelled = true;
+  }
+
+  /** @param {Engine} engine @param {Turns} turns @param {Request} request @returns {AsyncGenerator<Record, void, void>} */
+  async *#run(engine, turns, { prompt, settings, sampler: begun, text: output, reuse, isResumable, signal, onClose }) {
+    if (turns.isClosed) throw new InputError("this model is closed: load it again");
+    if (turns.current) {
+      throw new BusyError(
+        "this model is in the middle of an answer: read it to the end, return or cancel it first, or load a second model",
+      );
+    }
+    turns.current = this;
+    try {
+      const [groups, sampler, text] = [prompt(), begun(), output()];
+      const isCancelled = () => this.#isCancelled || signal?.aborted === true || turns.isClosed;
+      const steps = engine.run(groups, settings, sampler, this.stats, { isCancelled, reuse });
+      try {
+        while (!this.finishReason) {
+          const begin = performance.now();
+          const { value: step } = await steps.next();
+          const record = this.#record(step ?? NOTHING, engine, sampler, text, isResumable ?? false);
+          if (isCancelled() && !record.finishReason) this.finishReason = record.finishReason = "cancelled";
+          this.#count(engine, (performance.now() - begin) / 1000);
+          yield record;
+        }
+      } finally {
+        this.finishReason ??= "cancelled";
+        await steps.return();
+        onClose?.(this, sampler, text);
+      }
+    } finally {
+      turns.current = null;
+    }
+  }
+
+  /**
+   * @param {import("../loop/step.js").Step} step
+   * @param {Engine} engine @param {Sampler} sampler @param {TextStream} output @param {boolean} isResumable
+   * @returns {Record}
+   */
+  #record(step, engine, sampler, output, isResumable) {
+    let { tokens, probabilities, stopProbabilities, finishReason } = step;
+    let { text, stopped } = output.push(tokens);
+    if (stopped !== null) {
+      finishReason = "stop";
+      const dropped = tokens.length - stopped;
+      if (dropped) {
+        engine.drop(dropped);
+        sampler.rewind(dropped);
+        this.stats.tokens -= dropped;
+        this.stats.firstTokens = Math.min(this.stats.firstTokens, this.stats.tokens);
+        tokens = tokens.slice(0, stopped);
+        probabilities = probabilities.slice(0, stopped);
+        stopProbabilities = stopProbabilities.slice(0, stopped);
+      }
+    } else if (finishReason === "eos" || finishReason === "context" || (finishReason && !isResumable)) {
+      text += output.flush();
+    }
+    this.finishReason = finishReason;
+    this.text += text;
+    return { tokens, text, probabilities, stopProbabilities, finishReason };
+  }
+
+  /** @param {Engine} engine @param {number} seconds */
+  #count({ ledger }, seconds) {
+    const { stats } = this;
+    if (stats.firstTokens === stats.tokens && stats.decodeSeconds === 0) stats.firstSeconds += seconds;
+    else stats.decodeSeconds += seconds;
+    [stats.slots, stats.kvBytes, stats.kvBytesUncompressed] = [ledger.slots, ledger.bytes, ledger.bytesUncompressed];
+  }
+}
+
+/** @type {import("../loop/step.js").Step} */
+const NOTHING = { tokens: [], probabilities: [], stopProbabilities: [], finishReason: "cancelled" };

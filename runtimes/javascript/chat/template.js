@@ -1,0 +1,70 @@
+// How the turns of a conversation become text, by the markup that stands around them. Only the markup can
+// become a special token; what people write cannot.
+import { checkText } from "../support/values.js";
+
+/** @typedef {[text: string, isTrusted: boolean]} Part  Text, and whether special tokens in it count. */
+
+/**
+ * @typedef {object} Markup  prefix [beforeSystem SYSTEM afterSystem] beforeUser TEXT afterUser beforeAnswer ANSWER ...
+ * @property {string} [prefix]
+ * @property {string} [before_system]
+ * @property {string} [after_system]
+ * @property {string} [before_user]
+ * @property {string} [after_user]
+ * @property {string} [before_answer]
+ * @property {string} [after_answer]
+ * @property {string | null} [default_system]
+ * @property {boolean} [system_in_user]
+ * @property {boolean} [trim]
+ */
+
+// What Python's `strip` takes for white space, which is not quite what `trim` does.
+const WHITE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+";
+const OUTER = new RegExp(`^${WHITE}|${WHITE}$`, "g");
+
+export class ChatTemplate {
+  #markup;
+
+  /** @param {Markup | null} markup  none: texts as they are */
+  constructor(markup) {
+    this.#markup = markup ?? {};
+  }
+
+  /**
+   * The beginning of a conversation; an empty system text leaves the system turn out.
+   * @param {string} text
+   * @param {string | null} [system]
+   * @returns {Part[]}
+   */
+  firstTurn(text, system = null) {
+    const m = this.#markup;
+    const given = system ?? m.default_system;
+    /** @type {Part[]} */
+    const around = given ? [[m.before_system ?? "", true], this.#written(given), [m.after_system ?? "", true]] : [];
+    const [before, ...user] = this.#user(text);
+    const turn = m.system_in_user ? [before, ...around, ...user] : [...around, before, ...user];
+    return [[m.prefix ?? "", true], ...turn];
+  }
+
+  /** What comes between an answer and the next one. @param {string} text @returns {Part[]} */
+  nextTurn(text) {
+    return [[this.#markup.after_answer ?? "", true], ...this.#user(text)];
+  }
+
+  /** @param {string} text @returns {Part[]} */
+  #user(text) {
+    const m = this.#markup;
+    return [
+      [m.before_user ?? "", true],
+      this.#written(text),
+      [m.after_user ?? "", true],
+      [m.before_answer ?? "", true],
+    ];
+  }
+
+  /** @param {string} text @returns {Part} */
+  #written(text) {
+    checkText(text);
+    return [this.#markup.trim ? text.replace(OUTER, "") : text, false];
+  }
+}

@@ -1,0 +1,19 @@
+// The core, which knows neither files nor a binding. Applications take `load` of "hamburger-edge/node", "/web" or
+// "/react-native"; an adapter of one's own hands `assemble` a manifest, the tokenizer's content and a `Runtime`.
+export { filesToRun, readManifest } from "./bundle/manifest.js";
+export { checkContent, checkSize } from "./bundle/files.js";
+export { Chat } from "./chat/conversation.js";
+export { Stream } from "./chat/stream.js";
+export * from "./errors.js";
+export { assemble } from "./loading.js";
+export { Stats } from "./loop/stats.js";
+export { Model } from "./model.js";
+
+/** @typedef {import("./chat/conversation.js").Message} Message */
+/** @typedef {import("./chat/stream.js").Record} Record */
+/** @typedef {import("./loop/backend.js").ModelInfo} ModelInfo */
+/** @typedef {import("./loop/settings.js").Options} Options */
+/** @typedef {import("./loop/step.js").FinishReason} FinishReason */
+/** @typedef {import("./model.js").Asking} Asking */
+/** @typedef {import("./model.js").Result} Result */
+/** @typedef {import("./onnx/runtime.js").Runtime} Runtime */

@@ -1,0 +1,56 @@
+// The one seam of the package: what the hierarchical loop asks of a runtime. Tokens go in, scores come out;
+// embeddings and KV caches never cross it.
+//
+//     groups --macro--> Readout: logits, pStop, features --microBegin--> micro(token) --> logits, pStop
+//               |                                                            ^               |
+//               +-- appends one KV slot a group                              +---------------+
+
+/** @typedef {readonly number[]} Group  The 1..maxSteps tokens that share a slot. */
+
+/** @typedef {"trust" | "verify" | "condense"} Mode */
+
+/**
+ * @typedef {object} ModelInfo  What the loop must know about a loaded model.
+ * @property {string} provider  what computes: "cpu", "wasm", "webgpu"
+ * @property {string} precision  of the stored weights
+ * @property {number} vocabSize
+ * @property {number} hiddenSize
+ * @property {number} maxSteps  most tokens one group may hold
+ * @property {"token" | "slot"} positionRule
+ * @property {"before" | "after"} stopRule
+ * @property {number} capacity  slots that the KV cache may hold
+ * @property {number} contextLength  positions the base was trained for; a slot's position stays below it
+ * @property {readonly number[]} eosIds
+ * @property {readonly number[] | null} shortlist  token id of each micro logit; null: the whole vocabulary
+ * @property {number} kvBytesPerSlot
+ * @property {{mode: Mode, confidence: number} | null} recommended  where neither is asked for
+ */
+
+/**
+ * @typedef {object} Readout  What the base says at the rows it was asked for.
+ * @property {Float32Array[]} logits  a row: [vocab]
+ * @property {ArrayLike<number>} pStop  chance that no further token should join the next group after its first
+ * @property {unknown[]} features  a row: for `microBegin`, opaque to the loop
+ */
+
+/**
+ * @typedef {object} MicroReadout
+ * @property {Float32Array} logits  [vocab] or [shortlist]
+ * @property {number} pStop  by rule "before": chance that the group should end with the token that these logits
+ *   choose; by rule "after": chance that it should end without it
+ */
+
+/**
+ * @typedef {object} Backend  A runtime holding one sequence; one call at a time.
+ * @property {ModelInfo} info
+ * @property {number} slots  KV entries in use
+ * @property {(groups: readonly Group[], positions: readonly number[], rows: readonly number[]) => Promise<Readout>} macro
+ *   Append one slot a group; read out at `rows` (indices into groups). The positions of a call into the empty
+ *   cache are 0, 1, 2, ...
+ * @property {(features: unknown) => void} microBegin  Start a group from one row of `Readout.features`.
+ * @property {(token: number) => Promise<MicroReadout>} micro  Feed the group's newest token.
+ * @property {(slots: number) => void} truncate  Forget every slot from `slots` on; free of cost.
+ * @property {() => Promise<void>} close
+ */
+
+export {};

@@ -1,0 +1,262 @@
+// The hierarchical loop: macro steps of the base, micro steps inside them, one KV slot for each group.
+//
+//     prompt --prefill--> readout -> first token -> micro tokens ... = a group ----yield----+
+//                            ^                                                              |
+//                            +------------- macro step: the group becomes one slot ---------+
+//
+// The newest group of an answer is `unread`: said, but not in the cache. Whatever comes next feeds it, merged,
+// so an answer stays compressed when a conversation goes on.
+import { ContextFullError, InputError } from "../errors.js";
+import { wholeIn } from "../support/values.js";
+import { Ledger } from "./ledger.js";
+import { Rules, say } from "./step.js";
+
+/** @import { Backend, Group, Readout } from "./backend.js" */
+/** @import { Sampler } from "./sampling.js" */
+/** @import { Settings } from "./settings.js" */
+/** @import { Stats } from "./stats.js" */
+/** @import { Step } from "./step.js" */
+
+/**
+ * Which parts of the cache may stand for the beginning of a prompt: none; slots holding the same groups; or also
+ * merged slots holding the same tokens.
+ * @typedef {"none" | "groups" | "tokens"} Reuse
+ */
+
+const CHUNK = 256; // most slots one prefill call appends: bounds memory, not the result
+
+/** Drives one backend. Holds what the cache means; settings and sampler are passed to each run. */
+export class Engine {
+  /** @type {Group[]} said, but not in the cache */
+  unread = [];
+  #loose = 0; // last slots that hold the newest group token by token, and are to become one
+
+  /** @param {Backend} backend */
+  constructor(backend) {
+    this.backend = backend;
+    this.info = backend.info;
+    this.ledger = new Ledger(backend.info);
+  }
+
+  /** Everything said so far: what the cache holds, and what is unread. @returns {Group[]} */
+  get sequence() {
+    return [...this.ledger.groups, ...this.unread];
+  }
+
+  /**
+   * Groups of one token each, or an error that names the token at fault.
+   * @param {Iterable<unknown>} tokens
+   * @returns {Group[]}
+   */
+  checkTokens(tokens) {
+    return Array.from(tokens, (token) => [wholeIn("a token", token, 0, this.info.vocabSize - 1)]);
+  }
+
+  /**
+   * Answer a prompt given as groups. Ends after the step whose `finishReason` is set, or without one when
+   * cancelled: before the first macro step, between two, or between two chunks of the prompt. "context" means
+   * that the last group finds no free slot or no position below the model's context length.
+   * @param {readonly Group[]} prompt
+   * @param {Settings} settings
+   * @param {Sampler} sampler
+   * @param {Stats} stats
+   * @param {{isCancelled: () => boolean, reuse?: Reuse}} how
+   * @returns {AsyncGenerator<Step, void, void>}
+   */
+  async *run(prompt, settings, sampler, stats, { isCancelled, reuse = "tokens" }) {
+    if (!prompt.length) throw new InputError("the prompt is empty: give at least one token");
+    this.#truncate(Math.min(this.ledger.slots, this.backend.slots)); // after an interrupted call
+    const matched = this.ledger.match(prompt.slice(0, -1), reuse === "tokens" && !settings.isExact);
+    const { slots, covered } = reuse === "none" ? { slots: 0, covered: 0 } : matched;
+    this.#checkRoom(slots, prompt, covered);
+    stats.promptTokens = count(prompt);
+    stats.reusedTokens = count(prompt.slice(0, covered));
+    const rules = new Rules(this.info, settings, sampler);
+    this.#truncate(slots);
+    this.unread = prompt.slice(covered);
+    this.#loose = 0;
+    try {
+      /** @type {Readout | null} */
+      let readout = await this.#read(stats, isCancelled);
+      let row = 0;
+      while (readout && !isCancelled()) {
+        const said = await this.#say(readout, row, rules, stats);
+        let finish = rules.finish(said.step.tokens, stats);
+        if (!finish && this.unread.length && !this.ledger.fits(...this.unread.map((group) => group.length))) {
+          finish = "context";
+        }
+        stats.tokens += said.step.tokens.length;
+        stats.macroSteps += 1;
+        if (stats.macroSteps === 1) stats.firstTokens = stats.tokens;
+        yield { ...said.step, finishReason: finish };
+        if (finish || isCancelled()) return;
+        ({ row } = said);
+        readout = said.readout ?? (await this.#read(stats, null));
+      }
+    } finally {
+      if (!stats.macroSteps) this.unread = []; // nothing was answered: the prompt was never said
+    }
+  }
+
+  /** Unsay the last tokens of the newest group, but not all of it. @param {number} tokens */
+  drop(tokens) {
+    const newest = this.unread.pop();
+    if (newest) this.unread.push(newest.slice(0, -tokens));
+    else this.#truncate(this.ledger.slots - tokens); // a verified group: one slot for each token
+  }
+
+  /**
+   * Append what is unread to the cache, for the base's view of what comes next. The prompt, which may be long,
+   * is where this can be cancelled.
+   * @param {Stats} stats
+   * @param {(() => boolean) | null} isCancelled
+   */
+  async #read(stats, isCancelled) {
+    let readout = null;
+    this.unread = [...this.#loosen(), ...this.unread];
+    while (this.unread.length) {
+      if (isCancelled?.()) return null;
+      const chunk = this.#chunk();
+      const fed = await this.#feed(chunk, [chunk.length - 1]);
+      readout = fed.readout;
+      this.unread = this.unread.slice(chunk.length);
+      if (isCancelled) stats.prefillSeconds += fed.seconds;
+      else {
+        stats.macroSeconds += fed.seconds;
+        stats.baseCalls += 1;
+      }
+    }
+    return readout;
+  }
+
+  /** What is read at once: into the empty cache, where positions have no gaps (see `Backend`), nothing beyond
+   * the first merged group. */
+  #chunk() {
+    let stop = Math.min(CHUNK, this.unread.length);
+    if (!this.ledger.slots) {
+      const merged = this.unread.findIndex((group, i) => i > 0 && group.length > 1);
+      if (merged > 0) stop = Math.min(stop, merged);
+    }
+    return this.unread.slice(0, stop);
+  }
+
+  /**
+   * What one macro step says, and where the base's view of the next one stands, if it was verified. Where that
+   * fails nobody sees it, and so it was never chosen.
+   * @param {Readout} readout @param {number} row @param {Rules} rules @param {Stats} stats
+   * @returns {Promise<{step: Step, readout: Readout | null, row: number}>}
+   */
+  async #say(readout, row, rules, stats) {
+    const { sampler } = rules;
+    const said = sampler.answer.length;
+    try {
+      const room = rules.verifies ? Math.min(this.ledger.room, CHUNK) : rules.maxTokens;
+      const step = await say(this.backend, readout, row, rules, room, stats);
+      const goesOn = step.tokens.length > 1 || !rules.finish(step.tokens, stats);
+      if (rules.verifies && room && goesOn) return await this.#verify(step, rules, stats);
+      this.unread = [...this.unread, step.tokens];
+      return { step, readout: null, row: 0 };
+    } catch (error) {
+      sampler.rewind(sampler.answer.length - said);
+      throw error;
+    }
+  }
+
+  /**
+   * Keep the part of a draft that the base would have said itself, with the same draws.
+   *
+   *     draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
+   *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
+   *
+   * In mode "condense" the rows that stayed of the group before become one slot in the same call.
+   * @param {Step} draft @param {Rules} rules @param {Stats} stats
+   */
+  async #verify(draft, rules, stats) {
+    const { sampler } = rules;
+    const { tokens } = draft;
+    const before = this.#loosen();
+    const probabilities = draft.probabilities.slice(0, 1);
+    const start = this.ledger.slots + before.length;
+    let agreed = 1;
+    sampler.rewind(tokens.length - 1);
+    let readout;
+    try {
+      const rows = tokens.map((_, i) => before.length + i);
+      const fed = await this.#feed([...before, ...tokens.map((token) => [token])], rows);
+      readout = fed.readout;
+      stats.macroSeconds += fed.seconds;
+      stats.baseCalls += 1;
+      for (; agreed < tokens.length; agreed++) {
+        const { token, probability } = sampler.choose(readout.logits[agreed - 1]);
+        if (token !== tokens[agreed]) {
+          sampler.rewind(1);
+          break;
+        }
+        if (draft.probabilities.length) probabilities.push(probability);
+      }
+    } catch (error) {
+      this.#truncate(start - before.length);
+      this.unread = before;
+      throw error;
+    }
+    this.#truncate(start + agreed);
+    this.#loose = rules.condenses ? agreed : 0;
+    const stopProbabilities = draft.stopProbabilities.slice(0, agreed);
+    const step = { tokens: tokens.slice(0, agreed), probabilities, stopProbabilities, finishReason: null };
+    return { step, readout, row: agreed - 1 };
+  }
+
+  /** The newest group, taken out of the slots that hold it token by token: to be fed again, merged. @returns {Group[]} */
+  #loosen() {
+    if (this.#loose < 2) return [];
+    const start = this.ledger.slots - this.#loose;
+    const tokens = this.ledger.groups.slice(start).flat();
+    this.#truncate(start);
+    this.#loose = 0;
+    const most = this.info.maxSteps;
+    return Array.from({ length: Math.ceil(tokens.length / most) }, (_, i) => tokens.slice(i * most, (i + 1) * most));
+  }
+
+  /** Append slots; also says how long the backend took. @param {readonly Group[]} groups @param {number[]} rows */
+  async #feed(groups, rows) {
+    const start = this.ledger.slots;
+    try {
+      const positions = groups.map((group) => this.ledger.append(group));
+      const begin = performance.now();
+      const readout = await this.backend.macro(groups, positions, rows);
+      return { readout, seconds: (performance.now() - begin) / 1000 };
+    } catch (error) {
+      this.ledger.truncate(start);
+      throw error;
+    }
+  }
+
+  /** @param {number} slots */
+  #truncate(slots) {
+    if (this.ledger.slots > slots) this.ledger.truncate(slots);
+    if (this.backend.slots > slots) this.backend.truncate(slots);
+  }
+
+  /** @param {number} kept @param {readonly Group[]} groups @param {number} covered */
+  #checkRoom(kept, groups, covered) {
+    const { capacity, contextLength, positionRule } = this.info;
+    const slots = kept + groups.length - covered;
+    const positions = positionRule === "slot" ? slots : count(groups);
+    if (positions > contextLength) {
+      throw new ContextFullError(
+        `the prompt needs ${positions} positions but the model's context has ${contextLength}: shorten it`,
+      );
+    }
+    if (slots > capacity) {
+      throw new ContextFullError(
+        `the prompt needs ${slots} slots but the cache holds ${capacity}: shorten it, or load the model with a ` +
+          "larger context",
+      );
+    }
+  }
+}
+
+/** Tokens. @param {readonly Group[]} groups */
+function count(groups) {
+  return groups.reduce((sum, group) => sum + group.length, 0);
+}

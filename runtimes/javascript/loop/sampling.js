@@ -1,0 +1,203 @@
+// Choosing tokens from scores, alike for the first token of a group and for its micro tokens.
+//
+//     scores -> penalties -> bias and bans -> temperature -> top-k -> top-p -> min-p -> one uniform draw
+//
+// Temperature 0 is greedy: the highest score wins and nothing is drawn. Otherwise every sampled token costs
+// exactly one draw, and the cumulative distribution is walked in order of token id, so the same seed gives the
+// same text wherever the scores are the same. Draws can be taken back, which is how a drafted group is checked
+// against the base with the very draws that plain decoding would have used. Scores and weights have 32 bits.
+import { CheckpointError, InputError } from "../errors.js";
+import { Random } from "./random.js";
+import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
+
+/** @import { Sampling } from "./settings.js" */
+
+/** @typedef {{token: number, probability: number}} Choice  NaN when nobody asked for the probability. */
+
+/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[]}} SamplerState */
+
+/** One conversation's choices: settings, random draws, and which tokens have been said. */
+export class Sampler {
+  /** @type {number[]} tokens chosen since `begin` */
+  answer = [];
+  /** @type {Set<number>} */
+  #prompt = new Set();
+  /** @type {Map<number, number>} how often the answer holds a token */
+  #counts = new Map();
+  #draws = 0;
+  #random;
+  #base;
+  #micro;
+  #isPenalised;
+
+  /**
+   * @param {Sampling} settings
+   * @param {number} vocabSize
+   * @param {readonly number[] | null} [shortlist]
+   */
+  constructor(settings, vocabSize, shortlist = null, isAsked = true) {
+    this.settings = settings;
+    this.isAsked = isAsked; // for probabilities
+    this.seed = settings.seed ?? freshSeed();
+    this.#random = new Random(this.seed);
+    const changes = new Map(settings.logitBias);
+    for (const token of settings.banned) changes.set(token, -Infinity);
+    this.#base = new Head(changes, vocabSize, null);
+    this.#micro = shortlist ? new Head(changes, vocabSize, shortlist) : this.#base;
+    this.#isPenalised =
+      settings.repetitionPenalty !== 1 || settings.presencePenalty !== 0 || settings.frequencyPenalty !== 0;
+  }
+
+  /** False when every token a micro step could choose is banned: groups then hold one token. */
+  get microUsable() {
+    return this.#micro.usable;
+  }
+
+  /** Start an answer: penalties look at this prompt and at what is chosen from here on. @param {Iterable<number>} prompt */
+  begin(prompt) {
+    this.answer = [];
+    this.#prompt = new Set(prompt);
+    this.#counts.clear();
+  }
+
+  /** From the base's scores, [vocab]. @param {Float32Array} logits */
+  choose(logits) {
+    return this.#accept(this.#choose(logits, this.#base));
+  }
+
+  /** From a micro step's scores, [vocab] or [shortlist]. @param {Float32Array} logits */
+  chooseMicro(logits) {
+    return this.#accept(this.#choose(logits, this.#micro));
+  }
+
+  /**
+   * The token of a micro step's highest score: it is the one that the stop head speaks of. Null, and nothing
+   * chosen, where settings or the draw prefer another.
+   * @param {Float32Array} logits
+   */
+  chooseJudged(logits) {
+    const judged = this.#micro.token(highest(logits));
+    const choice = this.chooseMicro(logits);
+    if (choice.token === judged) return choice;
+    this.rewind(1);
+    return null;
+  }
+
+  /** Take back the last choices, and the draws they cost. @param {number} tokens */
+  rewind(tokens) {
+    if (!tokens) return;
+    for (const token of this.answer.splice(-tokens)) this.#count(token, -1);
+    if (this.settings.temperature > 0) this.#advance(-tokens);
+  }
+
+  /** With the same settings, `restore` goes on exactly from here. @returns {SamplerState} */
+  state() {
+    return { seed: this.seed, draws: this.#draws, answer: [...this.answer], prompt: [...this.#prompt] };
+  }
+
+  /** @param {SamplerState} state */
+  restore({ seed, draws, answer, prompt }) {
+    this.seed = seed;
+    this.#random = new Random(seed);
+    this.#draws = 0;
+    this.#advance(draws);
+    this.begin(prompt);
+    this.answer = [...answer];
+    for (const token of answer) this.#count(token, 1);
+  }
+
+  /** @param {Choice} choice */
+  #accept(choice) {
+    this.answer.push(choice.token);
+    this.#count(choice.token, 1);
+    return choice;
+  }
+
+  /** @param {number} token @param {number} change */
+  #count(token, change) {
+    this.#counts.set(token, (this.#counts.get(token) ?? 0) + change);
+  }
+
+  /** @param {number} draws */
+  #advance(draws) {
+    this.#draws += draws;
+    this.#random.advance(draws);
+  }
+
+  /** @param {Float32Array} given @param {Head} head @returns {Choice} */
+  #choose(given, head) {
+    const logits = this.#isPenalised || head.changes.length ? this.#adjusted(given, head) : given;
+    const index = highest(logits);
+    const best = logits[index];
+    if (!Number.isFinite(best)) throw this.#unusable(best);
+    if (this.settings.temperature > 0) return this.#draw(logits, best, head);
+    const probability = this.isAsked ? 1 / logits.reduce((sum, x) => sum + Math.exp(x - best), 0) : NaN;
+    return { token: head.token(index), probability };
+  }
+
+  /** @param {Float32Array} given @param {Head} head */
+  #adjusted(given, head) {
+    const { repetitionPenalty, presencePenalty, frequencyPenalty } = this.settings;
+    const [r, p, f] = [repetitionPenalty, presencePenalty, frequencyPenalty].map(Math.fround);
+    const logits = given.slice();
+    for (const token of this.#isPenalised ? new Set([...this.#prompt, ...this.#counts.keys()]) : []) {
+      const [index, count] = [head.locate(token), this.#counts.get(token) ?? 0];
+      if (index === undefined || (!count && !this.#prompt.has(token))) continue;
+      logits[index] = logits[index] > 0 ? logits[index] / r : logits[index] * r; // rounds to 32 bits, each time
+      if (count) logits[index] -= p;
+      logits[index] -= Math.fround(f * count);
+    }
+    for (const [index, change] of head.changes) logits[index] += change;
+    return logits;
+  }
+
+  /**
+   * Inverse CDF. Weights are relative to the likeliest token's: each truncation is a cut-off weight.
+   * @param {Float32Array} logits @param {number} best @param {Head} head
+   */
+  #draw(logits, best, head) {
+    const { temperature, topK, topP, minP } = this.settings;
+    const t = Math.fround(Math.max(temperature, 1e-6));
+    const { order } = head;
+    const weights = new Float32Array(logits.length);
+    for (let i = 0; i < weights.length; i++) {
+      const logit = logits[order ? order[i] : i];
+      weights[i] = Math.exp(Math.fround(Math.fround(logit - best) / t));
+    }
+    let cut = 0;
+    if (topK > 0 && topK < weights.length) cut = kthHighest(weights, topK);
+    if (topP < 1) cut = nucleusCut(cut > 0 ? weights.filter((weight) => weight >= cut) : weights, topP);
+    cut = Math.max(cut, Math.fround(minP));
+    if (cut > 0) for (let i = 0; i < weights.length; i++) if (weights[i] < cut) weights[i] = 0;
+    const { index, probability } = pick(weights, this.#random.next());
+    this.#draws += 1;
+    return { token: head.token(order ? order[index] : index), probability };
+  }
+
+  /** @param {number} best */
+  #unusable(best) {
+    const { banned, logitBias } = this.settings;
+    if (best === -Infinity && (banned.length || logitBias.size)) {
+      return new InputError("banned leaves no token to choose: allow at least one");
+    }
+    return new CheckpointError(
+      `the model's scores are not usable (highest is ${best}): its weights or precision are damaged, ` +
+        "verify the bundle or export it again",
+    );
+  }
+}
+
+/** Index of the highest score, the first one if several are equal; of the first NaN if there is one. @param {Float32Array} logits */
+function highest(logits) {
+  let best = 0;
+  for (let i = 1; i < logits.length; i++) {
+    if (logits[i] > logits[best]) best = i;
+    else if (Number.isNaN(logits[i])) return i;
+  }
+  return best;
+}
+
+function freshSeed() {
+  const [high, low] = crypto.getRandomValues(new Uint32Array(2));
+  return (BigInt(high >>> 1) << 32n) | BigInt(low); // 63 bits
+}

@@ -1,0 +1,117 @@
+// Spaces of scores: which tokens a base's or a micro step's scores are of, and draws from among them.
+import { InputError } from "../errors.js";
+
+/** One space of scores: which token each index means, and the changes that never vary. */
+export class Head {
+  /** @type {Map<number, number> | null} token -> index, where there is a shortlist */
+  #index = null;
+  /** @type {[number, number][]} index and what is added to its score */
+  changes = [];
+  /** @type {Int32Array | null} index by rising token id, where a shortlist is ranked otherwise */
+  order = null;
+
+  /**
+   * @param {Map<number, number>} changes  token -> what is added to its score
+   * @param {number} vocabSize
+   * @param {readonly number[] | null} shortlist
+   */
+  constructor(changes, vocabSize, shortlist) {
+    this.size = shortlist ? shortlist.length : vocabSize;
+    this.tokens = shortlist;
+    if (shortlist) {
+      this.#index = new Map(shortlist.map((token, i) => [token, i]));
+      if (shortlist.some((token, i) => i > 0 && token < shortlist[i - 1])) {
+        this.order = Int32Array.from(shortlist.keys()).sort((a, b) => shortlist[a] - shortlist[b]);
+      }
+    }
+    for (const [token, change] of changes) {
+      if (token >= vocabSize) {
+        throw new InputError(`token ${token} in banned or logitBias is not in the vocabulary of ${vocabSize}`);
+      }
+      const index = this.locate(token);
+      if (index !== undefined) this.changes.push([index, Math.fround(change)]);
+    }
+    this.usable = this.changes.filter(([, change]) => change === -Infinity).length < this.size;
+  }
+
+  /** @param {number} index */
+  token(index) {
+    return this.tokens ? this.tokens[index] : index;
+  }
+
+  /** Where this head has a token, if it can choose it. @param {number} token */
+  locate(token) {
+    return this.#index ? this.#index.get(token) : token;
+  }
+}
+
+/** The k-th highest of more than k weights, by narrowing down where it lies. @param {Float32Array} weights @param {number} k */
+export function kthHighest(weights, k) {
+  let left = weights;
+  for (;;) {
+    const pivot = left[left.length >> 1];
+    const above = left.filter((weight) => weight > pivot);
+    if (above.length >= k) {
+      left = above;
+      continue;
+    }
+    const below = left.filter((weight) => weight < pivot);
+    if (left.length - below.length >= k) return pivot;
+    k -= left.length - below.length;
+    left = below;
+  }
+}
+
+/**
+ * The smallest weight inside the smallest set of likeliest tokens that holds `topP` of the whole.
+ * @param {Float32Array} weights
+ * @param {number} topP
+ */
+export function nucleusCut(weights, topP) {
+  const total = sum(weights, 0, weights.length);
+  // All tokens below this floor together hold less than 1 - topP: the nucleus is above it, and few are.
+  const floor = ((1 - topP) * total) / weights.length;
+  const likely = weights.filter((weight) => weight >= floor).sort().reverse();
+  let inside = 0;
+  for (const weight of likely) {
+    inside += weight;
+    if (inside >= topP * total) return weight;
+  }
+  return likely[likely.length - 1];
+}
+
+/**
+ * Where a draw in [0, 1) falls among the weights, and that one's share: by block, then inside it.
+ * @param {Float32Array} weights
+ * @param {number} draw
+ */
+export function pick(weights, draw) {
+  const block = 256;
+  const edges = [];
+  let total = 0;
+  let last = 0; // block with any weight
+  for (let start = 0; start < weights.length; start += block) {
+    const inside = sum(weights, start, Math.min(start + block, weights.length));
+    if (inside > 0) last = edges.length;
+    edges.push((total += inside));
+  }
+  // rounding may put the draw on an upper edge: the last index with any weight takes it
+  const found = edges.findIndex((edge) => edge > draw * total);
+  const number = found < 0 ? last : Math.min(found, last);
+  const end = Math.min((number + 1) * block, weights.length);
+  let index = number * block;
+  let reached = edges[number] - sum(weights, index, end);
+  for (let i = index; i < end; i++) {
+    if (weights[i] > 0) index = i;
+    reached += weights[i];
+    if (reached > draw * total) break;
+  }
+  return { index, probability: weights[index] / total };
+}
+
+/** @param {Float32Array} weights @param {number} start @param {number} end */
+function sum(weights, start, end) {
+  let total = 0;
+  for (let i = start; i < end; i++) total += weights[i];
+  return total;
+}

@@ -1,0 +1,147 @@
+// What a caller may ask of an answer, in one place: names, defaults, and where each value is checked.
+import { InputError } from "../errors.js";
+import { flag, numberIn, shown, wholeIn } from "../support/values.js";
+
+/** @import { Mode, ModelInfo } from "./backend.js" */
+
+/**
+ * @typedef {object} Options
+ * @property {number} [maxTokens]  256; exactly this many come out, unless something else ends the answer
+ * @property {number} [confidence]  0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither
+ *   it nor `mode` is given, both are as the model recommends, or 0.8 and "trust"
+ * @property {Mode} [mode]  "verify": the text of plain decoding, in fewer calls of the base; "condense": the same,
+ *   but what is verified is merged, so that the base decides every token on a compressed cache
+ * @property {string | readonly string[]} [stop]  the answer ends before any of these
+ * @property {boolean} [probabilities]  report each token's probability
+ * @property {number} [temperature]  0: greedy
+ * @property {number} [topK]  keep the k likeliest (0: all); ties with the k-th stay in
+ * @property {number} [topP]  keep the smallest set of likeliest tokens with this much of the probability
+ * @property {number} [minP]  keep tokens at least this likely compared with the likeliest
+ * @property {number} [repetitionPenalty]  divides scores of tokens seen, prompt included (multiplies, if negative)
+ * @property {number} [presencePenalty]  taken off once from tokens the answer already holds
+ * @property {number} [frequencyPenalty]  taken off for each time the answer holds the token
+ * @property {Readonly<Record<number, number>>} [logitBias]  token id -> added to its score
+ * @property {readonly number[]} [banned]  token ids that are never chosen
+ * @property {number | bigint | null} [seed]  none: a fresh one
+ * @property {boolean} [ignoreEos]  for measurements: do not end at an end token
+ */
+
+/**
+ * @typedef {object} Sampling
+ * @property {number} temperature
+ * @property {number} topK
+ * @property {number} topP
+ * @property {number} minP
+ * @property {number} repetitionPenalty
+ * @property {number} presencePenalty
+ * @property {number} frequencyPenalty
+ * @property {Map<number, number>} logitBias
+ * @property {number[]} banned
+ * @property {bigint | null} seed
+ */
+
+/** @type {Required<Options>} */
+const DEFAULTS = {
+  maxTokens: 256,
+  confidence: 0.8,
+  mode: "trust",
+  stop: [],
+  probabilities: false,
+  temperature: 0,
+  topK: 0,
+  topP: 1,
+  minP: 0,
+  repetitionPenalty: 1,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  logitBias: {},
+  banned: [],
+  seed: null,
+  ignoreEos: false,
+};
+const MOST = 2 ** 31 - 1;
+
+export class Settings {
+  /**
+   * `recommended` holds where neither mode nor confidence is asked for.
+   * @param {Options} given
+   * @param {ModelInfo["recommended"]} [recommended]
+   */
+  constructor(given, recommended) {
+    const unknown = Object.keys(given).find((name) => !(name in DEFAULTS));
+    if (unknown !== undefined) {
+      throw new InputError(`unknown option ${shown(unknown)} (known: ${Object.keys(DEFAULTS).join(", ")})`);
+    }
+    const asked = defined(given);
+    const isOpen = recommended && !("mode" in asked) && !("confidence" in asked);
+    /** @type {Required<Options>} */
+    const o = { ...DEFAULTS, ...(isOpen ? recommended : {}), ...asked };
+    this.options = o; // what another `Settings` takes
+    this.maxTokens = wholeIn("maxTokens", o.maxTokens, 1, MOST);
+    this.confidence = numberIn("confidence", o.confidence, 0, 1);
+    if (!["trust", "verify", "condense"].includes(o.mode)) {
+      throw new InputError(`mode must be "trust", "verify" or "condense", got ${shown(o.mode)}`);
+    }
+    this.mode = o.mode;
+    this.probabilities = flag("probabilities", o.probabilities);
+    this.ignoreEos = flag("ignoreEos", o.ignoreEos);
+    this.stop = typeof o.stop === "string" ? [o.stop] : o.stop;
+    if (!Array.isArray(this.stop) || !this.stop.every((text) => typeof text === "string" && text)) {
+      throw new InputError(`stop must be texts of at least one character, got ${shown(o.stop)}`);
+    }
+    /** @type {Sampling} */
+    this.sampling = {
+      temperature: numberIn("temperature", o.temperature, 0, 100),
+      topK: wholeIn("topK", o.topK, 0, MOST),
+      topP: numberIn("topP", o.topP, 0, 1, true),
+      minP: numberIn("minP", o.minP, 0, 1),
+      repetitionPenalty: numberIn("repetitionPenalty", o.repetitionPenalty, 0.01, 100),
+      presencePenalty: numberIn("presencePenalty", o.presencePenalty, -100, 100),
+      frequencyPenalty: numberIn("frequencyPenalty", o.frequencyPenalty, -100, 100),
+      logitBias: biases(o.logitBias),
+      banned: list("banned", o.banned).map((token) => wholeIn("banned token", token, 0, MOST)),
+      seed: seedOf(o.seed),
+    };
+  }
+
+  /** Whether the answer must equal plain decoding's, so that no merged slot may serve it. */
+  get isExact() {
+    return this.mode === "verify" || this.confidence >= 1;
+  }
+}
+
+/** What of it is given. @param {Options} options @returns {Options} */
+export function defined(options) {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+/** @param {unknown} given */
+function biases(given) {
+  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+    throw new InputError(`logitBias must map token ids to numbers, got ${shown(given)}`);
+  }
+  return new Map(
+    Object.entries(given).map(([token, bias]) => [
+      wholeIn("logitBias token", token.trim() ? Number(token) : NaN, 0, MOST),
+      numberIn("logitBias", bias, -1000, 1000),
+    ]),
+  );
+}
+
+/** @param {string} name @param {unknown} given @returns {unknown[]} */
+function list(name, given) {
+  if (!Array.isArray(given)) throw new InputError(`${name} must be a list of token ids, got ${shown(given)}`);
+  return given;
+}
+
+/** @param {unknown} given */
+function seedOf(given) {
+  if (given === null) return null;
+  const isWhole = typeof given === "bigint" || Number.isSafeInteger(given);
+  const seed = isWhole ? BigInt(/** @type {number | bigint} */ (given)) : -1n;
+  if (seed < 0n || seed >= 1n << 64n) {
+    const range = "0 or more, below 2^64 (as a bigint from 2^53 on)";
+    throw new InputError(`seed must be a whole number, ${range}, got ${shown(given)}`);
+  }
+  return seed;
+}

@@ -1,0 +1,134 @@
+// A loaded model: what an application holds on to.
+import { Chat } from "./chat/conversation.js";
+import { Parts } from "./chat/parts.js";
+import { Stream } from "./chat/stream.js";
+import { InputError } from "./errors.js";
+import { Engine } from "./loop/engine.js";
+import { Settings } from "./loop/settings.js";
+import { checkText, flag } from "./support/values.js";
+
+/** @import { Backend } from "./loop/backend.js" */
+/** @import { Options } from "./loop/settings.js" */
+/** @import { Stats } from "./loop/stats.js" */
+/** @import { FinishReason } from "./loop/step.js" */
+/** @import { ChatTemplate } from "./chat/template.js" */
+/** @import { Tokenizer } from "./chat/tokenizer.js" */
+
+/**
+ * @typedef {object} Asking  Beside what is said of the answer.
+ * @property {boolean} [raw]  text is taken as it is, special tokens in it count
+ * @property {string | null} [system]  system text of the conversation
+ * @property {boolean} [reusePrefix]  what the cache already holds is not computed again; true where it is left out
+ * @property {AbortSignal} [signal]  ends the answer after the step under way
+ */
+
+/**
+ * @typedef {object} Result
+ * @property {string} text
+ * @property {number[]} tokens  the end token included
+ * @property {number[][]} groups  the same tokens, by macro step
+ * @property {FinishReason} finishReason
+ * @property {Stats} stats
+ */
+
+/** One answer at a time: while one is being made, other uses raise BusyError. */
+export class Model {
+  #parts;
+  #backend;
+
+  /** @param {Backend} backend @param {Tokenizer} tokenizer @param {ChatTemplate} template */
+  constructor(backend, tokenizer, template) {
+    this.#backend = backend;
+    this.#parts = new Parts(new Engine(backend), tokenizer, template);
+  }
+
+  get info() {
+    return this.#backend.info;
+  }
+
+  /** A whole text as written: special tokens in it count. @param {string} text */
+  encode(text) {
+    return this.#parts.tokenizer.encode(text);
+  }
+
+  /** @param {Iterable<number>} tokens */
+  decode(tokens) {
+    return this.#parts.tokenizer.decode(tokens);
+  }
+
+  /**
+   * Answer a prompt, one record for each macro step.
+   *
+   * Text becomes a user turn of the model's chat template, after `system` if given; with `raw`, and for token ids,
+   * it is taken as it is. What the cache already holds of the prompt is not computed again; unless the answer has
+   * to equal plain decoding, that includes earlier answers in their merged slots.
+   * @param {string | Iterable<number>} prompt
+   * @param {Options & Asking} [options]
+   */
+  stream(prompt, { raw = false, system = null, reusePrefix = true, signal, ...options } = {}) {
+    const settings = new Settings(options, this.info.recommended);
+    const groups = this.#prompt(prompt, flag("raw", raw), system);
+    const sampler = this.#parts.sampler(settings);
+    return new Stream(this.#parts.engine, this.#parts.turns, {
+      prompt: () => groups,
+      settings,
+      sampler: () => {
+        sampler.begin(groups.flat());
+        return sampler;
+      },
+      text: () => this.#parts.textStream(settings),
+      reuse: flag("reusePrefix", reusePrefix) ? "tokens" : "none",
+      signal,
+    });
+  }
+
+  /**
+   * Like `stream`, all at once.
+   * @param {string | Iterable<number>} prompt
+   * @param {Options & Asking} [options]
+   * @returns {Promise<Result>}
+   */
+  async generate(prompt, options) {
+    const stream = this.stream(prompt, options);
+    /** @type {number[][]} */
+    const groups = [];
+    for await (const { tokens } of stream) if (tokens.length) groups.push([...tokens]);
+    const { text, stats } = stream;
+    return { text, tokens: groups.flat(), groups, finishReason: stream.finishReason ?? "cancelled", stats };
+  }
+
+  /**
+   * A conversation; an empty system text leaves out the template's own.
+   * @param {Options & {system?: string | null}} [options]
+   */
+  chat({ system = null, ...options } = {}) {
+    return new Chat(this.#parts, system, new Settings(options, this.info.recommended));
+  }
+
+  /** End the answer that is being made, if any, after its current step. */
+  cancel() {
+    this.#parts.turns.current?.cancel();
+  }
+
+  /** Free everything, ending an answer first. Closing twice is harmless. */
+  async close() {
+    this.#parts.turns.isClosed = true;
+    await this.#parts.turns.current?.return();
+    await this.#backend.close();
+  }
+
+  /** @param {string | Iterable<number>} prompt @param {boolean} isRaw @param {string | null} system */
+  #prompt(prompt, isRaw, system) {
+    const { engine, template, tokenizer } = this.#parts;
+    if (system !== null && (isRaw || typeof prompt !== "string")) {
+      throw new InputError("raw text and token ids are taken as they are: leave system out");
+    }
+    if (typeof prompt !== "string") {
+      if (typeof prompt?.[Symbol.iterator] !== "function") throw new InputError("the prompt must be text or token ids");
+      return engine.checkTokens(prompt);
+    }
+    if (!checkText(prompt)) throw new InputError("the prompt is empty: say something");
+    if (system !== null) checkText(system);
+    return engine.checkTokens(isRaw ? tokenizer.encode(prompt) : tokenizer.encodeParts(template.firstTurn(prompt, system)));
+  }
+}

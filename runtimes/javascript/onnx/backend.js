@@ -1,0 +1,168 @@
+// ONNX Runtime as a backend: three graphs, each with its cache.
+//
+//     groups --embedder--> embeddings --base, KV cache--> logits, pStop, features
+//                                                    features, token --micro decoder--> logits, pStop
+import { HamburgerError, InputError } from "../errors.js";
+import { wholeIn } from "../support/values.js";
+import { Graph } from "./graph.js";
+
+/** @import { Tensor } from "onnxruntime-common" */
+/** @import { Backend, Group, ModelInfo } from "../loop/backend.js" */
+/** @import { Manifest } from "../bundle/manifest.js" */
+/** @import { Runtime, SessionOptions } from "./runtime.js" */
+
+/** @typedef {{context?: number, threads?: number}} BackendOptions */
+
+const DEFAULT_CAPACITY = 4096;
+const BYTES = { float32: 4, float16: 2, int8: 1, int32: 4, int64: 8 };
+const NOTHING = new Float32Array(0);
+
+/** @implements {Backend} */
+export class OnnxBackend {
+  /** @type {Graph} */
+  #embedder;
+  /** @type {Graph} */
+  #base;
+  /** @type {Graph} */
+  #micro;
+  /** @type {Float32Array} [F * d] for the first micro step of a group, nothing for later ones */
+  #features = NOTHING;
+  #isClosed = false;
+
+  /** @param {ModelInfo} info @param {Graph[]} graphs */
+  constructor(info, [embedder, base, micro]) {
+    this.info = info;
+    [this.#embedder, this.#base, this.#micro] = [embedder, base, micro];
+  }
+
+  /**
+   * `context` is how many slots the KV cache may hold; `threads`: ONNX Runtime decides where it is left out.
+   * @param {Manifest} manifest @param {Runtime} runtime @param {BackendOptions} options
+   */
+  static async open(manifest, runtime, { context, threads }) {
+    const { model, kv, precision, cache_length: fixed } = manifest;
+    if (context !== undefined) wholeIn("context", context, 1, 2 ** 31);
+    if (fixed && context !== undefined && context !== fixed) {
+      throw new InputError(
+        `this portable bundle's cache holds ${fixed} slots, not ${context}: export it again with --cache-length ${context}`,
+      );
+    }
+    const capacity = fixed || Math.min(context ?? DEFAULT_CAPACITY, model.context_length);
+    const session = { force_spinning_stop: "1" }; // the three sessions take turns
+    /** @type {SessionOptions} */
+    const options = { logSeverityLevel: 3, extra: { session } };
+    if (threads !== undefined) options.intraOpNumThreads = wholeIn("threads", threads, 1, 1024);
+    const isHalf = [precision.base, precision.head, precision.graft].includes("fp16");
+    // without 16-bit weights folding would only copy the token embeddings
+    const unfolded = { session, optimization: { disable_specified_optimizers: "ConstantFolding" } };
+    const lean = isHalf ? options : { ...options, extra: unfolded };
+    const entries = Number(
+      manifest.graphs.find(({ name }) => name === "micro_decoder")?.inputs.find(({ name }) => name === "past_key.0")
+        ?.shape[2],
+    );
+    /** @type {Graph[]} */
+    const graphs = [];
+    try {
+      graphs.push(await Graph.open(runtime, manifest, "embedder", 0, lean));
+      graphs.push(await Graph.open(runtime, manifest, "base", capacity, options));
+      graphs.push(await Graph.open(runtime, manifest, "micro_decoder", entries, lean));
+    } catch (error) {
+      for (const graph of graphs) await graph.close();
+      throw error;
+    }
+    return new OnnxBackend(
+      {
+        provider: runtime.provider,
+        precision: precision.base,
+        vocabSize: model.vocab_size,
+        hiddenSize: model.hidden_size,
+        maxSteps: model.max_steps,
+        positionRule: model.position_rule,
+        stopRule: model.stop_rule,
+        capacity,
+        contextLength: model.context_length,
+        eosIds: model.eos_ids,
+        shortlist: model.shortlist ?? null,
+        kvBytesPerSlot: 2 * kv.layers * kv.kv_heads * kv.head_size * BYTES[kv.dtype],
+        recommended: manifest.recommended ?? null,
+      },
+      graphs,
+    );
+  }
+
+  get slots() {
+    return this.#cache(this.#base).used;
+  }
+
+  /** @param {readonly Group[]} groups @param {readonly number[]} positions @param {readonly number[]} rows */
+  async macro(groups, positions, rows) {
+    this.#checkOpen();
+    const width = this.info.hiddenSize;
+    const embeddings = new Float32Array(groups.length * width);
+    for (let start = 0, end; start < groups.length; start = end) { // a run of groups of one size
+      const size = groups[start].length;
+      for (end = start + 1; groups[end]?.length === size; ) end++;
+      const tokens = groups.slice(start, end).flat();
+      const { embeddings: some } = await this.#embedder.run({ tokens: [tokens, [end - start, size]] });
+      embeddings.set(floats(some), start * width);
+    }
+    const results = await this.#base.run(
+      {
+        embeddings: [embeddings, [1, groups.length, width]],
+        positions: [positions, [1, groups.length]],
+        rows: [rows, [rows.length]],
+      },
+      groups.length,
+    );
+    const [logits, features] = [results.logits, results.features].map((all) => {
+      const data = floats(all);
+      const length = data.length / rows.length;
+      return rows.map((_, i) => data.subarray(i * length, (i + 1) * length));
+    });
+    return { logits, pStop: floats(results.p_stop), features };
+  }
+
+  /** @param {unknown} features  [F * d] */
+  microBegin(features) {
+    this.#features = /** @type {Float32Array} */ (features);
+    this.#cache(this.#micro).used = 0;
+  }
+
+  /** @param {number} token */
+  async micro(token) {
+    this.#checkOpen();
+    const width = this.info.hiddenSize;
+    const count = this.#features.length / width;
+    const { logits, p_stop } = await this.#micro.run(
+      { features: [this.#features, [count, width]], token: [[token], [1]] },
+      count + 1,
+    );
+    this.#features = NOTHING;
+    return { logits: floats(logits), pStop: floats(p_stop)[0] };
+  }
+
+  /** @param {number} slots */
+  truncate(slots) {
+    this.#cache(this.#base).used = slots;
+  }
+
+  async close() {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    for (const graph of [this.#embedder, this.#base, this.#micro]) await graph.close();
+  }
+
+  /** @param {Graph} graph */
+  #cache(graph) {
+    return /** @type {import("./cache.js").Cache} */ (graph.cache);
+  }
+
+  #checkOpen() {
+    if (this.#isClosed) throw new HamburgerError("this model is closed: load it again");
+  }
+}
+
+/** @param {Tensor} tensor */
+function floats(tensor) {
+  return /** @type {Float32Array} */ (tensor.data);
+}

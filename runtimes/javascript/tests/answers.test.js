@@ -1,0 +1,60 @@
+// The same answers as the Python program, token by token: those in the file that GOLDENS names, which
+// tests/support/goldens.py of the repository writes.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, describe, it } from "node:test";
+import { load } from "../adapters/onnxruntime-node.js";
+
+/** @import { Model, Options } from "../index.js" */
+/** @typedef {{prompt: string, options: Options, groups: number[][], text: string, finishReason: string}} Answer */
+/** @typedef {{text: string, groups: number[][], answer: string}} Turn */
+/** @typedef {{options: Options, turns: Turn[], slots: number[][]}} Conversation */
+/** @typedef {{bundle: string, answers: Answer[], conversations: Conversation[]}} Golden */
+
+const files = process.env.GOLDENS?.split(",") ?? [];
+
+/** @param {AsyncIterable<{tokens: readonly number[]}>} stream */
+async function groupsOf(stream) {
+  const groups = [];
+  for await (const { tokens } of stream) groups.push([...tokens]);
+  return groups;
+}
+
+describe("answers", { skip: files.length ? false : "GOLDENS names no file of goldens" }, () => {
+  for (const file of files) {
+    /** @type {Golden} */
+    const golden = JSON.parse(readFileSync(file, "utf8"));
+    describe(golden.bundle, () => {
+      /** @type {Model} */
+      let model;
+      before(async () => {
+        model = await load(golden.bundle, { threads: 1, verify: true });
+      });
+      after(() => model.close());
+
+      for (const { prompt, options, groups, text, finishReason } of golden.answers) {
+        it(`${JSON.stringify(prompt)} with ${JSON.stringify(options)}`, async () => {
+          const said = await model.generate(prompt, options);
+          assert.deepEqual(said.groups, groups);
+          assert.equal(said.text, text);
+          assert.equal(said.finishReason, finishReason);
+          assert.equal(said.stats.macroSteps, groups.length);
+          assert.equal(said.stats.tokens, groups.flat().length);
+        });
+      }
+
+      for (const { options, turns, slots } of golden.conversations) {
+        it(`a conversation with ${JSON.stringify(options)}`, async () => {
+          const chat = model.chat({ system: "Be brief.", ...options });
+          for (const [i, { text, groups, answer }] of turns.entries()) {
+            const said = await groupsOf(chat.send(text));
+            if (i === 1) said.push(...(await groupsOf(chat.proceed({ maxTokens: 7 }))));
+            assert.deepEqual(said, groups);
+            assert.equal(chat.messages.at(-1)?.text, answer);
+          }
+          assert.deepEqual(chat.groups, slots);
+        });
+      }
+    });
+  }
+});

@@ -1,0 +1,79 @@
+// A model that says what a script says: the loop and the conversations around it need no graphs.
+import { ChatTemplate } from "../chat/template.js";
+import { Tokenizer } from "../chat/tokenizer.js";
+import { Model } from "../model.js";
+
+/** @import { Backend, Group } from "../loop/backend.js" */
+
+export const END = 26; // the token that ends an answer
+
+const LETTERS = [..."abcdefghijklmnopqrstuvwxyz"];
+const DESCRIPTION = {
+  version: "1.0",
+  added_tokens: [{ id: END, content: "<end>", special: true, single_word: false, lstrip: false, rstrip: false, normalized: false }],
+  normalizer: null,
+  pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false },
+  post_processor: null,
+  decoder: { type: "ByteLevel" },
+  model: { type: "BPE", vocab: Object.fromEntries([...LETTERS, "<end>", "Ġ"].map((text, i) => [text, i])), merges: [] },
+};
+
+/** Tokens of a text of small letters; `.` is the end. @param {string} text */
+export const ids = (text) => Array.from(text, (letter) => (letter === "." ? END : LETTERS.indexOf(letter)));
+
+/** @implements {Backend} */
+export class ScriptedBackend {
+  slots = 0;
+  isClosed = false;
+  /** @type {Group[][]} of each call */
+  fed = [];
+  said = 0; // tokens of the script
+  /** @type {(() => void) | null} called in each macro step */
+  onMacro = null;
+
+  /** @param {string} script  all that will be said, one answer after the other @param {Partial<Backend["info"]>} [info] */
+  constructor(script, info = {}) {
+    this.script = ids(script);
+    this.info = {
+      provider: "script", precision: "fp32", vocabSize: 28, hiddenSize: 1, maxSteps: 3, positionRule: /** @type {const} */ ("token"),
+      stopRule: /** @type {const} */ ("before"), capacity: 100, contextLength: 100, eosIds: [END], shortlist: null,
+      kvBytesPerSlot: 10, recommended: null, ...info,
+    };
+  }
+
+  /** @param {readonly Group[]} groups @param {readonly number[]} positions @param {readonly number[]} rows */
+  async macro(groups, positions, rows) {
+    await Promise.resolve();
+    this.onMacro?.();
+    this.fed.push([...groups]);
+    this.slots += groups.length;
+    return { logits: rows.map(() => this.#scores()), pStop: rows.map(() => 0.1), features: rows.map(() => null) };
+  }
+
+  microBegin() {}
+
+  async micro() {
+    return { logits: this.#scores(), pStop: 0.1 };
+  }
+
+  /** @param {number} slots */
+  truncate(slots) {
+    this.slots = slots;
+  }
+
+  async close() {
+    this.isClosed = true;
+  }
+
+  #scores() {
+    const logits = new Float32Array(this.info.vocabSize);
+    logits[this.script[this.said++] ?? END] = 5;
+    return logits;
+  }
+}
+
+/** @param {string} script @param {Partial<Backend["info"]>} [info] @param {import("../chat/template.js").Markup} [markup] */
+export function scripted(script, info, markup = {}) {
+  const backend = new ScriptedBackend(script, info);
+  return { backend, model: new Model(backend, new Tokenizer(DESCRIPTION), new ChatTemplate(markup)) };
+}

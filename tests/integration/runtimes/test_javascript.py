@@ -1,0 +1,100 @@
+"""The package for JavaScript: its own suite, and that it says what this program says, token by token."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from goldens import write_goldens
+from places import ROOT
+
+import hamburger_edge
+
+HERE = ROOT / "runtimes" / "javascript"
+NODE = shutil.which("node")
+
+pytestmark = pytest.mark.skipif(
+    NODE is None or not (HERE / "node_modules" / ".package-lock.json").is_file(),  # npm writes it last
+    reason="no node, or its packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
+)
+
+
+def node(*words: str | Path, goldens: Path | None = None) -> str:
+    names = {"GOLDENS": str(goldens)} if goldens else {}
+    environment = {key: value for key, value in os.environ.items() if key != "GOLDENS"} | names
+    command = [str(NODE), *map(str, words)]
+    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=600)
+    assert not done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_its_types_hold() -> None:
+    node("node_modules/typescript/bin/tsc")
+
+
+def test_its_own_suite_passes() -> None:
+    said = node("--test", *sorted((HERE / "tests").glob("*.test.js")))
+    assert "# fail 0" in said
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shortlist_size": 100},
+        {"shortlist_size": 100, "flavor": "portable"},
+        {"position_rule": "slot", "precision": "int8"},
+        {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
+        {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
+        {"stop_rule": "after", "position_rule": "slot"},
+    ],
+    ids=lambda changes: " ".join(str(value) for value in changes.values()),
+)
+def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
+    goldens = tmp_path / "goldens.json"
+    assert write_goldens(goldens, bundles(**changes)) > 60  # groups of several tokens
+    said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
+    assert "# pass 63" in said
+
+
+def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
+    """After an answer that ended with its end token, that is not written twice; any other token is."""
+    program = (
+        "import { Tokenizer } from './chat/tokenizer.js';"
+        "import { ChatTemplate } from './chat/template.js';"
+        "import { Model } from './model.js';"
+        "const [description, last, ends] = JSON.parse(process.argv[1]);"
+        "const [fed, logits] = [[], new Float32Array(512)];"
+        "logits[last] = 1;"
+        "const info = { vocabSize: 512, maxSteps: 1, capacity: 64, contextLength: 64, eosIds: ends,"
+        "  shortlist: null, positionRule: 'slot', stopRule: 'before', kvBytesPerSlot: 1 };"
+        "const backend = { info, slots: 0, truncate() {}, async macro(groups) {"
+        "  fed.push(groups.flat());"
+        "  this.slots += groups.length;"
+        "  return { logits: [logits], pStop: [1], features: [null] }; } };"
+        "const template = new ChatTemplate({ after_answer: 'x' });"
+        "const chat = new Model(backend, new Tokenizer(description), template).chat({ maxTokens: 1 });"
+        "for (const text of ['a', 'c']) for await (const _ of chat.send(text));"
+        "console.log(JSON.stringify(fed[1]));"
+    )
+    description = json.loads((bundle / "tokenizer.json").read_text())
+    with hamburger_edge.load(bundle, threads=1) as model:
+        x, c = model.encode("x"), model.encode("c")
+    assert len(x) == len(c) == 1
+    for last, ends, expected in ((x[0], x, c), (x[0], [], [*x, *c]), (c[0], c, [*x, *c])):
+        given = json.dumps([description, last, ends])
+        fed = json.loads(node("--input-type=module", "-e", program, given))
+        assert fed == [last, *expected]  # the answer, which was not in the cache yet, and what follows it
+
+
+def test_a_package_holds_what_is_needed_and_no_more() -> None:
+    npm = shutil.which("npm")
+    packed = subprocess.check_output([str(npm), "pack", "--dry-run", "--json"], cwd=HERE, text=True)
+    names = {entry["path"] for entry in json.loads(packed)[0]["files"]}
+    tracked = subprocess.check_output(["git", "ls-files", "."], cwd=HERE, text=True).split()
+    assert names == {name for name in tracked if not name.startswith("tests/")} - {"tsconfig.json"}

@@ -1,0 +1,74 @@
+"""Answers of this program as goldens for runtimes in other languages: what was asked, and what was said."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import hamburger_edge
+from hamburger_edge.model import Model
+
+PROMPTS = ("Où est le café?", "Name a fruit, 12 of them!", "x", "Say\n\nnothing <|im_end|> at all.")
+GREEDY: tuple[dict[str, Any], ...] = (
+    {"confidence": 0.0},
+    {"confidence": 0.45},
+    {"confidence": 1.0},
+    {"confidence": 0.3, "mode": "verify"},
+    {"confidence": 0.3, "mode": "condense"},
+    {"confidence": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
+    {"confidence": 0.2, "stop": ["e", "qu"]},
+    {},
+)
+SAMPLED: tuple[dict[str, Any], ...] = (
+    {"confidence": 0.2, "temperature": 0.9, "seed": 1},
+    {"confidence": 0.2, "temperature": 1.3, "top_k": 20, "seed": 2**32 + 3},
+    {"confidence": 0.2, "temperature": 0.8, "top_p": 0.9, "frequency_penalty": 0.3, "seed": 4},
+    {"confidence": 0.2, "temperature": 1.0, "min_p": 0.05, "banned": [5, 66], "seed": 5},
+    {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
+    {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "condense", "seed": 7},
+    {"confidence": 1.0, "temperature": 0.7, "seed": 6},
+)
+TURNS = ("Name a fruit.", "Another one.", "And why?")
+TALKS: tuple[dict[str, Any], ...] = (
+    {"confidence": 0.3},
+    {"mode": "condense", "confidence": 0.2},
+    {"temperature": 0.8, "confidence": 0.1, "seed": 11},
+)
+
+
+def write_goldens(path: Path, bundle: Path, *, max_tokens: int = 30) -> int:
+    """Answers and conversations of a bundle, options as JavaScript names them; how many groups of several
+    tokens there are."""
+    with hamburger_edge.load(bundle, threads=1) as model:
+        answers = [
+            _answer(model, prompt, {**options, "max_tokens": max_tokens})
+            for options in (*GREEDY, *SAMPLED)
+            for prompt in PROMPTS
+        ]
+        talks = [_talk(model, {**options, "max_tokens": max_tokens}) for options in TALKS]
+    path.write_text(json.dumps({"bundle": str(bundle), "answers": answers, "conversations": talks}))
+    return sum(len(group) > 1 for answer in answers for group in answer["groups"])
+
+
+def _answer(model: Model, prompt: str, options: dict[str, Any]) -> dict[str, Any]:
+    result = model.generate(prompt, **options)
+    said = {"groups": result.groups, "text": result.text, "finishReason": result.finish_reason}
+    return {"prompt": prompt, "options": _camel(options), **said}
+
+
+def _talk(model: Model, options: dict[str, Any]) -> dict[str, Any]:
+    chat = model.chat("Be brief.", **options)
+    turns: list[dict[str, Any]] = []
+    for text in TURNS:
+        groups = [list(record.tokens) for record in chat.send(text)]
+        if text == TURNS[1]:  # the middle answer is cut, and goes on
+            groups += [list(record.tokens) for record in chat.proceed(max_tokens=7)]
+        turns.append({"text": text, "groups": groups, "answer": chat.messages[-1].text})
+    slots = [list(group) for group in chat.groups]
+    return {"options": _camel(options), "turns": turns, "slots": slots}
+
+
+def _camel(options: dict[str, Any]) -> dict[str, Any]:
+    return {re.sub("_([a-z])", lambda m: m[1].upper(), name): value for name, value in options.items()}
