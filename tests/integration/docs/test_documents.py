@@ -24,10 +24,12 @@ NOT_RUN = {
     FIRST: 2,
     "hugging-face.md": 1,
     "install.md": 2,
+    "javascript.md": 2,
     "serve.md": 1,
     "tasks.md": 2,
     "train.md": 3,
 }
+JAVASCRIPT = ROOT / "runtimes" / "javascript"
 MARK = r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
@@ -84,10 +86,20 @@ def run_page(page: Path, port: int = 8080) -> int:
         text = block.text.replace(":8080", f":{port}")
         if block.language == "python":
             exec(compile(text, f"{page.name}, block {number}", "exec"), names)
+        elif block.language == "js":
+            run_javascript(text)
         else:
             run_shell(text)
         ran += 1
     return ran
+
+
+def run_javascript(text: str) -> None:
+    """A program of its own, where the package is installed."""
+    if not Path("node_modules").exists():
+        Path("node_modules").mkdir()
+        Path("node_modules", "hamburger-edge").symlink_to(JAVASCRIPT)
+    subprocess.run(["node", "--input-type=module", "-e", text], check=True, timeout=300)
 
 
 def run_shell(text: str) -> None:
@@ -114,6 +126,8 @@ def test_every_block_of_a_page_runs(
         pytest.importorskip(
             "optimum.onnxruntime", reason="optimum is not installed: pip install '.[optimum]'"
         )
+    if page == "javascript.md" and not (JAVASCRIPT / "node_modules").exists():
+        pytest.skip("needs node's packages: cd runtimes/javascript && npm install --ignore-scripts")
     makes = {"export.md": "my-bundle", "train.md": "my-checkpoint"}.get(page)
     text = PAGES[page].read_text(encoding="utf-8")
     if "my-bundle" in text and makes != "my-bundle":
@@ -135,7 +149,7 @@ def test_unrun_blocks_are_the_marked_ones_and_every_block_has_a_language() -> No
     unrun = {name: sum(block.reason is not None for block in blocks(page)) for name, page in PAGES.items()}
     assert {name: count for name, count in unrun.items() if count} == NOT_RUN
     for name, page in PAGES.items():
-        assert {block.language for block in blocks(page)} <= {"python", "sh", "text"}, name
+        assert {block.language for block in blocks(page)} <= {"python", "sh", "js", "text"}, name
         text = page.read_text(encoding="utf-8")
         assert text.count("\n```") == 2 * len(blocks(page)), f"{name}: a block that the pattern does not see"
         assert text.count("<!-- not run") == unrun[name], f"{name}: a mark without a block"

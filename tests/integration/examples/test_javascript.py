@@ -46,9 +46,9 @@ def readable(text: str) -> str:
     [
         {"shortlist_size": 100},
         {"shortlist_size": 100, "flavor": "portable"},
-        {"position_rule": "slot"},
-        {"position_rule": "slot", "flavor": "portable"},
-        {"stop_rule": "after", "shortlist_size": 100},
+        {"position_rule": "slot", "precision": "int8"},
+        {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
+        {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
         {"stop_rule": "after", "position_rule": "slot"},
     ],
     ids=lambda changes: " ".join(str(value) for value in changes.values()),
