@@ -31,13 +31,14 @@ def exchanged(examples: Sequence[Example], copies: int, seed: int = 0) -> list[E
     """As many more as there are different ones, in the order of `examples`; only single turns whose answers
     are JSON objects, written as Python writes them."""
     draw = random.Random(seed)
+    escaped = any("\\u" in example.answer for example in examples)  # what is not ASCII, in all of them
     found = [_copied(example) for example in examples]
     pools = _pools(found)
     made: dict[tuple[str, str], Example] = {}
     known = {example.turns[0].prompt for example in examples}
     for _ in range(copies):
         for example, copied in zip(examples, found, strict=True):
-            new = _exchange(example, copied, pools, draw) if copied else None
+            new = _exchange(example, copied, pools, draw, escaped) if copied else None
             if new is not None and new.turns[0].prompt not in known:
                 known.add(new.turns[0].prompt)
                 made[new.turns[0].prompt, new.answer] = new
@@ -60,7 +61,9 @@ def _copied(example: Example) -> dict[Path, str]:
         return {}
     turn = example.turns[0]
     answer = _parse(turn.answer)
-    if not isinstance(answer, dict) or _style(turn.answer, answer) is None:
+    if not isinstance(answer, dict) or turn.answer not in (
+        json.dumps(answer, ensure_ascii=e) for e in (False, True)
+    ):
         return {}
     texts = {path: text for path, text in _texts(answer) if len(_places(text, turn.prompt)) == 1}
     spans = sorted(_places(text, turn.prompt)[0] for text in texts.values())
@@ -69,7 +72,11 @@ def _copied(example: Example) -> dict[Path, str]:
 
 
 def _exchange(
-    example: Example, copied: dict[Path, str], pools: dict[Path, list[str]], draw: random.Random
+    example: Example,
+    copied: dict[Path, str],
+    pools: dict[Path, list[str]],
+    draw: random.Random,
+    escaped: bool,
 ) -> Example | None:
     turn = example.turns[0]
     answer = json.loads(turn.answer)
@@ -86,9 +93,7 @@ def _exchange(
     prompt += turn.prompt[end:]
     if any(len(_places(text, prompt)) != 1 for text in new.values()):
         return None  # it would not be clear which is meant
-    ascii_only = _style(turn.answer, json.loads(turn.answer))
-    written = json.dumps(answer, ensure_ascii=bool(ascii_only))
-    return replace(example, turns=(Turn(prompt, written),))
+    return replace(example, turns=(Turn(prompt, json.dumps(answer, ensure_ascii=escaped)),))
 
 
 def _parse(text: str) -> Any:
@@ -96,11 +101,6 @@ def _parse(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _style(text: str, value: Any) -> bool | None:
-    """Whether it is written with `ensure_ascii`; None: in a way of its own."""
-    return next((each for each in (False, True) if json.dumps(value, ensure_ascii=each) == text), None)
 
 
 def _places(text: str, prompt: str) -> list[tuple[int, int]]:
