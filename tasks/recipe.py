@@ -28,6 +28,7 @@ class TuneRecipe:
     share: float = 0.05  # of questions that nothing is trained on; half as many more calibrate the stop head
     exchange: int = 0  # copies of the examples with texts exchanged among them, see exchange.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: as few as can be, or all the base's
+    start: str = ""  # checkpoint on this base: the tuning goes on from its changes to it, and its embedder
     tune_base: bool = True  # False: it knows the task already
     full: bool = False  # tune all of the base, not a low-rank update
     more_answers: int = 0  # prompts that the tuned base answers itself, for the graft to learn from as well

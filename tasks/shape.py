@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from hamburger_edge.models.training.segmentation import EntropyRule, report_cuts
 
 ROWS, ROW_SLOTS = 4, 512  # of a batch; rows are longer where an example is
 RANK = 32  # of what the base learns
+LONGEST = 8  # tokens of a group
 EPOCHS = 2.0
 SHORTLISTS = (512, 1024, 2048, 4096, 8192)
 COVERED = 0.98  # of the answers' tokens, by the shortlist
@@ -27,23 +29,37 @@ def row_slots(data: DistilledData, context: int) -> int:
     return min(context, max(ROW_SLOTS, -(-longest // 64) * 64))
 
 
-def tuning_recipe(data: DistilledData, base: BaseConfig, *, full: bool = False) -> Recipe:
-    """Teaches the base to answer; a graft of the smallest shape is along for the ride."""
+def tuning_recipe(
+    data: DistilledData,
+    base: BaseConfig,
+    *,
+    full: bool = False,
+    residual: Literal["mean", "last"] = "last",
+) -> Recipe:
+    """Teaches the base to answer, and to read what is merged: half of the examples are, at random."""
     rate = 1e-4 if full else 1e-3
     stage = Stage(
         name="tuning",
-        learns=("base",),
+        learns=("base", "embedder"),
         epochs=EPOCHS,
         learning_rate=rate,
         base_learning_rate=rate,
         lora_rank=0 if full else RANK,
+        cuts=Cuts(entropy=0.0, random=0.5),
         loss=LossWeights(micro=0.0, hard=0.0),
     )
     return Recipe(
         base="",
         data="",
         out="",
-        shape=Shape(taps=(), max_steps=2, micro_layers=1, merger_heads=_heads(base), initialise="random"),
+        shape=Shape(
+            taps=(),
+            max_steps=LONGEST,
+            micro_layers=1,
+            merger_heads=_heads(base),
+            merge_residual=residual,
+            initialise="random",
+        ),
         stages=(stage,),
         rows=ROWS,
         row_slots=row_slots(data, base.context_length),
@@ -55,7 +71,7 @@ def tuning_recipe(data: DistilledData, base: BaseConfig, *, full: bool = False) 
 
 
 def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None) -> Recipe:
-    """A new graft, with the base going on to learn: what it must learn now is to read merged slots."""
+    """A new graft; base and embedder go on to learn."""
     rank = RANK if tuning is None else tuning.stages[0].lora_rank
     stage = Stage(
         name="graft",
@@ -72,7 +88,7 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
         base="",
         data="",
         out="",
-        shape=shape(scored, base),
+        shape=shape(scored, base, "last" if tuning is None else tuning.shape.merge_residual),
         stages=(stage,),
         rows=ROWS,
         row_slots=row_slots(scored, base.context_length),
@@ -81,14 +97,14 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
     )
 
 
-def shape(scored: DistilledData, base: BaseConfig) -> Shape:
+def shape(scored: DistilledData, base: BaseConfig, residual: Literal["mean", "last"]) -> Shape:
     layers = base.num_layers
     return Shape(
         taps=tuple(sorted({layers * quarter // 4 for quarter in (1, 2, 3)})),
-        max_steps=8 if long_groups(scored) else 4,
+        max_steps=LONGEST if long_groups(scored) else 4,
         micro_layers=min(2, layers),
         merger_heads=_heads(base),
-        merge_residual="last",
+        merge_residual=residual,
         shortlist_size=shortlist_size(scored, base.vocab_size),
     )
 
@@ -96,7 +112,7 @@ def shape(scored: DistilledData, base: BaseConfig) -> Shape:
 def long_groups(scored: DistilledData) -> bool:
     """Whether the base is sure of so much in a row that groups of 8 hold clearly more than groups of 4."""
     answers = _answers(scored)
-    four, eight = (report_cuts(answers, most, EntropyRule()).tokens_per_group for most in (4, 8))
+    four, eight = (report_cuts(answers, most, EntropyRule()).tokens_per_group for most in (4, LONGEST))
     return eight >= LONG_GROUPS * four
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -23,6 +23,7 @@ from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.checkpoints.built_in import built_in
 from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
@@ -171,11 +172,22 @@ class Tuning:
 
     def _tune_base(self, data: DistilledData) -> None:
         if self.recipe.tuning is None:
-            recipe = tuning_recipe(data, self.base.config, full=self.recipe.full)
-            fitted = self._fitted(recipe, self._placed(recipe, EXAMPLES, "probe"), data, TUNING_SHARE)
-            self._choose(replace(self.recipe, tuning=fitted))
+            start, residual = self._start()
+            recipe = tuning_recipe(data, self.base.config, full=self.recipe.full, residual=residual)
+            placed = replace(self._placed(recipe, EXAMPLES, "probe"), tuned_base=start)
+            fitted = self._fitted(recipe, placed, data, TUNING_SHARE)
+            self._choose(replace(self.recipe, start=start, tuning=fitted))
         assert self.recipe.tuning is not None
-        self._make(self._placed(self.recipe.tuning, EXAMPLES, "tuning"), self.work / TUNED, data)
+        placed = self._placed(self.recipe.tuning, EXAMPLES, "tuning")
+        self._make(replace(placed, tuned_base=self.recipe.start), self.work / TUNED, data)
+
+    def _start(self) -> tuple[str, Literal["mean", "last"]]:
+        """The checkpoint to go on from, and what its merged slots start as: a built-in graft on this base has
+        learned to read them, if its base learned by an update as this will."""
+        start = self.recipe.start or (self.recipe.base if self.recipe.base in built_in() else "")
+        if not start or self.recipe.full:
+            return "", "last"
+        return start, load_checkpoint(start).model.config.merge_residual
 
     def _score(self, data: DistilledData) -> DistilledData:
         """The examples once more, with what the base that knows the task makes of every token."""

@@ -35,7 +35,7 @@ from hamburger_edge.models.training.objective import LossWeights, Objective
 from hamburger_edge.models.training.optimizers import make_optimizers, schedule
 from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.runs import merged, new_model, train
-from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.trainer import JUDGING_CUTS, Trainer, judging_cuts
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 
@@ -365,3 +365,30 @@ def test_a_graft_of_another_shape_takes_a_tuned_base(tmp_path: Path, begins: Sta
     assert distances.max() < 1e-9
     with pytest.raises(ConfigError, match="brings a base that was trained already"):
         replace(second, start=str(tuned))
+
+
+@pytest.mark.parametrize(("most", "residual"), [(6, "mean"), (3, "mean"), (6, "last")])
+def test_a_tuned_base_that_reads_merged_text_keeps_its_embedder(
+    tmp_path: Path, most: int, residual: Literal["mean", "last"]
+) -> None:
+    """Its groups may be longer or shorter. What nobody has scored is cut, and judged, at random."""
+    cuts = Cuts(entropy=0.0, random=0.5)
+    reads = replace(LORA, name="tuning", learns=("base", "embedder"), epochs=0.5, cuts=cuts)
+    lines: list[str] = []
+    first = on_disk(tmp_path, replace(reads, loss=LossWeights(micro=0.0)))
+    tuned = train(first, tmp_path / "tuned", rows="fp32", report=lines.append)
+    assert any("held out, merged" in line for line in lines)
+    assert judging_cuts(cuts) == Cuts(entropy=0.0, random=1.0)
+    assert judging_cuts(Cuts()) == JUDGING_CUTS
+    shape = replace(SHAPE, max_steps=most, merge_residual=residual)
+    second = replace(first, tuned_base=str(tuned), shape=shape)
+    data = DistilledData.load(Path(second.data))
+    ours = new_model(second, load_base(second.base), data).embedder
+    theirs = load_checkpoint(tuned).model.embedder
+    assert len(theirs.places) == 4
+    both = min(most, 4)
+    same = [
+        torch.equal(ours.key.weight, theirs.key.weight),
+        torch.equal(ours.places[:both], theirs.places[:both]),
+    ]
+    assert same == [residual == "mean"] * 2  # a slot that starts otherwise is another thing to learn
