@@ -16,7 +16,7 @@ MOST_STOPS = 16
 LONGEST_STOP = 1000
 LONGEST_NAME = 200  # of a model or a user
 # Mode and confidence with which every token is chosen by the base, so that its probability means something.
-_EXACT = 'mode "verify" or "condense", or confidence 1'
+_EXACT = 'mode "verify", or confidence 1'
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
         "frequency_penalty": fields.number("frequency_penalty", -100, 100),
         "repetition_penalty": fields.number("repetition_penalty", 0.01, 100),
         "confidence": fields.number("confidence", 0, 1),
-        "mode": fields.one_of("mode", ("trust", "verify", "condense")),
+        "mode": fields.one_of("mode", ("trust", "verify")),
         "logit_bias": _bias(fields),
         "stop": _stop(fields),
     }

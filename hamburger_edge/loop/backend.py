@@ -31,7 +31,7 @@ Snapshot = dict[str, npt.NDArray[Any]]
 class Recommended:
     """How a model answers fastest without losing answers, as those who made it found."""
 
-    mode: Literal["trust", "verify", "condense"] = "trust"
+    mode: Literal["trust", "verify"] = "trust"
     confidence: float = 0.8
 
     def __post_init__(self) -> None:

@@ -52,7 +52,6 @@ class Engine:
         self.chunk = chunk  # most slots one prefill call appends
         self.ledger = Ledger.of(self.info)
         self.unread: list[Group] = []  # said, but not in the cache
-        self._loose = 0  # last slots that hold the newest group token by token, and are to become one
         # whose the cache is: a conversation that brought its slots from elsewhere; None: computed here
         self.owner: object = None
 
@@ -130,7 +129,7 @@ class Engine:
         self, kept: int, prompt: list[Group], rules: Rules, stats: Stats, cancel: Flag
     ) -> Generator[Step, None, None]:
         self._truncate(kept)
-        self.unread, self._loose = prompt, 0
+        self.unread = prompt
         readout: Readout | None = None  # of what was said so far; None: some of it is unread
         row, prompt_read = 0, False
         opening = True  # up to the first group that the base, having read the prompt, had a say in
@@ -159,7 +158,7 @@ class Engine:
     def _read(self, stats: Stats, cancel: Flag | None) -> Readout | None:
         """Append what is unread to the cache, for the base's view of what comes next. The prompt, which may
         be long, is where this can be cancelled."""
-        readout, self.unread = None, [*self._loosen(), *self.unread]
+        readout = None
         while self.unread:
             if cancel and cancel.is_set():
                 return None
@@ -193,30 +192,27 @@ class Engine:
             step = say(self.backend, readout, row, rules, room, stats)
             goes_on = len(step.tokens) > 1 or not rules.finish(step.tokens, stats)
             if rules.verify and readout is not None and room and goes_on:
-                return self._verify(step, rules, stats)
+                return self._verify(step, sampler, stats)
             self.unread = [*self.unread, step.tokens]
             return step, None, 0
         except BaseException:
             sampler.rewind(len(sampler.answer) - said)
             raise
 
-    def _verify(self, draft: Step, rules: Rules, stats: Stats) -> tuple[Step, Readout, int]:
+    def _verify(self, draft: Step, sampler: Sampler, stats: Stats) -> tuple[Step, Readout, int]:
         """Keep the part of a draft that the base would have said itself, with the same draws.
 
         draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
         base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
 
-        Forced tokens need no scores: the rows before them are not read out. In mode "condense" the rows that
-        stayed of the group before become one slot in the same call.
+        Forced tokens need no scores: the rows before them are not read out.
         """
-        sampler, tokens, probabilities = rules.sampler, draft.tokens, draft.probabilities[:1]
-        before = self._loosen()
-        start, agreed, row = self.ledger.slots + len(before), 1, 0
+        tokens, probabilities = draft.tokens, draft.probabilities[:1]
+        start, agreed, row = self.ledger.slots, 1, 0
         sampler.rewind(len(tokens) - 1)
         rows = _rows_to_verify(tokens, sampler)
         try:
-            feed = [*before, *((token,) for token in tokens)]
-            readout, seconds = self._feed(feed, [len(before) + row for row in rows])
+            readout, seconds = self._feed([(token,) for token in tokens], rows)
             stats.macro_s += seconds
             stats.base_calls += 1
             for proposed in tokens[1:]:
@@ -231,24 +227,12 @@ class Engine:
                 probabilities += (probability,) if draft.probabilities else ()
                 agreed += 1
         except BaseException:
-            self._truncate(start - len(before))
-            self.unread = before
+            self._truncate(start)
             raise
         self._truncate(start + agreed)
-        self._loose = agreed if rules.condense else 0
         forced = draft.forced - sum(row not in rows for row in range(agreed - 1, len(tokens) - 1))
         step = Step(tokens[:agreed], probabilities, draft.stop_probabilities[:agreed], None, forced)
         return step, readout, row
-
-    def _loosen(self) -> list[Group]:
-        """The newest group, taken out of the slots that hold it token by token: to be fed again, merged."""
-        if self._loose < 2:
-            return []
-        start, most = self.ledger.slots - self._loose, self.info.max_steps
-        tokens = tuple(token for group in self.ledger.groups[start:] for token in group)
-        self._truncate(start)
-        self._loose = 0
-        return [tokens[i : i + most] for i in range(0, len(tokens), most)]
 
     def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
         """Append slots; also says how long the backend took."""

@@ -20,9 +20,7 @@ class Options(TypedDict, total=False):
     # 0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither it nor `mode` is given,
     # both are as the model recommends, or 0.8 and "trust"
     confidence: float
-    # "verify": the text of plain decoding, in fewer base calls; "condense": the same, but what is verified is
-    # merged, so that the base decides every token on a compressed cache
-    mode: Literal["trust", "verify", "condense"]
+    mode: Literal["trust", "verify"]  # "verify": the text of plain decoding, in fewer base calls
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
     temperature: float  # 0: greedy
@@ -50,8 +48,7 @@ class Decoding:
 
     max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
     confidence: float = 0.8  # a group goes on while 1 - p_stop is at least this; 1: one token a step
-    # verify: the base checks groups; plain decoding's output. condense: it checks them, then merges them
-    mode: Literal["trust", "verify", "condense"] = "trust"
+    mode: Literal["trust", "verify"] = "trust"  # verify: the base checks groups; plain decoding's output
     # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
     # groups (not at confidence 1 and in verify mode), or each with a call of its own
     forced: Literal["split", "merge", "single"] = "split"
@@ -62,8 +59,8 @@ class Decoding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
         object.__setattr__(self, "confidence", number_in("confidence", self.confidence, 0, 1))
-        if not among(self.mode, ("trust", "verify", "condense")):
-            raise InputError(f"mode must be 'trust', 'verify' or 'condense', got {shown(self.mode)}")
+        if not among(self.mode, ("trust", "verify")):
+            raise InputError(f"mode must be 'trust' or 'verify', got {shown(self.mode)}")
         if not among(self.forced, ("split", "merge", "single")):
             raise InputError(f"forced must be 'split', 'merge' or 'single', got {shown(self.forced)}")
         if self.force_group is not None:

@@ -43,8 +43,7 @@ class Rules:
 
     def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler) -> None:
         self.sampler = sampler
-        self.verify = decoding.mode != "trust"  # the base chooses every token
-        self.condense = decoding.mode == "condense"  # and what it chose is merged
+        self.verify = decoding.mode == "verify"  # the base chooses every token
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)

@@ -16,7 +16,6 @@ GREEDY: tuple[dict[str, Any], ...] = (
     {"confidence": 0.45},
     {"confidence": 1.0},
     {"confidence": 0.3, "mode": "verify"},
-    {"confidence": 0.3, "mode": "condense"},
     {"confidence": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
     {"confidence": 0.2, "stop": ["e", "qu"]},
     {},
@@ -27,13 +26,13 @@ SAMPLED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.2, "temperature": 0.8, "top_p": 0.9, "frequency_penalty": 0.3, "seed": 4},
     {"confidence": 0.2, "temperature": 1.0, "min_p": 0.05, "banned": [5, 66], "seed": 5},
     {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
-    {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "condense", "seed": 7},
+    {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "verify", "seed": 7},
     {"confidence": 1.0, "temperature": 0.7, "seed": 6},
 )
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3},
-    {"mode": "condense", "confidence": 0.2},
+    {"mode": "verify", "confidence": 0.2},
     {"temperature": 0.8, "confidence": 0.1, "seed": 11},
 )
 

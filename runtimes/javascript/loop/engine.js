@@ -29,7 +29,6 @@ const CHUNK = 256; // most slots one prefill call appends: bounds memory, not th
 export class Engine {
   /** @type {Group[]} said, but not in the cache */
   unread = [];
-  #loose = 0; // last slots that hold the newest group token by token, and are to become one
 
   /** @param {Backend} backend */
   constructor(backend) {
@@ -74,7 +73,6 @@ export class Engine {
     const rules = new Rules(this.info, settings, sampler);
     this.#truncate(slots);
     this.unread = prompt.slice(covered);
-    this.#loose = 0;
     try {
       /** @type {Readout | null} */
       let readout = await this.#read(stats, isCancelled);
@@ -113,7 +111,6 @@ export class Engine {
    */
   async #read(stats, isCancelled) {
     let readout = null;
-    this.unread = [...this.#loosen(), ...this.unread];
     while (this.unread.length) {
       if (isCancelled?.()) return null;
       const chunk = this.#chunk();
@@ -168,21 +165,18 @@ export class Engine {
    *     draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
    *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
    *
-   * In mode "condense" the rows that stayed of the group before become one slot in the same call.
    * @param {Step} draft @param {Rules} rules @param {Stats} stats
    */
   async #verify(draft, rules, stats) {
     const { sampler } = rules;
     const { tokens } = draft;
-    const before = this.#loosen();
     const probabilities = draft.probabilities.slice(0, 1);
-    const start = this.ledger.slots + before.length;
+    const start = this.ledger.slots;
     let agreed = 1;
     sampler.rewind(tokens.length - 1);
     let readout;
     try {
-      const rows = tokens.map((_, i) => before.length + i);
-      const fed = await this.#feed([...before, ...tokens.map((token) => [token])], rows);
+      const fed = await this.#feed(tokens.map((token) => [token]), tokens.map((_, i) => i));
       readout = fed.readout;
       stats.macroSeconds += fed.seconds;
       stats.baseCalls += 1;
@@ -195,26 +189,13 @@ export class Engine {
         if (draft.probabilities.length) probabilities.push(probability);
       }
     } catch (error) {
-      this.#truncate(start - before.length);
-      this.unread = before;
+      this.#truncate(start);
       throw error;
     }
     this.#truncate(start + agreed);
-    this.#loose = rules.condenses ? agreed : 0;
     const stopProbabilities = draft.stopProbabilities.slice(0, agreed);
     const step = { tokens: tokens.slice(0, agreed), probabilities, stopProbabilities, finishReason: null };
     return { step, readout, row: agreed - 1 };
-  }
-
-  /** The newest group, taken out of the slots that hold it token by token: to be fed again, merged. @returns {Group[]} */
-  #loosen() {
-    if (this.#loose < 2) return [];
-    const start = this.ledger.slots - this.#loose;
-    const tokens = this.ledger.groups.slice(start).flat();
-    this.#truncate(start);
-    this.#loose = 0;
-    const most = this.info.maxSteps;
-    return Array.from({ length: Math.ceil(tokens.length / most) }, (_, i) => tokens.slice(i * most, (i + 1) * most));
   }
 
   /** Append slots; also says how long the backend took. @param {readonly Group[]} groups @param {number[]} rows */

@@ -9,8 +9,7 @@ import { flag, numberIn, shown, wholeIn } from "../support/values.js";
  * @property {number} [maxTokens]  256; exactly this many come out, unless something else ends the answer
  * @property {number} [confidence]  0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither
  *   it nor `mode` is given, both are as the model recommends, or 0.8 and "trust"
- * @property {Mode} [mode]  "verify": the text of plain decoding, in fewer calls of the base; "condense": the same,
- *   but what is verified is merged, so that the base decides every token on a compressed cache
+ * @property {Mode} [mode]  "verify": the text of plain decoding, in fewer calls of the base
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {boolean} [probabilities]  report each token's probability
  * @property {number} [temperature]  0: greedy
@@ -79,8 +78,8 @@ export class Settings {
     this.options = o; // what another `Settings` takes
     this.maxTokens = wholeIn("maxTokens", o.maxTokens, 1, MOST);
     this.confidence = numberIn("confidence", o.confidence, 0, 1);
-    if (!["trust", "verify", "condense"].includes(o.mode)) {
-      throw new InputError(`mode must be "trust", "verify" or "condense", got ${shown(o.mode)}`);
+    if (!["trust", "verify"].includes(o.mode)) {
+      throw new InputError(`mode must be "trust" or "verify", got ${shown(o.mode)}`);
     }
     this.mode = o.mode;
     this.probabilities = flag("probabilities", o.probabilities);

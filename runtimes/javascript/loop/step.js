@@ -27,8 +27,7 @@ export class Rules {
   /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler */
   constructor(info, settings, sampler) {
     this.sampler = sampler;
-    this.verifies = settings.mode !== "trust"; // the base chooses every token
-    this.condenses = settings.mode === "condense"; // and what it chose is merged
+    this.verifies = settings.mode === "verify"; // the base chooses every token
     this.maxTokens = settings.maxTokens;
     this.probabilities = settings.probabilities;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);

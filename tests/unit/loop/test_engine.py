@@ -14,8 +14,6 @@ from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings
-from hamburger_edge.loop.settings import Decoding
 
 
 @settings(deadline=None, max_examples=150)
@@ -203,61 +201,6 @@ def test_by_rule_after_a_chance_speaks_of_its_own_token() -> None:
         steps, stats = run(Engine(backend), max_tokens=2, confidence=confidence)
         assert [len(step.tokens) for step in steps] == [1, 1]
         assert stats.micro_steps == (tries and 1)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    rule=st.sampled_from(["token", "slot"]),
-    stop_rule=st.sampled_from(["before", "after"]),
-    max_tokens=st.integers(1, 40),
-    agreement=st.sampled_from([0.0, 0.7, 1.0]),
-    confidence=st.floats(0, 1),
-    sampling=SAMPLERS,
-    merging=st.integers(2, 4),
-)
-def test_condensed_equals_plain_on_fewer_slots(
-    rule: str,
-    stop_rule: str,
-    max_tokens: int,
-    agreement: float,
-    confidence: float,
-    sampling: dict[str, Any],
-    merging: int,
-) -> None:
-    """To the scripted base merged slots say all that their tokens do, so that it must say plain's text."""
-    shape = info(position_rule=rule, stop_rule=stop_rule, max_steps=merging)
-    backend = ScriptedBackend(shape, agreement)
-    steps, _ = run(Engine(backend), PROMPT, sampling, max_tokens=max_tokens, confidence=1.0)
-    engine = Engine(ScriptedBackend(shape, agreement))
-    condensed, stats = run(
-        engine, PROMPT, sampling, max_tokens=max_tokens, confidence=confidence, mode="condense"
-    )
-    assert said(condensed) == said(steps)
-    assert condensed[-1].finish_reason == steps[-1].finish_reason
-    check_the_books(engine, PROMPT, condensed)
-    assert stats.base_calls <= len(condensed)
-    # every group is one slot, but for the newest that was verified, whose tokens are there one by one
-    verified = [step.tokens for step in condensed][: -1 if engine.unread else None]
-    assert engine.ledger.groups[len(PROMPT) :][: len(verified) - 1] == verified[:-1]
-
-
-def test_a_condensed_group_is_not_lost_when_the_base_fails() -> None:
-    backend = ScriptedBackend(agreement=1.0, p_stop=0.0, eos_rate=0.0)
-    engine = Engine(backend)
-    sampler = Sampler(SamplingSettings(), backend.info.vocab_size, None)
-    steps = engine.run([(t,) for t in PROMPT], Decoding(mode="condense", max_tokens=20), sampler)
-    first = next(steps)
-    assert len(first.tokens) == 4
-    assert engine.sequence[len(PROMPT) :] == [(token,) for token in first.tokens]
-
-    def fail(backend: ScriptedBackend) -> None:
-        raise RuntimeError("out of memory")
-
-    backend.before_macro = fail
-    with pytest.raises(RuntimeError, match="out of memory"):
-        next(steps)
-    assert engine.sequence[len(PROMPT) :] == [first.tokens]  # said, to be read as one slot
-    assert engine.ledger.slots == backend.slots == len(PROMPT)
 
 
 def test_verifying_proposes_what_was_computed_unless_it_is_hopeless() -> None:

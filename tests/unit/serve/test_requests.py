@@ -34,8 +34,8 @@ def test_a_request_that_says_nothing_has_the_packages_defaults() -> None:
 
 
 def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None:
-    advice = Recommended("condense", 0.9)
-    assert chat(advice).settings.decoding.mode == "condense"
+    advice = Recommended("verify", 0.9)
+    assert chat(advice).settings.decoding.mode == "verify"
     assert chat(advice).settings.decoding.confidence == 0.9
     assert chat(advice, confidence=0.5).settings.decoding.mode == "trust"
 
@@ -142,7 +142,7 @@ def test_null_is_not_given() -> None:
 
 
 def test_logprobs_are_given_where_the_base_chose_every_token() -> None:
-    for fields in ({"mode": "verify"}, {"mode": "condense"}, {"confidence": 1}):
+    for fields in ({"mode": "verify"}, {"confidence": 1}):
         assert chat(logprobs=True, **fields).logprobs
     assert completion(logprobs=0, confidence=1).logprobs
 
