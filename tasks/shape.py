@@ -81,7 +81,7 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
         base_learning_rate=6e-4,
         lora_rank=rank,
         average=0.2,
-        cuts=Cuts(entropy=0.6, random=0.2, low=(0.02, 0.1, 0.5), ratio=(0.2, 0.3, 0.5)),
+        cuts=Cuts(entropy=0.5, random=0.3, low=(0.005, 0.02, 0.05), ratio=(0.1, 0.2, 0.3)),
         loss=LossWeights(features=1.0 if rank else 0.0, features_every=2, micro_every=2),
     )
     return Recipe(
