@@ -15,11 +15,9 @@ import json
 import secrets
 import shutil
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 
 import onnx_ir as ir
-from torch import Tensor
 
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.manifest import KV_TYPES, Manifest, PrecisionPlan
@@ -45,8 +43,7 @@ from hamburger_edge.export.graphs.weight_file import WeightFile
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.parity.gate import check_parity
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
-from hamburger_edge.export.quantization.activations import measure
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.target import check_target, clear_leftovers
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.support.cache import lock_for
@@ -154,11 +151,10 @@ def _write_graphs(
             "an int8 cache is calibrated on text: give the checkpoint a tokenizer, or --kv fp32"
         )
     ios = graph_ios(config, context=cache_length, kv=KV_TYPES[cache])
-    moments, scales = _calibrate(
-        checkpoint, needs_moments(model, plan), cache=cache == "int8", progress=progress
-    )
-    own, vocabulary = apply_plan(model, plan, moments, progress, portable=portable)
-    moments.clear()
+    calibration = Calibration(checkpoint, needs_moments(model, plan), cache=cache == "int8")
+    with contextlib.closing(calibration):
+        own, vocabulary = apply_plan(model, plan, calibration, progress, portable=portable)
+        scales = calibration.scales(progress)
     with contextlib.closing(WeightFile(folder / WEIGHTS)) as weights:
         for name in GRAPHS:
             progress(f"tracing {name}", 0, 0)
@@ -195,15 +191,6 @@ def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, options: ExportOpti
     return "int8" if fits else "fp32"
 
 
-def _calibrate(
-    checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Progress
-) -> tuple[dict[str, Moments], dict[str, Tensor]]:
-    """Moments and cache ranges, see `measure`; nothing where there is no tokenizer to read text with."""
-    if checkpoint.tokenizer is None:
-        return {}, {}
-    return measure(checkpoint, layers, cache=cache, progress=progress)
-
-
 def _copy_tokenizer(source: Path, target: Path) -> None:
     """Without the blanks: a third of the usual file, and of the time to read it."""
     content = json.loads(source.read_text(encoding="utf-8"))
@@ -221,9 +208,8 @@ def _add_gguf(
     """The GGUF files, beside the graphs of a manifest or on their own."""
     plan = make_gguf_plan(options.gguf_precision or options.precision)
     layers = calibrated_layers(checkpoint.model, plan)
-    moments, _ = _calibrate(checkpoint, layers, cache=False, progress=progress)
-    part = write_gguf(checkpoint, folder, plan=plan, moments=moments, progress=progress)
-    moments.clear()
+    with contextlib.closing(Calibration(checkpoint, layers)) as calibration:
+        part = write_gguf(checkpoint, folder, plan=plan, calibration=calibration, progress=progress)
     progress("hashing", 0, 0)
     if manifest is None:
         if checkpoint.tokenizer is not None:

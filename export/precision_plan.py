@@ -14,7 +14,7 @@ from hamburger_edge.bundle.manifest import Precision, PrecisionPlan
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
-from hamburger_edge.export.quantization.activations import HEAD
+from hamburger_edge.export.quantization.activations import HEAD, Calibration
 from hamburger_edge.export.quantization.block_quantizer import quantize
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.export.quantization.own_grid import grid_form, grid_of
@@ -81,10 +81,10 @@ def _precision(name: str) -> Precision:
 
 
 class Former:
-    """Gives every weight of a model the form its plan says; `moments` are used up on the way."""
+    """Gives every weight of a model the form its plan says; asks for moments as layers come up."""
 
-    def __init__(self, plan: PrecisionPlan, moments: dict[str, Moments], *, portable: bool):
-        self.plan, self.moments, self.portable = plan, moments, portable
+    def __init__(self, plan: PrecisionPlan, calibration: Calibration, *, portable: bool):
+        self.plan, self.calibration, self.portable = plan, calibration, portable
 
     def precision(self, path: str) -> str:
         plan = self.plan
@@ -95,7 +95,7 @@ class Former:
 
     def linear(self, path: str, weight: Tensor) -> Form:
         precision, grid = self.precision(path), self.plan.grid
-        moments = self.moments.pop(path, None) if precision == "int4" else None
+        moments = self.calibration.take(path) if precision == "int4" else None
         if grid and path.startswith("base."):
             size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
             return grid_form(path, weight, grid, size, moments)
@@ -103,14 +103,14 @@ class Former:
         size = self.plan.block_size // (2 if narrow else 1)
         return self._form(weight, precision, size, table=False, moments=moments)
 
-    def vocabulary(self, weight: Tensor) -> Form:
+    def check_vocabulary(self, width: int) -> None:
         """Embeddings are looked up in whole blocks."""
-        precision = self.plan.head
-        if precision in ("int8", "int4") and weight.shape[1] % 16:
-            raise ConfigError(
-                f"a width of {weight.shape[1]} has no whole blocks: export with --keep-head fp32"
-            )
-        return self._form(weight, precision, self.plan.block_size, table=True, moments=None)
+        if self.plan.head in ("int8", "int4") and width % 16:
+            raise ConfigError(f"a width of {width} has no whole blocks: export with --keep-head fp32")
+
+    def vocabulary(self, weight: Tensor) -> Form:
+        self.check_vocabulary(weight.shape[1])
+        return self._form(weight, self.plan.head, self.plan.block_size, table=True, moments=None)
 
     def head(self, weight: Tensor) -> Form:
         """Rows of frequent tokens come first. The others are near to what they were by themselves, too, since
@@ -118,7 +118,7 @@ class Former:
         plan, count = self.plan, self.plan.frequent_rows
         if not count:
             return self.vocabulary(weight)
-        frequent, moments = self.vocabulary(weight[:count]), self.moments.pop(HEAD, None)
+        frequent, moments = self.vocabulary(weight[:count]), self.calibration.take(HEAD)
         if moments is not None:
             moments = Moments(moments.mean + moments.mean.diagonal().mean() * torch.eye(len(moments.mean)))
         size = plan.block_size // (2 if _among(HEAD, plan.narrow_layers) else 1)
@@ -151,7 +151,7 @@ def _fitting(size: int, width: int, *, whole: bool) -> int:
 def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
     """Layers whose rounding is better for knowing their inputs."""
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    former = Former(plan, {}, portable=False)
+    former = Former(plan, Calibration(None), portable=False)
     head = [HEAD] if plan.frequent_rows else []
     return head + [name for name in linears if former.precision(name) == "int4"]
 
@@ -160,24 +160,29 @@ def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
 def apply_plan(
     model: Hamburger,
     plan: PrecisionPlan,
-    moments: dict[str, Moments],
+    calibration: Calibration,
     progress: Progress = unheard,
     *,
     portable: bool = False,
 ) -> tuple[Hamburger, Vocabulary]:
-    """A model around the same weights, whose linear layers and vocabulary have the plan's forms."""
-    own, former = own_structure(model), Former(plan, moments, portable=portable)
+    """A model around the same weights, whose linear layers and vocabulary have the plan's forms. Parts come
+    up in the order in which calibration reads them."""
+    own, former = own_structure(model), Former(plan, calibration, portable=portable)
+    former.check_vocabulary(model.config.base.hidden_size)  # before the long part
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())
     done = itertools.count()
+    own.base.lm_head = None  # the vocabulary has it
 
     def linear(path: str, weight: Tensor) -> Form:
         progress("quantizing", next(done), count)
         return former.linear(path, weight)
 
-    progress("quantizing", next(done), count)  # the vocabulary
+    replace_linears(own.embedder, linear, "embedder")
+    replace_linears(own.base, linear, "base")
+    progress("quantizing", next(done), count)
     vocabulary = Vocabulary(model, former.vocabulary, former.head)
-    own.base.lm_head = None  # the vocabulary has it
-    replace_linears(own, linear)
+    replace_linears(own.micro, linear, "micro")
+    replace_linears(own.stop_head, linear, "stop_head")
     for layer in [*own.base.layers, *own.micro.layers]:
         pack_attention(layer.self_attn)
         pack_feed_forward(layer.mlp)

@@ -30,7 +30,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.gguf.tensors import FILE_TYPES, GGUFBuilder, sections
 from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import inverse_frequencies
@@ -48,11 +48,10 @@ def write_gguf(
     folder: Path,
     *,
     plan: PrecisionPlan,
-    moments: dict[str, Moments] | None = None,
+    calibration: Calibration,
     progress: Progress = unheard,
 ) -> GGUFPart:
-    """Write the three files into an existing folder; returns what the manifest says of them. `moments` of
-    what layers are fed, by our names, make for better rounding, and are used up."""
+    """Write the three files into an existing folder; returns what the manifest says of them."""
     model = checkpoint.model
     config = model.config
     architecture = "paddleocr" if config.position_rule == "token" else "llama"
@@ -62,9 +61,8 @@ def write_gguf(
     def tick(done: int) -> None:
         progress("writing GGUF", done, count)
 
-    moments = {} if moments is None else moments
-    base = _base(checkpoint, folder / BASE, architecture, plan, moments, export, tick)
-    micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, moments, export, tick)
+    base = _base(checkpoint, folder / BASE, architecture, plan, calibration, export, tick)
+    micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, calibration, export, tick)
     graft = GGUFBuilder(folder / GRAFT, "hamburger", "graft", export)
     graft.key("hamburger.merger_heads", config.merger_heads)
     graft.key("hamburger.merge_residual", config.merge_residual)
@@ -96,7 +94,7 @@ def _base(
     path: Path,
     architecture: str,
     plan: PrecisionPlan,
-    moments: dict[str, Moments],
+    calibration: Calibration,
     export: str,
     tick: Callable[[int], None],
 ) -> GGUFEntry:
@@ -127,7 +125,7 @@ def _base(
     part.tensor("output_norm.weight", model.base.norm.weight)
     if model.base.lm_head is not None:
         part.tensor("output.weight", model.base.lm_head.weight, plan.head)
-    _add_layers(part, model.base.layers, config.base, plan, "base.layers", moments, tick)
+    _add_layers(part, model.base.layers, config.base, plan, "base.layers", calibration, tick)
     return part.write()
 
 
@@ -135,7 +133,7 @@ def _micro_decoder(
     checkpoint: Checkpoint,
     path: Path,
     plan: PrecisionPlan,
-    moments: dict[str, Moments],
+    calibration: Calibration,
     export: str,
     tick: Callable[[int], None],
 ) -> GGUFEntry:
@@ -160,7 +158,7 @@ def _micro_decoder(
     def tick_on(done: int) -> None:
         tick(before + done)
 
-    _add_layers(part, model.micro.layers, config, plan, "micro.layers", moments, tick_on)
+    _add_layers(part, model.micro.layers, config, plan, "micro.layers", calibration, tick_on)
     return part.write()
 
 
@@ -191,14 +189,14 @@ def _add_layers(
     config: BaseConfig,
     plan: PrecisionPlan,
     path: str,
-    moments: dict[str, Moments],
+    calibration: Calibration,
     tick: Callable[[int], None],
 ) -> None:
     for number, layer in enumerate(layers):
         tick(number)
         for name, tensor in _layer_tensors(layer, config, part.architecture):
             theirs = THEIRS[f"layers.{{}}.{name}"].format(number)
-            fed = moments.pop(f"{path}.{number}.{name.removesuffix('.weight')}", None)
+            fed = calibration.take(f"{path}.{number}.{name.removesuffix('.weight')}")
             part.tensor(theirs, tensor, plan.base, fed)
 
 

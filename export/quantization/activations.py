@@ -3,10 +3,18 @@
 The moments of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
 range of each channel. Both come from reading `calibration.jsonl`, questions and SmolLM2's own answers,
 through the model as it will be used: prompts token by token, answers in groups of every length.
+
+The whole text is read one stage at a time, and whoever rounds the layers asks for moments in that order:
+
+    embedder -> base layer 0 -> base layer 1 -> ... -> head -> micro layer 0 -> ...
+
+Between two stages only the hidden states of the text are kept. Moments are there for one stage, so that an
+export needs those of its widest layer, not of all its layers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -19,73 +27,163 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
-from hamburger_edge.models.architecture.llama import DecoderLayer
+from hamburger_edge.models.architecture.llama import DecoderLayer, WholeSequence
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.support.progress import Progress
+from hamburger_edge.support.progress import Progress, unheard
 
 TEXT = Path(__file__).with_name("calibration.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read at once; tokens of each
 HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or the embeddings
 
 
-def measure(
-    checkpoint: Checkpoint, layers: Collection[str], *, cache: bool, progress: Progress
-) -> tuple[dict[str, Moments], dict[str, Tensor]]:
-    """(layer -> moments of its inputs, nothing for layers that reading does not reach;
-    with `cache`, "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache)"""
-    moments, ranges = _Sums(checkpoint.model, layers), _CacheRanges(checkpoint.model, cache)
-    try:
-        if layers or cache:
-            batches = list(calibration_batches(checkpoint))
-            for number, batch in enumerate(batches):
-                progress("calibrating", number, len(batches))
-                with torch.no_grad():
-                    checkpoint.model(batch)
-    finally:
-        moments.close()
-        ranges.close()
-    return moments.means(), ranges.scales()
+class Calibration:
+    """Moments of the inputs of `layers`, to be taken in the order of reading; with `cache`, ranges too.
+
+    Layers that are fed by the same tensor share their moments.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None, layers: Collection[str] = (), *, cache: bool = False):
+        """No checkpoint, or one without a tokenizer to read text with: nothing is known of any layer."""
+        readable = checkpoint is not None and checkpoint.tokenizer is not None
+        self.layers = frozenset(layers if readable else ())
+        self._held: dict[str, Moments] = {}  # of the stage that was read last
+        self._passed: set[str] = set()  # layers of the stages so far
+        self._ranges = _CacheRanges(checkpoint.model) if checkpoint is not None and cache else None
+        self._stages: Iterator[_Sums] = iter(())
+        self._count = 0
+        if checkpoint is not None and (self.layers or self._ranges):
+            self._stages = _read(checkpoint, self.layers)
+            self._count = len(checkpoint.model.base.layers) + len(checkpoint.model.micro.layers) + 2
+
+    def take(self, layer: str) -> Moments | None:
+        """None for layers that are not among `layers`, or that reading does not reach. Each is given once,
+        and those of earlier stages are gone."""
+        while layer in self.layers and layer not in self._passed:
+            if not self._advance():
+                return None
+        return self._held.pop(layer, None)
+
+    def scales(self, progress: Progress = unheard) -> dict[str, Tensor]:
+        """ "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache.
+
+        Reads what is left of the text."""
+        done = 0
+        while self._advance():
+            progress("calibrating", done, self._count)
+            done += 1
+        return {} if self._ranges is None else self._ranges.scales()
+
+    def _advance(self) -> bool:
+        self._held = {}  # before the next stage takes memory
+        sums = next(self._stages, None)
+        if sums is None:
+            self.close()
+            return False
+        self._held = sums.means()
+        self._passed |= self._held.keys()
+        return True
+
+    def close(self) -> None:
+        self._held, self._stages = {}, iter(())
+        if self._ranges is not None:
+            self._ranges.close()
+
+
+def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
+    """The stages, each as it is finished: what `Hamburger.forward` does with each batch, a layer at a time
+    with all batches."""
+    model, config = checkpoint.model, checkpoint.model.config
+    batches = list(calibration_batches(checkpoint))
+    with torch.no_grad(), _listening(model.embedder, "embedder", layers) as sums:
+        states = [  # of each batch: [B, S, d]
+            model.embed(batch.groups.flatten(0, 1), batch.sizes.clamp(min=1).flatten()).unflatten(
+                0, batch.sizes.shape
+            )
+            for batch in batches
+        ]
+    yield sums
+    micro = any(name.startswith("micro.") for name in layers)
+    picked = [batch.target_sizes.nonzero(as_tuple=True) for batch in batches]  # the predicting slots
+    read = [_rows_of_micro(model, batch) for batch in batches] if micro else []  # [G, F + m - 1, d] each
+    rotary = [model.base_rotary(model.positions(batch)) for batch in batches]
+    for number, layer in enumerate(model.base.layers):
+        with torch.no_grad(), _listening(layer, f"base.layers.{number}", layers) as sums:
+            for i, (cos, sin) in enumerate(rotary):
+                states[i] = layer(states[i], WholeSequence(config.base, cos, sin))
+        if number in config.taps:
+            for i, rows in enumerate(read):
+                rows[:, sorted(config.taps).index(number)] = states[i][picked[i]]
+        yield sums
+    with torch.no_grad(), _listening(model.base.norm, HEAD, layers, outputs=True) as sums:
+        for i, hidden in enumerate(states):
+            states[i] = model.base.norm(hidden)
+    for i, rows in enumerate(read):
+        rows[:, len(config.taps)] = states[i][picked[i]]
+    del states
+    yield sums
+    for number, layer in enumerate(model.micro.layers if micro else ()):
+        with torch.no_grad(), _listening(layer, f"micro.layers.{number}", layers) as sums:
+            for i, rows in enumerate(read):
+                attend = WholeSequence(model.micro_config, *model.micro_rotary(0, rows.shape[1]))
+                read[i] = layer(rows, attend)
+        yield sums
+
+
+def _rows_of_micro(model: Hamburger, batch: GroupBatch) -> Tensor:
+    """[G, F + m - 1, d]: room for the features of the predicting slots, and the tokens that follow each."""
+    following = batch.targets[batch.target_sizes.nonzero(as_tuple=True)][:, :-1]
+    embeddings = model.base.embed_tokens.weight.detach()[following]
+    return torch.nn.functional.pad(embeddings, (0, 0, model.config.num_features, 0))
 
 
 class _Sums:
-    """Sums x x^T before every chosen linear layer; layers fed by the same tensor share one sum."""
+    """Sums x x^T before the chosen linear layers of one stage; layers fed by the same tensor share one."""
 
-    def __init__(self, model: Hamburger, layers: Collection[str]):
+    def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
         self.owner: dict[str, str] = {}  # layer -> the first one fed the same
         self.latest: tuple[Tensor, str] | None = None
-        self.hooks = [
-            module.register_forward_pre_hook(self._hook(name))
-            for name, module in model.named_modules()
-            if name in layers
-        ]
-        if HEAD in layers:
-            add = self._hook(HEAD)
-            self.hooks.append(model.base.norm.register_forward_hook(lambda norm, _, out: add(norm, (out,))))
 
-    def _hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def add(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            (x,) = inputs
-            if self.latest is not None and self.latest[0] is x:
-                self.owner[name] = self.latest[1]
-                return
-            self.latest, self.owner[name] = (x, name), name
-            rows = x.reshape(-1, x.shape[-1]).float()
-            if name not in self.sums:
-                self.sums[name] = torch.zeros(rows.shape[1], rows.shape[1])
-            self.sums[name].addmm_(rows.T, rows)
-            self.counts[name] = self.counts.get(name, 0) + len(rows)
-
-        return add
+    def add(self, name: str, x: Tensor) -> None:
+        if self.latest is not None and self.latest[0] is x:
+            self.owner[name] = self.latest[1]
+            return
+        self.latest, self.owner[name] = (x, name), name
+        rows = x.reshape(-1, x.shape[-1]).float()
+        if name not in self.sums:
+            self.sums[name] = torch.zeros(rows.shape[1], rows.shape[1])
+        self.sums[name].addmm_(rows.T, rows)
+        self.counts[name] = self.counts.get(name, 0) + len(rows)
 
     def means(self) -> dict[str, Moments]:
+        """Of every layer; the sums become theirs."""
         means = {name: Moments(total.div_(self.counts[name])) for name, total in self.sums.items()}
+        self.sums.clear()
         return {name: means[owner] for name, owner in self.owner.items()}
 
-    def close(self) -> None:
-        self.latest = None
-        for hook in self.hooks:
+
+@contextlib.contextmanager
+def _listening(
+    stage: nn.Module, path: str, layers: Collection[str], *, outputs: bool = False
+) -> Iterator[_Sums]:
+    """Sums over what the layers of a stage are fed meanwhile; with `outputs`, over what itself gives."""
+    sums = _Sums()
+
+    def before(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda module, inputs: sums.add(name, inputs[0])
+
+    if outputs:
+        heard = [stage] if path in layers else []
+        hooks = [each.register_forward_hook(lambda _, __, out: sums.add(path, out)) for each in heard]
+    else:
+        named = ((f"{path}.{name}", module) for name, module in stage.named_modules())
+        hooks = [module.register_forward_pre_hook(before(name)) for name, module in named if name in layers]
+    try:
+        yield sums
+    finally:
+        sums.latest = None
+        for hook in hooks:
             hook.remove()
 
 
@@ -96,11 +194,11 @@ class _CacheRanges:
     cannot change is their length, so that is both channels' magnitude, at every position.
     """
 
-    def __init__(self, model: Hamburger, wanted: bool):
+    def __init__(self, model: Hamburger):
         self.largest: dict[str, Tensor] = {}
         self.head_dim = model.config.base.head_dim
         self.hooks = []
-        for number, layer in enumerate(model.base.layers if wanted else ()):
+        for number, layer in enumerate(model.base.layers):
             assert isinstance(layer, DecoderLayer)
             attention = layer.self_attn
             keys = attention.k_proj if attention.k_norm is None else attention.k_norm

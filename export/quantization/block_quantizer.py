@@ -171,7 +171,7 @@ def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Mome
     what the moments leave open, and a little beyond, factors stay as they were.
     """
     N, blocks, size = levels[0].shape
-    M = moments.damped(blocks * size).float()
+    M = moments.damped(blocks * size)
     at_once = max(1, FACTORS_AT_ONCE // (len(levels) * blocks) ** 2)
     fitted = []
     for start in range(0, N, at_once):

@@ -25,9 +25,9 @@ class Moments:
         return diagonal + DAMPING * diagonal.mean() + 1e-12
 
     def damped(self, width: int) -> Tensor:
-        """float64 [width, width] with that diagonal, zero beyond the moments' own"""
-        M = torch.zeros(width, width, dtype=torch.float64)
-        M[: len(self.mean), : len(self.mean)] = self.mean
+        """float32 [width, width] with that diagonal, zero beyond the moments' own"""
+        beyond = width - len(self.mean)
+        M = F.pad(self.mean, (0, beyond, 0, beyond)) if beyond else self.mean.clone()
         M.diagonal().copy_(self.diagonal(width))
         return M
 
@@ -35,8 +35,14 @@ class Moments:
         """(columns [width], the largest inputs first; float32 [width, width], row k: how column k's error, in
         that order, is shared out among those after it, given those before are fixed)"""
         if width not in self._orders:
-            M = self.damped(width)
-            order = M.diagonal().argsort(descending=True)
-            inverse = torch.cholesky_inverse(torch.linalg.cholesky(M[order][:, order]))
-            self._orders[width] = order, torch.linalg.cholesky(inverse, upper=True).float()
+            diagonal = self.diagonal(width)
+            order = diagonal.argsort(descending=True)
+            # one matrix of float64 from here to the end: laid out as LAPACK wants it, worked on in its place
+            M = torch.empty(width, width, dtype=torch.float64).mT
+            M.copy_(self.damped(width)[order][:, order])
+            M.diagonal().copy_(diagonal[order])
+            torch.linalg.cholesky(M, out=M)
+            torch.cholesky_inverse(M, out=M)
+            torch.linalg.cholesky(M, upper=True, out=M)
+            self._orders[width] = order, M.float()
         return self._orders[width]

@@ -22,6 +22,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.export.graphs.tracing import quiet
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.precision_plan import Former, apply_plan, make_plan
+from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.own_grid import GridForm
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
@@ -52,7 +53,7 @@ def q4_1(N: int, K: int, seed: int = 0) -> torch.Tensor:
 def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
     """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
     plan = dataclasses.replace(plan_for("int4"), grid=32)
-    form = Former(plan, {}, portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
+    form = Former(plan, Calibration(None), portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
     inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
     with quiet():
@@ -78,7 +79,7 @@ def test_a_base_for_speed_averages_nothing(tmp_path: Path) -> None:
     for module in checkpoint.model.base.layers.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)  # a grid of its own that is given up
-    own, _ = apply_plan(checkpoint.model, plan_for("int4", prefer="speed"), {})
+    own, _ = apply_plan(checkpoint.model, plan_for("int4", prefer="speed"), Calibration(None))
     layers = own.base.layers
     for layer in layers:
         products = layer.self_attn.packed.linear, layer.self_attn.o_proj, layer.mlp.packed.linear

@@ -23,12 +23,11 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, limits_of, verify
-from hamburger_edge.export.quantization.activations import calibration_batches, measure
+from hamburger_edge.export.quantization.activations import Calibration, calibration_batches
 from hamburger_edge.models.architecture.llama import rotate
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.runtimes.onnx.backend import OnnxBackend
 from hamburger_edge.runtimes.onnx.sessions import Provider
-from hamburger_edge.support.progress import unheard
 
 QUESTIONS = (
     "Count from 3 to 9.",
@@ -119,8 +118,9 @@ def test_a_saved_talk_goes_on_bit_for_bit_and_not_with_another_cache(
 def test_no_channel_leaves_its_range_at_any_position() -> None:
     checkpoint = load_checkpoint("tiny")
     model, layer = checkpoint.model, 2
-    moments, scales = measure(checkpoint, (), cache=True, progress=unheard)
-    assert not moments
+    calibration = Calibration(checkpoint, cache=True)
+    scales = calibration.scales()
+    assert calibration.take("base.layers.0.self_attn.q_proj") is None
     assert len(scales) == 2 * model.config.base.num_layers
     seen: list[torch.Tensor] = []
     hook = model.base.layers[layer].self_attn.k_proj.register_forward_hook(

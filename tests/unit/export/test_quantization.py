@@ -16,6 +16,7 @@ from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.gguf.tensors import four_bits
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan, make_plan
+from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.block_quantizer import (
     dequantize,
     quantize,
@@ -184,7 +185,7 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
     assert fit_plan(plan_for("int4", block_size=64), model, tiers=True).grid == 0  # what was asked for
     assert fit_plan(plan_for("int8"), model, tiers=True).grid == 0
     assert fit_plan(plan_for("int4", prefer="speed"), model, tiers=True).grid == 0
-    own, _ = apply_plan(model, fit_plan(plan, model, tiers=True), {})
+    own, _ = apply_plan(model, fit_plan(plan, model, tiers=True), Calibration(None))
     forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
     assert len(forms) == 4 * len(model.base.layers)  # queries, keys and values are one, and gate and up
     assert all(isinstance(form, GridForm) for form in forms)
@@ -231,7 +232,7 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     assert fit_plan(plan_for("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
     assert fit_plan(plan_for("int8"), model, tiers=True).frequent_rows == 0
     assert fit_plan(plan_for("int4"), toy_model(shortlist_size=0), tiers=True).frequent_rows == 0
-    _, vocabulary = apply_plan(model, plan, {})
+    _, vocabulary = apply_plan(model, plan, Calibration(None))
     assert isinstance(vocabulary.head, TieredForm)
     assert vocabulary.places is not None
     error = (vocabulary.head.dense()[vocabulary.places] - model.base.head_weight).norm(dim=1)
@@ -243,7 +244,9 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     with pytest.raises(ValueError, match="41 rows"):
         vocabulary.head.first(41)
     for wanted, size in (({}, 32), ({"prefer": "speed"}, 64), ({"block_size": 64}, 64)):
-        _, vocabulary = apply_plan(model, fit_plan(plan_for("int4", **wanted), model, tiers=True), {})
+        _, vocabulary = apply_plan(
+            model, fit_plan(plan_for("int4", **wanted), model, tiers=True), Calibration(None)
+        )
         assert vocabulary.head.rare.size == size
 
 
@@ -263,7 +266,7 @@ def test_plans() -> None:
     for size in (8, 48, 512, -32):
         with pytest.raises(InputError, match="block_size"):
             plan_for("int4", block_size=size)
-    former = Former(plan, {}, portable=False)
+    former = Former(plan, Calibration(None), portable=False)
     assert isinstance(former.linear("stop_head.4", weights(1, 64)), FloatForm)  # too small to be worth it
     names = {"base.layers.3.self_attn.v_proj": (8, 64), "base.layers.3.self_attn.k_proj": (4, 64)}
     names |= {"base.layers.3.mlp.up_proj": (4, 64), "base.layers.0.mlp.down_proj": (4, 32)}

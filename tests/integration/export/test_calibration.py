@@ -1,0 +1,119 @@
+"""Calibration reads the text a layer at a time: the same sums as reading it at once, few of them alive."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
+from hamburger_edge.export.quantization import activations
+from hamburger_edge.export.quantization.activations import HEAD, Calibration, calibration_batches
+from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Checkpoint:
+    return load_checkpoint("tiny")
+
+
+def at_once(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The mean of x x^T before every layer, from whole forward passes."""
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+
+    def add(name: str, x: Tensor) -> None:
+        rows = x.reshape(-1, x.shape[-1])
+        sums.setdefault(name, torch.zeros(rows.shape[1], rows.shape[1])).addmm_(rows.T, rows)
+        counts[name] = counts.get(name, 0) + len(rows)
+
+    model = checkpoint.model
+    hooks = [
+        module.register_forward_pre_hook(lambda _, given, name=name: add(name, given[0]))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    hooks.append(model.base.norm.register_forward_hook(lambda _, __, out: add(HEAD, out)))
+    with torch.no_grad():
+        for batch in calibration_batches(checkpoint):
+            model(batch)
+    for hook in hooks:
+        hook.remove()
+    return {name: total / counts[name] for name, total in sums.items()}
+
+
+def linears(checkpoint: Checkpoint) -> list[str]:
+    """In the order of reading."""
+    modules = checkpoint.model.named_modules()
+    names = [name for name, module in modules if isinstance(module, nn.Linear)]
+    parts = ("embedder.", "base.", HEAD, "micro.", "stop_head.")
+    return sorted([*names, HEAD], key=lambda name: next(i for i, p in enumerate(parts) if name.startswith(p)))
+
+
+def test_moments_are_those_of_whole_passes_bit_for_bit(tiny: Checkpoint) -> None:
+    expected = at_once(tiny)
+    calibration = Calibration(tiny, linears(tiny), cache=True)
+    for name in linears(tiny):
+        moments = calibration.take(name)
+        if name.startswith("stop_head."):  # reading does not reach it
+            assert moments is None
+            continue
+        assert moments is not None
+        assert torch.equal(moments.mean, expected[name]), name
+    assert len(calibration.scales()) == 2 * len(tiny.model.base.layers)
+
+
+def test_some_layers_alone(tiny: Checkpoint) -> None:
+    """Those in between are read through; what is asked for behind its stage is gone."""
+    wanted = ["base.layers.0.mlp.down_proj", "base.layers.2.mlp.down_proj", "base.layers.2.self_attn.q_proj"]
+    calibration = Calibration(tiny, wanted)
+    assert calibration.take("base.layers.1.mlp.down_proj") is None  # not asked for: nothing is read for it
+    first, *_ = (calibration.take(name) for name in wanted)
+    assert first is not None
+    calibration = Calibration(tiny, wanted)
+    assert calibration.take(wanted[1]) is not None
+    assert calibration.take(wanted[0]) is None
+    assert calibration.take(wanted[2]) is not None  # the same stage's
+    assert Calibration(None).take(wanted[0]) is None
+
+
+def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It held those of all layers at once: 6.4 GB for a base of a billion weights."""
+    alive: weakref.WeakSet[Moments] = weakref.WeakSet()
+    stages: list[int] = []  # layers' own inputs that were summed at once
+
+    class Counted(Moments):
+        def __init__(self, mean: Tensor):
+            super().__init__(mean)
+            alive.add(self)
+
+    most = 0
+
+    def look(stage: str, done: int, total: int) -> None:
+        nonlocal most
+        gc.collect()
+        most = max(most, len(alive))
+
+    original = activations._Sums.means
+
+    def means(sums: activations._Sums) -> dict[str, Moments]:
+        assert not alive  # the stage before is gone when the next has been summed
+        stages.append(len(sums.sums))
+        return original(sums)
+
+    monkeypatch.setattr(activations, "Moments", Counted)
+    monkeypatch.setattr(activations._Sums, "means", means)
+    options = ExportOptions()
+    plan = make_plan(
+        "int4", block_size=options.block_size, keep_head=options.keep_head, prefer=options.prefer
+    )
+    plan = fit_plan(plan, tiny.model, tiers=True)
+    apply_plan(tiny.model, plan, Calibration(tiny, needs_moments(tiny.model, plan)), look)
+    layers = len(tiny.model.base.layers) + len(tiny.model.micro.layers)
+    assert len(stages) == layers + 2  # and embedder and head
+    assert 0 < most <= max(stages) <= 4
