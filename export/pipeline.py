@@ -41,7 +41,7 @@ from hamburger_edge.export.graphs.signatures import graph_ios
 from hamburger_edge.export.graphs.tracing import OPSET, trace
 from hamburger_edge.export.graphs.weight_file import WeightFile
 from hamburger_edge.export.options import ExportOptions
-from hamburger_edge.export.parity.gate import check_parity
+from hamburger_edge.export.parity.gate import ParityReport, check_parity
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.target import check_target, clear_leftovers
@@ -96,7 +96,7 @@ def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progres
     if options.has_graphs:
         manifest = _write_graphs(checkpoint, folder, options, progress)
         if options.verify:
-            check_parity(folder, manifest, checkpoint, progress=progress)
+            _tell(check_parity(folder, manifest, checkpoint, progress=progress))
     if options.has_gguf:
         manifest = _add_gguf(checkpoint, folder, manifest, options, progress)
         if options.verify:
@@ -221,6 +221,12 @@ def _add_gguf(
 def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint, progress: Progress) -> None:
     """Files may be written for another machine, on one that cannot run them."""
     try:
-        check_parity(folder, manifest, checkpoint, backend="llamacpp", progress=progress)
+        _tell(check_parity(folder, manifest, checkpoint, backend="llamacpp", progress=progress))
     except (MissingExtraError, RuntimeUnavailable) as error:
         warnings.warn(f"the GGUF files were not compared: {error}", HamburgerWarning, stacklevel=2)
+
+
+def _tell(report: ParityReport) -> None:
+    """A bundle that is right, and worse than it should be, is made all the same."""
+    if report.quality is not None and not report.quality.as_known:
+        warnings.warn(f"quality: {report.quality.verdict}", HamburgerWarning, stacklevel=2)

@@ -7,6 +7,7 @@ The answers of one setting are judged beside plain decoding's to the same prompt
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from hamburger_edge.support.progress import Progress, unheard
 from hamburger_edge.tasks.judges import Case, Judge, Judgement
 
 PLAIN = Recommended(confidence=1.0)
+CHANCE = 0.05  # a loss that chance brings less often is one
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,23 @@ class Row:
     slots_per_token: float  # of answers
     milliseconds: tuple[float, float, float]  # of a request: lower quartile, median, upper quartile
     faster: float  # than plain decoding: median over prompts of the times' ratio
+    worse: int = 0  # answers that score lower than plain decoding's to the same prompt ...
+    better: int = 0  # ... and higher
+
+    @property
+    def chance(self) -> float:
+        """How often so many of the answers that score otherwise would be worse if it were a toss-up: the sign
+        test, exact and one-sided."""
+        changed = self.worse + self.better
+        as_bad = sum(math.comb(changed, count) for count in range(self.worse, changed + 1))
+        return as_bad / 2.0**changed
 
     @property
     def name(self) -> str:
         return "plain" if self.setting == PLAIN else str(self.setting)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}
+        return {"name": self.name, **asdict(self), "chance": self.chance}
 
 
 @dataclass
@@ -136,19 +148,26 @@ def _row(
         slots_per_token=answers.slots / max(1, answers.tokens),
         milliseconds=(1e3 * quartiles[0], 1e3 * quartiles[1], 1e3 * quartiles[2]),
         faster=statistics.median(ratios),
+        worse=sum(loss > 0 for loss in losses),
+        better=sum(loss < 0 for loss in losses),
     )
 
 
 def recommend(rows: Sequence[Row], points: float) -> Row:
-    """The fastest that loses no more than so many hundredths of the score; plain decoding loses nothing."""
-    fitting = [row for row in rows if row.setting == PLAIN or 100 * row.lost <= points + 1e-9]
-    return max(fitting, key=lambda row: row.faster)
+    """The fastest that loses no more than so many hundredths of the score, and whose loss cannot be told from
+    none; plain decoding loses nothing."""
+    return max((row for row in rows if _fits(row, points)), key=lambda row: row.faster)
+
+
+def _fits(row: Row, points: float) -> bool:
+    return row.setting == PLAIN or (100 * row.lost <= points + 1e-9 and row.chance >= CHANCE)
 
 
 def table(rows: Sequence[Row]) -> list[list[str]]:
     """For people: a head and a line a setting."""
     figures = list(rows[0].figures)
-    head = ["confidence", "score", *(name.replace("_", " ") for name in figures), "tokens a step"]
+    head = ["confidence", "score", "worse, better", *(name.replace("_", " ") for name in figures)]
+    head += ["tokens a step"]
     lines = [[*head, "slots a token", "ms a request", "faster than plain"]]
     for row in rows:
         own = [f"{100 * row.figures[name]:.1f}" for name in figures]
@@ -157,6 +176,7 @@ def table(rows: Sequence[Row]) -> list[list[str]]:
             [
                 row.name,
                 f"{100 * row.score:.1f}",
+                f"{row.worse}, {row.better}",
                 *own,
                 f"{row.tokens_per_step:.2f}",
                 f"{row.slots_per_token:.2f}",

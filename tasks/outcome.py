@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
-from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.models.checkpoints.checkpoint import DELTA, GRAFT, copy_checkpoint
-from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.tasks.card import card
 from hamburger_edge.tasks.evaluation import Row, evaluate, recommend
 from hamburger_edge.tasks.judges import find_judge, fitting_judge
+from hamburger_edge.tasks.telling import tell_bundle, tell_checkpoint
 from hamburger_edge.tasks.tune import CHECKPOINT, Tuning
 
 BUNDLE, EVALUATION = "bundle", "evaluation.json"
@@ -52,7 +50,8 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             found = {"asked": asked, "rows": [asdict(row) for row in rows]}
             temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
     best = recommend(rows, recipe.evaluation.points)
-    _tell(work, best.setting)
+    tell_bundle(work / BUNDLE, best.setting)
+    tell_checkpoint(work / CHECKPOINT, best.setting)
     return rows, best
 
 
@@ -78,14 +77,6 @@ def _known(path: Path, asked: dict[str, Any]) -> list[Row] | None:
     if found.get("asked") != asked:
         return None
     return [from_mapping(Row, row, str(path)) for row in found["rows"]]
-
-
-def _tell(work: Path, setting: Recommended) -> None:
-    manifest = read_json(work / CHECKPOINT / MANIFEST)
-    with write_atomically(work / CHECKPOINT / MANIFEST) as temporary:
-        text = json.dumps(manifest | {"recommended": asdict(setting)}, indent=1, ensure_ascii=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
-    replace(load_manifest(work / BUNDLE), recommended=setting).save(work / BUNDLE)
 
 
 def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path) -> Path:

@@ -124,7 +124,6 @@ def gguf(source: Source) -> Path:
     """A `llama` file: plain positions have no gaps, whatever rule the graft was trained by."""
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
     from hamburger_edge.export.gguf.writer import BASE, check_supported, write_gguf
-    from hamburger_edge.export.quantization.activations import Calibration
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     plan = make_gguf_plan(source.gguf_precision or source.precision)
@@ -133,7 +132,7 @@ def gguf(source: Source) -> Path:
         checkpoint = load_checkpoint(str(source.checkpoint))
         checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
         check_supported(checkpoint.model.config)
-        write_gguf(checkpoint, folder, plan=plan, calibration=Calibration(None))
+        write_gguf(checkpoint, folder, plan=plan)
         for other in set(folder.iterdir()) - {folder / BASE}:
             other.unlink()
 

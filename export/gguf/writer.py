@@ -48,7 +48,7 @@ def write_gguf(
     folder: Path,
     *,
     plan: PrecisionPlan,
-    calibration: Calibration,
+    calibration: Calibration | None = None,
     progress: Progress = unheard,
 ) -> GGUFPart:
     """Write the three files into an existing folder; returns what the manifest says of them."""
@@ -61,6 +61,7 @@ def write_gguf(
     def tick(done: int) -> None:
         progress("writing GGUF", done, count)
 
+    calibration = calibration or Calibration(None)
     base = _base(checkpoint, folder / BASE, architecture, plan, calibration, export, tick)
     micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, calibration, export, tick)
     graft = GGUFBuilder(folder / GRAFT, "hamburger", "graft", export)

@@ -4,10 +4,12 @@
     text     whole generations through the engine on fixed prompts, with groups of every length;
              and reading them: how much more surprised is the exported model, and does its
              stop head agree?
+    quality  calibration text: how often is its likeliest token PyTorch's, and how far are both apart?
 
 float32 must agree to rounding and word for word. For the others, `LIMITS` says how far off is still the
-same model; a wrong wire is off by more than any of them. The GGUF files of a bundle go through the same gate,
-run by llama.cpp.
+same model; a wrong wire is off by more than any of them. Whether it is as good as its precision is known to
+be, is a verdict (`quality.py`); what is beyond all use is refused as well. The GGUF files of a bundle go
+through the same gate, run by llama.cpp.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from hamburger_edge.export.parity.graphs import (
     check_embedder,
     check_micro_decoder,
 )
+from hamburger_edge.export.parity.quality import Quality, compare, refused, worst_of
 from hamburger_edge.export.parity.text import fixed_prompts, generations, read
 from hamburger_edge.loop.backend import Backend, ModelInfo
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
@@ -88,9 +91,11 @@ class ParityReport:
     logit_error: float  # largest, while reading the reference's text
     perplexity: float  # of the reference's text to the exported model
     reference_perplexity: float  # and to the reference itself
+    quality: Quality | None  # None: no tokenizer to read text with
 
     def to_json(self) -> dict[str, Any]:
-        return {"ok": True, **asdict(self)}
+        quality = self.quality and {**asdict(self.quality), "verdict": self.quality.verdict}
+        return {"ok": True, **asdict(self), "quality": quality}
 
     def __str__(self) -> str:
         lines = [f"{'graph':<16}{'largest error':>15}{'relative':>12}"]
@@ -102,6 +107,7 @@ class ParityReport:
             f"generations     {self.identical} of {self.prompts} identical{where}",
             f"reading         agrees with {self.agreement:.1%} of tokens, perplexity "
             f"{self.reference_perplexity:.3f} -> {self.perplexity:.3f}",
+            *([str(self.quality)] if self.quality else []),
             f"passed at {self.precision}",
         ]
         return "\n".join(lines)
@@ -146,11 +152,11 @@ def check_parity(
     exported, embed = _OPENERS[backend](folder, manifest)
     try:
         if backend == "onnx":
-            limits = limits_of(manifest.precision, manifest.kv.dtype)
+            plan = manifest.precision, manifest.kv.dtype
         else:
             assert manifest.gguf is not None
-            limits = limits_of(manifest.gguf.precision, "float32")
-        return _check(checkpoint, exported, embed, limits, progress)
+            plan = manifest.gguf.precision, "float32"
+        return _check(checkpoint, exported, embed, limits_of(*plan), worst_of(*plan), progress)
     finally:
         exported.close()
 
@@ -178,7 +184,12 @@ _OPENERS = {"onnx": _open_onnx, "llamacpp": _open_llama_cpp}
 
 
 def _check(
-    checkpoint: Checkpoint, exported: Backend, embed: Embed, limits: Limits, progress: Progress
+    checkpoint: Checkpoint,
+    exported: Backend,
+    embed: Embed,
+    limits: Limits,
+    loses_most: str,
+    progress: Progress,
 ) -> ParityReport:
     model, precision = checkpoint.model, exported.info.precision
     reference = TorchBackend(model, capacity=CAPACITY)
@@ -217,6 +228,15 @@ def _check(
                 f"{graph}.p_stop: error {error:.3g} of its spread on PyTorch's own text "
                 f"(limit {limits.stop:g}): try another precision"
             )
+    quality = None
+    if checkpoint.tokenizer is not None:
+        quality = compare(checkpoint, reference, exported, loses_most, progress)
+        if beyond := refused(quality):
+            graph, loss = beyond
+            raise ParityError(
+                f"{graph}.logits: {loss.divergence:.3g} nats from PyTorch on calibration text, its token at "
+                f"{loss.agreement:.1%} of positions: try another precision"
+            )
     return ParityReport(
         precision=precision,
         graphs=graphs,
@@ -227,6 +247,7 @@ def _check(
         logit_error=reading.logit_error,
         perplexity=reading.perplexity,
         reference_perplexity=reading.reference_perplexity,
+        quality=quality,
     )
 
 

@@ -109,22 +109,13 @@ def read(
     row_of = {token: index for index, token in enumerate(listed)}  # among the micro logits
     agree, worst = [], 0.0
     for prompt, groups in texts:
-        first: list[Group] = [(token,) for token in prompt]
-        then = groups[:-1]  # nothing follows the last one
-        parts: list[tuple[list[Group], list[int], list[Group]]]
-        parts = [(first, [len(first) - 1], groups[:1])]
-        if then:
-            parts.append((then, list(range(len(then))), groups[1:]))
-        ledger = Ledger.of(reference.info)
-        positions = [ledger.append(group) for group in (*first, *then)]
+        slots: list[Group] = [(token,) for token in prompt]
         targets = [group[0] for group in groups]
         restart(reference, exported)
         scores = {}
         for backend in (reference, exported):
             read_out = []
-            for fed, rows, said in parts:
-                at = backend.slots
-                readout = backend.macro(fed, positions[at : at + len(fed)], rows)
+            for readout, said in reading(backend, slots, groups):
                 read_out.append(readout.logits.copy())
                 micro[backend] += _read_groups(backend, readout, said, row_of, stops[backend])
             scores[backend] = np.concatenate(read_out)
@@ -146,6 +137,19 @@ def read(
             if want  # no micro steps where groups are single tokens
         },
     )
+
+
+def reading(
+    backend: Backend, prompt: list[Group], groups: list[Group]
+) -> Iterator[tuple[Readout, list[Group]]]:
+    """The prompt and then the groups, into an empty cache; readouts, with what follows each row of them."""
+    then = groups[:-1]  # nothing follows the last one
+    parts = [(prompt, [len(prompt) - 1], groups[:1])]
+    if then:
+        parts.append((then, list(range(len(then))), groups[1:]))
+    ledger = Ledger.of(backend.info)
+    for fed, rows, said in parts:
+        yield backend.macro(fed, [ledger.append(group) for group in fed], rows), said
 
 
 class _Stops(NamedTuple):

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 from hamburger_edge.models.architecture.llama import DecoderLayer, WholeSequence
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
@@ -226,31 +227,35 @@ class _CacheRanges:
             hook.remove()
 
 
-def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
-    """Conversations in the model's own template; answers cut into groups of 1, 2, ... max_steps, 1, ..."""
+def calibration_texts(checkpoint: Checkpoint) -> Iterator[tuple[list[Group], list[Group]]]:
+    """Conversations in the model's own template: the prompt token by token, and the answer in groups of 1, 2,
+    ... max_steps, 1, ..."""
     config = checkpoint.model.config
     tokenizer = Tokenizer(checkpoint.tokenizer)
     template = ChatTemplate.from_json(checkpoint.chat_template)
     longest = min(LONGEST, config.base.context_length)
-    rows = []
     for line in TEXT.read_text(encoding="utf-8").splitlines():
         turn = json.loads(line)
         prompt = tokenizer.encode_parts(template.first_turn(turn["prompt"]))[: longest // 2]
         answer = tokenizer.encode(turn["answer"])[: longest - len(prompt)]
-        rows.append(([[token] for token in prompt], list(_cut(answer, config.max_steps))))
+        yield [(token,) for token in prompt], list(_cut(answer, config.max_steps))
+
+
+def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
+    rows = list(calibration_texts(checkpoint))
     rows.sort(key=lambda row: len(row[0]) + len(row[1]))  # rows of a batch are padded to the longest
     for start in range(0, len(rows), ROWS):
-        yield _batch(rows[start : start + ROWS], config.max_steps)
+        yield _batch(rows[start : start + ROWS], checkpoint.model.config.max_steps)
 
 
-def _cut(tokens: list[int], most: int) -> Iterator[list[int]]:
+def _cut(tokens: list[int], most: int) -> Iterator[Group]:
     size = 1
     while tokens:
-        yield tokens[:size]
+        yield tuple(tokens[:size])
         tokens, size = tokens[size:], size % most + 1
 
 
-def _batch(rows: list[tuple[list[list[int]], list[list[int]]]], most: int) -> GroupBatch:
+def _batch(rows: list[tuple[list[Group], list[Group]]], most: int) -> GroupBatch:
     """Right-padded; every slot from the prompt's last on predicts the group that follows it."""
     slots = max(len(prompt) + len(groups) for prompt, groups in rows)
     shape = (len(rows), slots)

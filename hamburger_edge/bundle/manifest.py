@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.values import among, shown
 
 KIND = "hamburger-edge bundle"
@@ -256,7 +257,8 @@ class Manifest:
         facts = self.to_json()
         text = json.dumps({**facts, "sha256": content_hash(facts)}, indent=1)
         text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text)  # a list on one line
-        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+        with write_atomically(folder / FILE_NAME) as temporary:  # a bundle may be in its place already
+            temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def content_hash(facts: Mapping[str, Any]) -> str:

@@ -13,7 +13,9 @@ from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import RUNTIME, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import InputError, require
+from hamburger_edge.loading import load
 from hamburger_edge.support.terminal import ProgressBar, note
+from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.quality.checks import Prompt
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.recommend:
+        _recommend(options)
+        return
+    for flag in ("checkpoint", "points"):
+        if getattr(options, flag) is not None:
+            raise InputError(f"--{flag} is for --recommend: add that, or leave it out")
     from hamburger_edge.benchmarks.quality.checks import BUILT_IN, read_prompts
     from hamburger_edge.benchmarks.quality.evaluation import QUICK, EvalPlan, quick
     from hamburger_edge.benchmarks.quality.tables import tables
@@ -47,6 +55,50 @@ def run(options: argparse.Namespace) -> None:
     if options.plot:
         for path in plot(report, Path(options.plot)):
             note(str(path))
+
+
+def _recommend(options: argparse.Namespace) -> None:
+    """Measure, and write what is found into the bundle and, where one is named, its checkpoint."""
+    from hamburger_edge.benchmarks.quality.recommending import MAX_TOKENS, find_recommendation, questions_of
+    from hamburger_edge.bundle.reading import load_manifest
+    from hamburger_edge.tasks.evaluation import EvaluationPlan
+    from hamburger_edge.tasks.telling import check_checkpoint, tell_bundle, tell_checkpoint
+
+    for flag in ("reference", "temperature", "seed", "plot"):
+        if getattr(options, flag) is not None:
+            raise InputError(f"--{flag} has no part in --recommend, which decodes greedily: leave it out")
+    if options.quick or len(options.bundle) != 1 or options.backend == "all":
+        raise InputError("--recommend takes one bundle, one backend and all questions: no --quick")
+    bundle = Path(options.bundle[0])
+    load_manifest(bundle)
+    checkpoint = None if options.checkpoint is None else check_checkpoint(Path(options.checkpoint))
+    questions = questions_of(options.prompts)
+    check_file(options.json)
+    plan = EvaluationPlan(points=1.0)
+    if options.points is not None:
+        plan = replace(plan, points=number_in("--points", options.points, 0, 100))
+    if options.confidence is not None:
+        plan = replace(plan, confidences=_merging(_grid(options.confidence)))
+    most = MAX_TOKENS if options.max_tokens is None else whole_in("--max-tokens", options.max_tokens, 1, 4096)
+    with ProgressBar() as progress:
+        progress("loading", 0, 0)
+        with load(bundle, options.backend, **runtime_options(options)) as model:
+            found = find_recommendation(model, questions, plan, max_tokens=most, progress=progress)
+    tell_bundle(bundle, found.best.setting)
+    written = [str(bundle)]
+    if checkpoint is not None:
+        tell_checkpoint(checkpoint, found.best.setting)
+        written.append(str(checkpoint))
+    text = json.dumps(found.to_json(), indent=1, allow_nan=False)
+    show_report(options.json, text, f"{found}\nwritten into {' and '.join(written)}")
+
+
+def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
+    """Plain decoding is there by itself."""
+    chosen = tuple(confidence for confidence in confidences if confidence < 1)
+    if not chosen or not all(confidence >= 0 for confidence in chosen):
+        raise InputError("--confidence must name settings below 1 to choose among, such as 0.95,0.9,0.8")
+    return chosen
 
 
 def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan) -> QualityReport:
@@ -114,6 +166,17 @@ COMMAND = Command(
         option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 128)"),
         option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
         option("--seed", type=int, metavar="N", help="default 0"),
+        option(
+            "--recommend",
+            action="store_true",
+            help="find the fastest setting that costs no answers, and write it into the bundle",
+        ),
+        option("--points", type=float, metavar="P", help="of 100, that it may lose (default 1)"),
+        option(
+            "--checkpoint",
+            metavar="CHECKPOINT",
+            help="with --recommend: write it into this checkpoint's folder too, so that its bundles have it",
+        ),
         option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
         option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
         option("--plot", metavar="DIR", help="write quality.png and reliability.png"),
@@ -121,6 +184,7 @@ COMMAND = Command(
     examples=(
         "hamburger-edge eval bundle --quick",
         "hamburger-edge eval my-checkpoint fp32-bundle int8-bundle int4-bundle --reference my-checkpoint",
+        "hamburger-edge eval bundle --recommend",
         "hamburger-edge eval bundle --prompts questions.jsonl --json quality.json --plot pictures",
     ),
     run=run,
@@ -129,5 +193,9 @@ COMMAND = Command(
     "Without --reference no PyTorch is needed, but the judge is as quantized as the first bundle, and\n"
     "what training changed in the base (a low-rank delta) counts as the base's own.\n\n"
     'Each line of a prompt file is {"prompt": TEXT, "kind": WORD, "check": {"type": T, "value": V}}; '
-    "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).",
+    "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).\n\n"
+    "--recommend asks 420 short questions that rules can check (or those of --prompts that have a check),\n"
+    "each by plain decoding, at 0.95, 0.9 and 0.8, and in verify mode, in turn. Of the settings that lose\n"
+    "no more than --points, and whose loss a paired sign test cannot tell from chance (5%), the fastest\n"
+    "becomes what `run`, `chat` and `load` use where nothing else is asked for; `inspect` shows it.",
 )

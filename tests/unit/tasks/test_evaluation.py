@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hamburger_edge.errors import ConfigError
@@ -30,11 +32,23 @@ def test_the_fastest_that_loses_little() -> None:
     assert recommend([plain, row(VERIFY, 0, 0.9)], 0.5) is plain  # nothing lost, and nothing won
 
 
+def test_a_loss_that_chance_does_not_explain_is_one() -> None:
+    """Within the points that may be lost, and yet no accident: all that changed became worse."""
+    plain, sure = row(PLAIN, 0, 1), row(Recommended(confidence=0.9), 0.005, 2)
+    assert sure.chance == 1
+    assert replace(sure, worse=4, better=0).chance == 1 / 16
+    assert replace(sure, worse=3, better=1).chance == 5 / 16
+    assert recommend([plain, replace(sure, worse=4)], 0.5).name == "0.9"
+    assert recommend([plain, replace(sure, worse=5)], 0.5) is plain
+    assert recommend([plain, replace(sure, worse=40, better=38)], 0.5).name == "0.9"
+
+
 def test_what_people_see() -> None:
     head, first = table([row(Recommended(confidence=0.9), 0.1, 2)])
     assert dict(zip(head, first, strict=True)) == {
         "confidence": "0.9",
         "score": "80.0",
+        "worse, better": "0, 0",
         "field f1": "95.0",
         "tokens a step": "2.50",
         "slots a token": "0.40",

@@ -1,0 +1,155 @@
+"""Third part of the parity gate: what an exported model lost, on text it was not made to say.
+
+Both models read conversations of the calibration text, answers merged into groups of every length. At every
+position the two distributions over the next token are compared: is the likeliest token the same, and how far
+apart are they (Kullback-Leibler divergence, in nats)? The other parts find wrong wires; this one says whether
+what is right by wire is as good as its precision is known to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hamburger_edge.bundle.manifest import KV_TYPES, PrecisionPlan
+from hamburger_edge.export.parity.graphs import Array, restart
+from hamburger_edge.export.parity.text import reading
+from hamburger_edge.export.quantization.activations import calibration_texts
+from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.ledger import Group
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.progress import Progress
+
+EVERY = 6  # one conversation in so many: some thousand positions
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Of an exported model against its own in float32."""
+
+    agreement: float  # share of positions whose likeliest token is the same
+    divergence: float  # mean, nats
+
+
+# what bundles of SmolLM2 and `tiny` lose here (docs/research/quantization.md), with room for other bases
+EXPECTED = {
+    "fp32": Loss(0.998, 1e-4),
+    "fp16": Loss(0.99, 1e-3),
+    "int8": Loss(0.95, 0.02),
+    "int4": Loss(0.85, 0.15),
+}
+EXPECTED |= {"f32": EXPECTED["fp32"], "f16": EXPECTED["fp16"], "q8_0": EXPECTED["int8"]}
+EXPECTED |= {"q4_0": EXPECTED["int4"], "q4_1": EXPECTED["int4"]}
+# what is refused: a model that says another token at every third position, or is half a nat away, is another
+WORST = {name: Loss(min(loss.agreement, 0.65), max(loss.divergence, 0.5)) for name, loss in EXPECTED.items()}
+
+
+@dataclass(frozen=True)
+class Quality:
+    """`known`: what the precision plan is known to lose at most."""
+
+    precision: str  # the part of the plan that loses most
+    positions: int
+    base: Loss
+    further_positions: int  # of groups' tokens after the first, which the micro decoder proposes
+    micro: Loss | None
+    known: Loss
+
+    @property
+    def as_known(self) -> bool:
+        return all(_within(loss, self.known) for loss in (self.base, self.micro) if loss is not None)
+
+    @property
+    def verdict(self) -> str:
+        if self.as_known:
+            return f"good: loses no more than {self.precision} is known to"
+        return (
+            f"poor: loses more than {self.precision} is known to ({self.known.divergence:g} nats, its token "
+            f"at {self.known.agreement:.1%}): a finer precision keeps more of this model"
+        )
+
+    def __str__(self) -> str:
+        lines = [f"quality         {_told(self.base)} of {self.positions} positions"]
+        if self.micro is not None:
+            lines.append(f"further tokens  {_told(self.micro)} of {self.further_positions}")
+        return "\n".join([*lines, f"verdict         {self.verdict}"])
+
+
+def _told(loss: Loss) -> str:
+    return f"{loss.divergence:.4f} nats from PyTorch, its token at {loss.agreement:.1%}"
+
+
+def _within(loss: Loss, limit: Loss) -> bool:
+    return loss.agreement >= limit.agreement and loss.divergence <= limit.divergence
+
+
+def worst_of(plan: PrecisionPlan, kv: str) -> str:
+    """The precision that loses most among all parts; a cache rounds as weights of its type do."""
+    cache = next(name for name, dtype in KV_TYPES.items() if dtype == kv)
+    return max((plan.base, plan.head, plan.graft, cache), key=lambda name: EXPECTED[name].divergence)
+
+
+def refused(quality: Quality) -> tuple[str, Loss] | None:
+    """The graph that is beyond all use, and what it lost."""
+    for graph, loss in (("base", quality.base), ("micro_decoder", quality.micro)):
+        if loss is not None and not _within(loss, WORST[quality.precision]):
+            return graph, loss
+    return None
+
+
+def compare(
+    checkpoint: Checkpoint, reference: Backend, exported: Backend, precision: str, progress: Progress
+) -> Quality:
+    """`checkpoint` has a tokenizer to read the text with."""
+    texts = list(calibration_texts(checkpoint))[::EVERY]
+    base, micro = _Distances(), _Distances()
+    for done, (prompt, groups) in enumerate(texts):
+        progress("measuring quality", done, len(texts))
+        room = min(backend.info.capacity for backend in (reference, exported))
+        prompt = prompt[: room // 2]
+        groups = groups[: room - len(prompt)]
+        if not prompt or not groups:
+            continue
+        restart(reference, exported)
+        pairs = (_scores(backend, prompt, groups) for backend in (reference, exported))
+        for (want, further_want), (got, further_got) in zip(*pairs, strict=True):
+            base.add(want, got)
+            for each in zip(further_want, further_got, strict=True):
+                micro.add(*each)
+    further = micro.loss() if micro.same else None
+    return Quality(precision, len(base.same), base.loss(), len(micro.same), further, EXPECTED[precision])
+
+
+def _scores(
+    backend: Backend, prompt: list[Group], groups: list[Group]
+) -> Iterator[tuple[Array, list[Array]]]:
+    """Of every group: the scores of its first token, and those of each further one."""
+    for readout, said in reading(backend, prompt, groups):
+        for row, group in enumerate(said):
+            logits = readout.logits[row].copy()
+            backend.micro_begin(readout.features[row])
+            yield logits, [backend.micro(token).logits.copy() for token in group[:-1]]
+
+
+class _Distances:
+    def __init__(self) -> None:
+        self.same: list[bool] = []
+        self.nats: list[float] = []
+
+    def add(self, want: Array, got: Array) -> None:
+        """The scores of one position."""
+        self.same.append(bool(want.argmax() == got.argmax()))
+        log_p, log_q = _log_softmax(want), _log_softmax(got)
+        self.nats.append(float(np.sum(np.exp(log_p) * (log_p - log_q))))
+
+    def loss(self) -> Loss:
+        return Loss(float(np.mean(self.same)), float(np.mean(self.nats)))
+
+
+def _log_softmax(logits: Array) -> Array:
+    wide = logits.astype(np.float64)
+    wide -= wide.max()
+    result: Array = wide - np.log(np.exp(wide).sum())
+    return result

@@ -1,0 +1,98 @@
+"""`hamburger-edge eval --recommend`: what is found stands in bundle and checkpoint, and is used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import hamburger_edge
+import hamburger_edge.cli.main as cli
+from hamburger_edge import export_checkpoint as export
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.support.files import sha256
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*words: str) -> tuple[int, str, str]:
+        torch.set_num_threads(1)
+        code = cli.main(["eval", *words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(ZOO / "tiny", tmp_path_factory.mktemp("recommend") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def bundle(checkpoint: Path) -> Path:
+    return export(checkpoint, checkpoint.with_name("bundle"), precision="fp32", verify=False)
+
+
+@pytest.fixture(scope="module")
+def questions(checkpoint: Path) -> str:
+    """Sums that `tiny` knows."""
+    path = checkpoint.with_name("sums.jsonl")
+    sums = [(a, b) for a in range(1, 11) for b in range(1, 11)]
+    lines = (
+        {"prompt": f"What is {a} plus {b}?", "kind": "sum", "check": {"type": "number", "value": a + b}}
+        for a, b in sums
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_what_is_found_is_written_and_used(run: Run, bundle: Path, checkpoint: Path, questions: str) -> None:
+    before = load_manifest(bundle)
+    assert before.recommended is None
+    report = bundle.with_name("found.json")
+    words = ["--prompts", questions, "--max-tokens", "16", "--threads", "1", "--json", str(report)]
+    code, out, err = run(str(bundle), "--recommend", "--checkpoint", str(checkpoint), *words)
+    assert code == 0, err
+    found = json.loads(report.read_text())
+    assert [row["name"] for row in found["rows"]] == ["plain", "0.95", "0.9", "0.8", "verify"]
+    assert f"recommended: {found['recommended']}, the fastest" in out
+    assert f"written into {bundle} and {checkpoint}" in out
+    best = next(row for row in found["rows"] if row["name"] == found["recommended"])
+    assert 100 * best["lost"] <= 1
+    assert best["chance"] >= 0.05
+    assert found["rows"][0]["figures"]["sum"] > 0.5  # it can do sums: there is something to lose
+    after = load_manifest(bundle)
+    assert after.recommended is not None
+    assert vars(after.recommended) == best["setting"]
+    assert after.fingerprint == before.fingerprint  # sessions go on
+    told = json.loads((checkpoint / "hamburger.json").read_text())
+    assert told["recommended"] == best["setting"]
+    sums = dict(reversed(line.split("  ")) for line in (checkpoint / "SHA256SUMS").read_text().splitlines())
+    assert sums["hamburger.json"] == sha256(checkpoint / "hamburger.json")
+    with hamburger_edge.load(bundle) as model:
+        assert model.info.recommended == after.recommended
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--points", "2"], "--points is for --recommend"),
+        (["--recommend", "--quick"], "no --quick"),
+        (["--recommend", "--seed", "3"], "--seed has no part in --recommend"),
+        (["--recommend", "--confidence", "1"], "settings below 1"),
+        (["--recommend", "--points", "-1"], "--points must be from 0 to 100"),
+        (["--recommend", "--checkpoint", "nowhere"], "nowhere: holds no hamburger.json"),
+        (["--recommend", "--max-tokens", "4096"], "fewer --max-tokens"),
+    ],
+)
+def test_wrong_command_lines(words: list[str], said: str, run: Run, bundle: Path) -> None:
+    code, _, err = run(str(bundle), *words)
+    assert code == 1
+    assert said in err
