@@ -4,6 +4,7 @@
 # make serve  a local server with the built-in model, and a page to try it in
 # make docs   build the site of docs/ into site/; a broken link fails
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
+# make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped
 # All of them make .venv on first use and are quick from then on.
 # make graft BIN=gpu/bin  with a torch that knows the GPU: new data, and on from the shipped graft; goes on where it stopped
 
@@ -16,7 +17,7 @@ PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo serve test check docs bench graft clean
+.PHONY: demo serve test check docs bench fuzz graft clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
@@ -37,6 +38,11 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.bench
 	@$(BIN)/hamburger-edge bench $(BUNDLE) --against $(CHECKPOINT) --json bench.json --plot docs/images
 	@$(BIN)/python -m hamburger_edge.benchmarks.speed.report bench.json
+
+N    ?= 1000
+SEED ?= 0
+fuzz: $(VENV)/.dev
+	@$(BIN)/python tests/fuzzing --cases $(N) --seed $(SEED)
 
 TOKENS ?= 20000000
 ROWS   ?= 512

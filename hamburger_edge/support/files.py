@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
+LITTLE = 1 << 20  # bytes left on a disk that counts as full
 TEXT = 1 << 28  # most bytes of a file that is read as a whole: JSON, a recipe, prompts
 
 
@@ -67,6 +69,20 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)  # gone already, unless something failed
+
+
+@contextmanager
+def library_writes(path: Path) -> Iterator[None]:
+    """Around a library that writes a file, and has errors of its own for a full disk: they become an OSError,
+    as from all else that writes."""
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        full = "No space left" in str(error) or shutil.disk_usage(path.parent).free < LITTLE
+        reason = os.strerror(errno.ENOSPC) if full else f"not written ({str(error).splitlines()[0][:200]})"
+        raise OSError(errno.ENOSPC if full else errno.EIO, reason, os.fspath(path)) from error
 
 
 def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.weights import read_safetensors
+from hamburger_edge.support.files import library_writes
 
 RowPrecision = Literal["int8", "fp16", "fp32"]
 
@@ -43,7 +44,8 @@ def save_rows(path: Path, tensors: Mapping[str, Tensor], rows: RowPrecision) -> 
             scale = tensor.float().abs().amax(1).clamp(min=1e-12) / 127
             stored[name] = (tensor.float() / scale[:, None]).round().to(torch.int8)
             stored[f"{name}.scale"] = scale
-    save_file(stored, path, metadata={"format": "pt"})
+    with library_writes(path):
+        save_file(stored, path, metadata={"format": "pt"})
     path.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
 
 

@@ -41,7 +41,7 @@ from hamburger_edge.models.distillation.data_manifest import (
     read_data_manifest,
 )
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.support.files import sha256, write_atomically
+from hamburger_edge.support.files import library_writes, sha256, write_atomically
 
 MOST_USELESS = 64  # conversations
 USUAL_ANSWERS = 100  # tokens that a conversation adds, rather too few than too many
@@ -135,7 +135,7 @@ def distill(
                 "give --prompts, or a base that was made to chat"
             )
         name = f"shard-{number:05d}.safetensors"
-        with write_atomically(out / name) as temporary:
+        with write_atomically(out / name) as temporary, library_writes(temporary):
             save_file(to_arrays(kept, settings.top_k), temporary)
         shard = Shard(
             file=name,

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
 from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, Shard
-from hamburger_edge.support.files import sha256, write_atomically
+from hamburger_edge.support.files import library_writes, sha256, write_atomically
 
 
 @dataclass
@@ -59,7 +59,7 @@ def write_shard(
     """The next shard of a data folder, after those `before` it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.safetensors"
-    with write_atomically(path) as temporary:
+    with write_atomically(path) as temporary, library_writes(temporary):
         save_file(arrays, temporary)
     shard = Shard(
         file=path.name,

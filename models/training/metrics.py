@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -35,17 +37,33 @@ class Totals:
 
 def append_metrics(run_folder: Path, kind: str, stage: str, step: int, means: dict[str, float]) -> None:
     line = {"kind": kind, "stage": stage, "step": step, **means}
-    with open(run_folder / FILE, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    with open(run_folder / FILE, "ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a kill or a full disk left half a line
+                file.write(b"\n")
+        file.write(json.dumps(line).encode() + b"\n")
+
+
+def _whole(line: str) -> dict[str, Any] | None:
+    """None: what a kill left of one."""
+    try:
+        found: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return found
 
 
 def read_metrics(path: Path) -> tuple[Series, dict[str, int]]:
     """All series, and the step at which each stage began.
 
-    What was logged twice, before a kill and after resuming, counts once.
+    What was logged twice, before a kill and after resuming, counts once; half a line does not count.
     """
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        text = path.read_text(encoding="utf-8")
+        lines = [line for line in map(_whole, text.splitlines()) if line is not None]
+        if text and not lines:
+            raise ValueError("no line can be read")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: no metrics of a training run there ({error})") from error
     last = {(line["stage"], line["kind"], line["step"]): line for line in lines}

@@ -12,7 +12,7 @@ import torch
 
 from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.training.recipe import Recipe
-from hamburger_edge.support.files import check_regular, write_atomically
+from hamburger_edge.support.files import check_regular, library_writes, write_atomically
 from hamburger_edge.support.strict import from_mapping
 
 FILE = "last.pt"
@@ -47,7 +47,7 @@ def save_state(
         "progress": vars(reached),
         **learned,
     }
-    with write_atomically(folder / FILE) as temporary:
+    with write_atomically(folder / FILE) as temporary, library_writes(temporary):
         torch.save(state, temporary)
 
 
