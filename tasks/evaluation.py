@@ -68,7 +68,7 @@ class Row:
         test, exact and one-sided."""
         changed = self.worse + self.better
         as_bad = sum(math.comb(changed, count) for count in range(self.worse, changed + 1))
-        return as_bad / 2.0**changed
+        return float(as_bad / 2**changed)
 
     @property
     def name(self) -> str:

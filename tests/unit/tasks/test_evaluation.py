@@ -38,6 +38,7 @@ def test_a_loss_that_chance_does_not_explain_is_one() -> None:
     assert sure.chance == 1
     assert replace(sure, worse=4, better=0).chance == 1 / 16
     assert replace(sure, worse=3, better=1).chance == 5 / 16
+    assert 0.5 < replace(sure, worse=1000, better=1000).chance < 0.52  # more than a float's range of cases
     assert recommend([plain, replace(sure, worse=4)], 0.5).name == "0.9"
     assert recommend([plain, replace(sure, worse=5)], 0.5) is plain
     assert recommend([plain, replace(sure, worse=40, better=38)], 0.5).name == "0.9"
