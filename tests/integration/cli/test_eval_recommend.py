@@ -61,7 +61,7 @@ def test_what_is_found_is_written_and_used(run: Run, bundle: Path, checkpoint: P
     code, out, err = run(str(bundle), "--recommend", "--checkpoint", str(checkpoint), *words)
     assert code == 0, err
     found = json.loads(report.read_text())
-    assert [row["name"] for row in found["rows"]] == ["plain", "0.95", "0.9", "0.8", "verify"]
+    assert [row["name"] for row in found["rows"]] == ["plain", "0.95", "0.9", "0.8", "verify-0.8"]
     assert f"recommended: {found['recommended']}, the fastest" in out
     assert f"written into {bundle} and {checkpoint}" in out
     best = next(row for row in found["rows"] if row["name"] == found["recommended"])
