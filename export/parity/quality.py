@@ -107,9 +107,11 @@ def compare(
     base, micro = _Distances(), _Distances()
     for done, (prompt, groups) in enumerate(texts):
         progress("measuring quality", done, len(texts))
-        room = min(backend.info.capacity for backend in (reference, exported))
+        infos = [backend.info for backend in (reference, exported)]
+        room = min(min(info.capacity, info.context_length) for info in infos)
         prompt = prompt[: room // 2]
-        groups = groups[: room - len(prompt)]
+        tokens = np.cumsum([len(group) for group in groups])  # positions may count them, and not slots
+        groups = groups[: int(np.searchsorted(tokens, room - len(prompt), side="right"))]
         if not prompt or not groups:
             continue
         restart(reference, exported)
