@@ -46,7 +46,7 @@ def make(folder: Path) -> None:
         chat = model.chat(confidence=0.5, max_tokens=8)
         list(chat.send(QUESTION))
         chat.save(partial / "session" / "talk")
-    shutil.copy(zoo / "recipe.toml", partial / "text")
+    shutil.copy(zoo.with_name("smollm2-135m") / "recipe.toml", partial / "text")
     lines = '{"prompt": "What is 1 plus 1?", "kind": "sum", "check": {"type": "number", "value": 2}}\n' * 4
     (partial / "text" / "prompts.jsonl").write_text(lines)
     partial.rename(folder)
