@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -46,7 +47,8 @@ def wrong(fuzzer: ModuleType, folder: Path, use: Callable[[Path], str], **about:
     (folder / "file").write_bytes(b"honest")
     case = {"target": "one", "file": "file", "sealed": False, "changes": [{"kind": "cut", "at": 0.5}]}
     target = fuzzer.targets.Target("one", ("file",), use, **about)
-    honest = ("said", "honest", 1 << 20)
+    # a fork of this process too, whatever the tests before have left in its memory
+    honest = fuzzer.attempt(None, replace(target, use=lambda folder: "honest"), folder, 20)
     found: str | None = fuzzer.judge(case, target, fuzzer.attempt(case, target, folder, 2), honest)
     assert (folder / "file").read_bytes() == b"honest"  # a copy is damaged
     return found
