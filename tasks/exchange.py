@@ -22,6 +22,7 @@ from typing import Any
 from hamburger_edge.tasks.examples import Example, Turn
 
 Path = tuple[str | int, ...]
+Span = tuple[int, int]
 KEPT = 0.3  # share of texts that stay where they are
 # share of different texts among those of one place: where a few return, they decide more than a name
 OPEN = 0.25
@@ -33,7 +34,7 @@ def exchanged(examples: Sequence[Example], copies: int, seed: int = 0) -> list[E
     draw = random.Random(seed)
     escaped = any("\\u" in example.answer for example in examples)  # what is not ASCII, in all of them
     found = [_copied(example) for example in examples]
-    pools = _pools(found)
+    pools = _pools(examples, found)
     made: dict[tuple[str, str], Example] = {}
     known = {example.turns[0].prompt for example in examples}
     for _ in range(copies):
@@ -45,18 +46,19 @@ def exchanged(examples: Sequence[Example], copies: int, seed: int = 0) -> list[E
     return list(made.values())
 
 
-def _pools(found: Sequence[dict[Path, str]]) -> dict[Path, list[str]]:
+def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> dict[Path, list[str]]:
     """The different texts of every place that has many."""
     said: dict[Path, list[str]] = defaultdict(list)
-    for copied in found:
-        for path, text in copied.items():
-            said[_kind(path)].append(text)
+    for example, copied in zip(examples, found, strict=True):
+        for path, (start, end) in copied.items():
+            said[_kind(path)].append(example.turns[0].prompt[start:end])
     different = {kind: sorted(set(texts)) for kind, texts in said.items()}
     return {kind: texts for kind, texts in different.items() if len(texts) >= OPEN * len(said[kind])}
 
 
-def _copied(example: Example) -> dict[Path, str]:
-    """The texts of an answer that stand in its prompt, once each and apart, by their path in the answer."""
+def _copied(example: Example) -> dict[Path, Span]:
+    """Where the texts of an answer stand in its prompt, by their path in the answer: those that stand there
+    once, if none overlap."""
     if not example.single:
         return {}
     turn = example.turns[0]
@@ -65,33 +67,34 @@ def _copied(example: Example) -> dict[Path, str]:
         json.dumps(answer, ensure_ascii=e) for e in (False, True)
     ):
         return {}
-    texts = {path: text for path, text in _texts(answer) if len(_places(text, turn.prompt)) == 1}
-    spans = sorted(_places(text, turn.prompt)[0] for text in texts.values())
-    apart = all(first[1] <= second[0] for first, second in pairwise(spans))
-    return texts if apart else {}
+    spans = {path: _spans(text, turn.prompt) for path, text in _texts(answer)}
+    once = {path: found[0] for path, found in spans.items() if len(found) == 1}
+    apart = all(first[1] <= second[0] for first, second in pairwise(sorted(once.values())))
+    return once if apart else {}
 
 
 def _exchange(
     example: Example,
-    copied: dict[Path, str],
+    copied: dict[Path, Span],
     pools: dict[Path, list[str]],
     draw: random.Random,
     escaped: bool,
 ) -> Example | None:
-    turn = example.turns[0]
-    answer = json.loads(turn.answer)
+    before = example.turns[0].prompt
+    answer = json.loads(example.answer)
     new = {
-        path: draw.choice(pools[_kind(path)]) if _kind(path) in pools and draw.random() >= KEPT else text
-        for path, text in copied.items()
+        path: draw.choice(pools[_kind(path)])
+        if _kind(path) in pools and draw.random() >= KEPT
+        else before[start:end]
+        for path, (start, end) in copied.items()
     }
-    prompt, end = "", 0
-    for path in sorted(copied, key=lambda path: _places(copied[path], turn.prompt)[0]):
-        start, stop = _places(copied[path], turn.prompt)[0]
-        prompt += turn.prompt[end:start] + new[path]
-        end = stop
+    prompt, done = "", 0
+    for path, (start, end) in sorted(copied.items(), key=lambda item: item[1]):
+        prompt += before[done:start] + new[path]
+        done = end
         _put(answer, path, new[path])
-    prompt += turn.prompt[end:]
-    if any(len(_places(text, prompt)) != 1 for text in new.values()):
+    prompt += before[done:]
+    if any(len(_spans(text, prompt)) != 1 for text in new.values()):
         return None  # it would not be clear which is meant
     return replace(example, turns=(Turn(prompt, json.dumps(answer, ensure_ascii=escaped)),))
 
@@ -103,7 +106,7 @@ def _parse(text: str) -> Any:
         return None
 
 
-def _places(text: str, prompt: str) -> list[tuple[int, int]]:
+def _spans(text: str, prompt: str) -> list[Span]:
     """Where it stands there as a whole word, or several."""
     return [match.span() for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", prompt)] if text else []
 

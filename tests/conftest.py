@@ -62,3 +62,18 @@ def model(tokenizer: Tokenizer) -> Iterator[Model]:
 
     with toy_model(tokenizer) as model:
         yield model
+
+
+@pytest.fixture
+def run_eval(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`hamburger-edge eval` on one thread: exit code, what it printed, and its errors."""
+    import torch
+
+    import hamburger_edge.cli.main as cli
+
+    def run(*words: str) -> tuple[int, str, str]:
+        torch.set_num_threads(1)
+        code = cli.main(["eval", *words])
+        return code, *capsys.readouterr()
+
+    return run

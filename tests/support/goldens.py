@@ -30,6 +30,15 @@ SAMPLED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "verify", "seed": 7},
     {"confidence": 1.0, "temperature": 0.7, "seed": 6},
 )
+# toy bundles of every kind a runtime must know
+BUNDLES: tuple[dict[str, Any], ...] = (
+    {"shortlist_size": 100},
+    {"shortlist_size": 100, "flavor": "portable"},
+    {"position_rule": "slot", "precision": "int8"},
+    {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
+    {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
+    {"stop_rule": "after", "position_rule": "slot"},
+)
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3},

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import toy_tokenizers
 from torch.onnx._internal.exporter._registration import ONNXRegistry
+from toy_checkpoints import save
 from toy_models import toy_model
 
 from hamburger_edge import export_checkpoint as export
@@ -25,6 +26,13 @@ def toy_checkpoint(folder: Path, **changes: object) -> Checkpoint:
     vocab_size = Tokenizer(tokenizer).vocab_size
     model = toy_model(**{"vocab_size": vocab_size, "head_dim": 16, "context_length": 512, **changes})  # type: ignore[arg-type]
     return Checkpoint(model, tokenizer, ChatTemplate.preset("chatml").to_json(), {}, folder)
+
+
+def saved_toy(folder: Path, **changes: object) -> Path:
+    """As small as a checkpoint may be, on disk, with its tokenizer and markup."""
+    smallest = {"num_layers": 2, "micro_layers": 1, "taps": (0,), "shortlist_size": 100, "head_dim": 32}
+    toy = toy_checkpoint(folder.parent, **{**smallest, **changes})
+    return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
 
 
 def toy_bundle(folder: Path, *, precision: str = "fp32", flavor: str = "fused", **changes: object) -> Path:

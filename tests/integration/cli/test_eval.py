@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
-import hamburger_edge.cli.main as cli
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
@@ -23,16 +21,6 @@ PROMPTS = [
     {"prompt": "one two three " * 300, "kind": "too long"},
 ]
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: str) -> tuple[int, str, str]:
-        torch.set_num_threads(1)
-        code = cli.main(["eval", *words])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +40,12 @@ def tiny_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def test_tiny_end_to_end(run: Run, prompts: str, tiny_bundles: dict[str, str], tmp_path: Path) -> None:
+def test_tiny_end_to_end(run_eval: Run, prompts: str, tiny_bundles: dict[str, str], tmp_path: Path) -> None:
     """Float32 graphs say what PyTorch says; int4 strays a little; all of them lose little by merging."""
     pytest.importorskip("matplotlib")
     words = [TINY, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", TINY, "--threads", "1"]
     words += ["--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
-    code, out, err = run(*words, "--json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots"))
+    code, out, err = run_eval(*words, "--json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots"))
     assert code == 0, err
     found = json.loads((tmp_path / "all.json").read_text())
     assert found["base"]["name"] == "tiny (plain base, torch fp32)"
@@ -88,9 +76,9 @@ def test_tiny_end_to_end(run: Run, prompts: str, tiny_bundles: dict[str, str], t
         assert name in err
 
 
-def test_one_bundle_judges_itself(run: Run, prompts: str, tiny_bundles: dict[str, str]) -> None:
+def test_one_bundle_judges_itself(run_eval: Run, prompts: str, tiny_bundles: dict[str, str]) -> None:
     words = ["--threads", "1", "--prompts", prompts, "--confidence", "0.9", "--max-tokens", "24"]
-    code, out, err = run(tiny_bundles["fp32"], *words, "--json", "-")
+    code, out, err = run_eval(tiny_bundles["fp32"], *words, "--json", "-")
     assert code == 0, err
     found = json.loads(out)
     [model] = found["models"]
@@ -101,12 +89,12 @@ def test_one_bundle_judges_itself(run: Run, prompts: str, tiny_bundles: dict[str
     assert "at 1 ..." in err
 
 
-def test_llama_cpp_is_evaluated_like_the_others(run: Run, prompts: str) -> None:
+def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> None:
     pytest.importorskip("llama_cpp")
     from gguf_bundles import gguf_bundle
 
     words = ["--prompts", prompts, "--max-tokens", "12", "--confidence", "0", "--backend", "all"]
-    code, out, err = run(str(gguf_bundle("f32")[0]), *words, "--threads", "1", "--json", "-")
+    code, out, err = run_eval(str(gguf_bundle("f32")[0]), *words, "--threads", "1", "--json", "-")
     assert code == 0, err
     [model] = json.loads(out)["models"]
     assert (model["backend"], model["precision"]) == ("llamacpp", "f32")

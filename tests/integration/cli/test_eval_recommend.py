@@ -8,26 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import hamburger_edge
-import hamburger_edge.cli.main as cli
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.support.files import sha256
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: str) -> tuple[int, str, str]:
-        torch.set_num_threads(1)
-        code = cli.main(["eval", *words])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +41,14 @@ def questions(checkpoint: Path) -> str:
     return str(path)
 
 
-def test_what_is_found_is_written_and_used(run: Run, bundle: Path, checkpoint: Path, questions: str) -> None:
+def test_what_is_found_is_written_and_used(
+    run_eval: Run, bundle: Path, checkpoint: Path, questions: str
+) -> None:
     before = load_manifest(bundle)
     assert before.recommended is None
     report = bundle.with_name("found.json")
     words = ["--prompts", questions, "--max-tokens", "16", "--threads", "1", "--json", str(report)]
-    code, out, err = run(str(bundle), "--recommend", "--checkpoint", str(checkpoint), *words)
+    code, out, err = run_eval(str(bundle), "--recommend", "--checkpoint", str(checkpoint), *words)
     assert code == 0, err
     found = json.loads(report.read_text())
     assert [row["name"] for row in found["rows"]] == ["plain", "0.95", "0.9", "0.8", "verify-0.8"]
@@ -92,7 +82,7 @@ def test_what_is_found_is_written_and_used(run: Run, bundle: Path, checkpoint: P
         (["--recommend", "--max-tokens", "4096"], "fewer --max-tokens"),
     ],
 )
-def test_wrong_command_lines(words: list[str], said: str, run: Run, bundle: Path) -> None:
-    code, _, err = run(str(bundle), *words)
+def test_wrong_command_lines(words: list[str], said: str, run_eval: Run, bundle: Path) -> None:
+    code, _, err = run_eval(str(bundle), *words)
     assert code == 1
     assert said in err

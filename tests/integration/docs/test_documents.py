@@ -68,13 +68,9 @@ def first_answer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random weights, as small as they may be."""
-    from toy_bundles import toy_checkpoint
-    from toy_checkpoints import save
+    from toy_bundles import saved_toy
 
-    folder = tmp_path_factory.mktemp("checkpoint")
-    toy = toy_checkpoint(folder, num_layers=2, micro_layers=1, taps=(0,), shortlist_size=100, head_dim=32)
-    markup = {"tokenizer": toy.tokenizer, "chat_template": toy.chat_template}
-    return save(folder / "my-checkpoint", toy.model, **markup)
+    return saved_toy(tmp_path_factory.mktemp("checkpoint") / "my-checkpoint")
 
 
 def run_page(page: Path, port: int = 8080) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from goldens import BUNDLES
 from places import ROOT
 
 import hamburger_edge
@@ -42,16 +43,7 @@ def readable(text: str) -> str:
 
 @needs_node
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"shortlist_size": 100},
-        {"shortlist_size": 100, "flavor": "portable"},
-        {"position_rule": "slot", "precision": "int8"},
-        {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
-        {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
-        {"stop_rule": "after", "position_rule": "slot"},
-    ],
-    ids=lambda changes: " ".join(str(value) for value in changes.values()),
+    "changes", BUNDLES, ids=lambda changes: " ".join(str(value) for value in changes.values())
 )
 def test_node_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path]) -> None:
     bundle = bundles(**changes)

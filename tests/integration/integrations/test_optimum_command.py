@@ -19,13 +19,9 @@ OPTIMUM = Path(sys.executable).with_name("optimum-cli")
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from toy_bundles import toy_checkpoint
-    from toy_checkpoints import save
+    from toy_bundles import saved_toy
 
-    folder = tmp_path_factory.mktemp("toy")
-    toy = toy_checkpoint(folder, num_layers=2, micro_layers=1, taps=(0,), shortlist_size=100, head_dim=32)
-    markup = {"tokenizer": toy.tokenizer, "chat_template": toy.chat_template}
-    return save(folder / "checkpoint", toy.model, **markup)
+    return saved_toy(tmp_path_factory.mktemp("toy") / "checkpoint")
 
 
 def optimum_cli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from goldens import write_goldens
+from goldens import BUNDLES, write_goldens
 from places import ROOT
 
 import hamburger_edge
@@ -44,16 +44,7 @@ def test_its_own_suite_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"shortlist_size": 100},
-        {"shortlist_size": 100, "flavor": "portable"},
-        {"position_rule": "slot", "precision": "int8"},
-        {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
-        {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
-        {"stop_rule": "after", "position_rule": "slot"},
-    ],
-    ids=lambda changes: " ".join(str(value) for value in changes.values()),
+    "changes", BUNDLES, ids=lambda changes: " ".join(str(value) for value in changes.values())
 )
 def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
     goldens = tmp_path / "goldens.json"

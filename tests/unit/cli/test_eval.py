@@ -13,7 +13,6 @@ from toy_bundles import toy_checkpoint
 from toy_checkpoints import write_hf
 from toy_models import toy_model
 
-import hamburger_edge.cli.main as cli
 from hamburger_edge.benchmarks.quality.judging import prompt_ids
 from hamburger_edge.benchmarks.quality.models import reference_base, sources
 from hamburger_edge.errors import InputError
@@ -25,18 +24,8 @@ TINY = str(ZOO / "tiny")
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: str) -> tuple[int, str, str]:
-        torch.set_num_threads(1)
-        code = cli.main(["eval", *words])
-        return code, *capsys.readouterr()
-
-    return call
-
-
-def test_quick_takes_the_built_in_prompts(run: Run) -> None:
-    code, out, err = run(TINY, "--quick", "--max-tokens", "8", "--threads", "1")
+def test_quick_takes_the_built_in_prompts(run_eval: Run) -> None:
+    code, out, err = run_eval(TINY, "--quick", "--max-tokens", "8", "--threads", "1")
     assert code == 0, err
     assert re.search(r"prompts: 1[4-6] of the built-in set", out)  # two of a kind, the long ones if they fit
     assert "  0.8  " in out
@@ -117,8 +106,8 @@ def test_every_runtime_that_a_bundle_has_files_for(tmp_path: Path) -> None:
         ([TINY, "--max-tokens", "5000"], "no prompt fits"),
     ],
 )
-def test_bad_input_is_one_line(run: Run, words: list[str], told: str) -> None:
-    code, out, err = run(*words, "--threads", "1")
+def test_bad_input_is_one_line(run_eval: Run, words: list[str], told: str) -> None:
+    code, out, err = run_eval(*words, "--threads", "1")
     assert code == 1
     assert not out
     assert told in err
