@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.backend import MODES, Recommended
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.serve.fields import Fields, Refused
 from hamburger_edge.serve.tools import Call, Tools, read_tools, written
@@ -148,7 +148,7 @@ def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
         "frequency_penalty": fields.number("frequency_penalty", -100, 100),
         "repetition_penalty": fields.number("repetition_penalty", 0.01, 100),
         "confidence": fields.number("confidence", 0, 1),
-        "mode": fields.one_of("mode", ("trust", "verify")),
+        "mode": fields.one_of("mode", MODES),
         "logit_bias": _bias(fields),
         "stop": _stop(fields),
     }

@@ -1,6 +1,6 @@
 """A task's own measure: whole requests on examples that nothing was trained on, at every setting in turn.
 
-    prompt 1 --plain, 0.95, 0.9, 0.8, verify--> answers, seconds    prompt 2 --...
+    prompt 1 --plain, 0.95, reread-0.95, 0.9, ..., verify-0.8--> answers, seconds    prompt 2 --...
 
 The answers of one setting are judged beside plain decoding's to the same prompts, and so are their times.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.backend import Mode, Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, unheard
 from hamburger_edge.tasks.judges import Case, Judge, Judgement
@@ -26,13 +26,15 @@ CHANCE = 0.05  # a loss that chance brings less often is one
 @dataclass(frozen=True)
 class EvaluationPlan:
     prompts: int = 300  # held-out examples, at most
-    confidences: tuple[float, ...] = (0.95, 0.9, 0.8)  # beside plain decoding and verify mode
+    # in trust and in reread mode, the lowest in verify mode too; beside plain decoding
+    confidences: tuple[float, ...] = (0.95, 0.9, 0.8)
     points: float = 0.5  # how much of the score, in hundredths, the recommended setting may lose
 
     @property
     def settings(self) -> tuple[Recommended, ...]:
-        merging = (Recommended(confidence=confidence) for confidence in self.confidences)
-        return PLAIN, *merging, Recommended(mode="verify", confidence=min(self.confidences))
+        modes: tuple[Mode, ...] = ("trust", "reread")
+        merging = (Recommended(mode, confidence) for confidence in self.confidences for mode in modes)
+        return PLAIN, *merging, Recommended("verify", min(self.confidences))
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from time import perf_counter
 
 from hamburger_edge.benchmarks.peers.contender import Request, TimedAnswer
-from hamburger_edge.benchmarks.speed.ours import VERIFY, Ours
+from hamburger_edge.benchmarks.speed.ours import Ours
+from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.loop.stats import Stats
 
@@ -25,10 +27,7 @@ def options_of(variant: str, request: Request) -> Options:
     """A variant as `RequestPlan.variants` writes it."""
     setting, _, forced = variant.partition("+")
     options: Options = {"max_tokens": request.most, "probabilities": False}
-    if setting.startswith(VERIFY):
-        options["mode"] = VERIFY
-    if confidence := setting.removeprefix(VERIFY).removeprefix("-"):
-        options["confidence"] = float(confidence)
+    options |= asdict(Recommended.parse(setting))  # type: ignore[typeddict-item]
     if forced:
         options |= {"json_schema": request.schema, "forced": forced}  # type: ignore[typeddict-item]
     return options
@@ -38,14 +37,15 @@ def as_answer(
     groups: Sequence[tuple[int, ...]], options: Options, stats: Stats, total_s: float
 ) -> TimedAnswer:
     tokens = tuple(token for group in groups for token in group)
-    one_a_slot = options.get("mode") == VERIFY
+    # what was read again has a slot for each token; the newest group is not in the cache yet
+    slots = {"verify": len(tokens), "reread": stats.slots - stats.prompt_tokens + 1}
     return TimedAnswer(
         tokens=tokens,
         ttft_s=stats.ttft_s,
         total_s=total_s,
         base_calls=stats.base_calls + (stats.prefill_s > 0),  # an answer that is all forced asks nobody
         steps=stats.macro_steps,
-        slots=len(tokens) if one_a_slot else len(groups),
+        slots=slots.get(options["mode"], len(groups)),
         micro_steps=stats.micro_steps,
         forced=stats.forced_tokens if "forced" in options else None,
         host_s=total_s - stats.prefill_s - stats.macro_s - stats.micro_s,

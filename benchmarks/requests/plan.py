@@ -11,6 +11,7 @@ from hamburger_edge.benchmarks.speed.plan import full
 from hamburger_edge.benchmarks.speed.plan import programs as runtimes
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import InputError
+from hamburger_edge.loop.backend import MODES, Recommended
 
 SETTINGS = (PLAIN, "0.95", "0.9", "0.8", VERIFY)  # without a schema
 STRUCTURED_SETTINGS = ("0.8",)
@@ -23,7 +24,7 @@ class RequestPlan:
     schema: str | None = None  # a JSON schema's text
     most: int = 256  # tokens of an answer
     rounds: int | None = None  # requests of everybody; None: each prompt once
-    settings: tuple[str, ...] = ()  # confidences and "verify"; none: the usual ones
+    settings: tuple[str, ...] = ()  # confidences and modes; none: the usual ones
     recommended: str | None = None  # the setting that the model recommends
     seconds: float | None = None  # stop measuring when they are over
     build: bool = True  # whether to build what peers read, which takes minutes, once
@@ -31,8 +32,8 @@ class RequestPlan:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """Of our runtimes: a confidence or "verify"; after a +, how forced tokens are fed; without one there
-        is no structure."""
+        """Of our runtimes: a confidence, a mode or both; after a +, how forced tokens are fed; without one
+        there is no structure."""
         own = (self.recommended,) if self.recommended else ()
         if self.schema is None:
             return self.settings or tuple(dict.fromkeys((*own, *SETTINGS)))
@@ -53,17 +54,11 @@ def recommended(manifest: Manifest) -> str | None:
 
 
 def setting(text: str) -> str:
-    """A confidence in one spelling; in verify mode with that before it, or that alone."""
-    if text == VERIFY:
-        return text
-    verify = f"{VERIFY}-" if text.startswith(f"{VERIFY}-") else ""
+    """In one spelling; a mode alone stays alone."""
     try:
-        value = float(text.removeprefix(verify))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise InputError(f"--confidence must be 0 to 1, {VERIFY} or {VERIFY}-C, got {text!r}")
-    return f"{verify}{value}"
+        return text if text in MODES else str(Recommended.parse(text))
+    except InputError as error:
+        raise InputError(f"--confidence: {error}") from None
 
 
 def programs(plan: RequestPlan, manifest: Manifest) -> dict[str, Program]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hamburger_edge.cli.command import option
 from hamburger_edge.errors import InputError
+from hamburger_edge.loop.backend import MODES
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.support.files import read_regular
 
@@ -40,8 +41,10 @@ ANSWER = (
     ),
     option(
         "--mode",
-        choices=["trust", "verify"],
-        help="verify: plain decoding's text, but for near ties, in fewer base calls; nothing is merged",
+        choices=MODES,
+        help="trust: groups stay as drafted; reread: but where the base is less sure than the confidence, it "
+        "reads what was merged again, token by token; verify: plain decoding's text, but for near ties, in "
+        "fewer base calls; nothing is merged (default: what the model recommends, or trust)",
     ),
     option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
     option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),

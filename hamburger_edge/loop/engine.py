@@ -137,6 +137,8 @@ class Engine:
             while not cancel.is_set():
                 if readout is None and not rules.ahead():
                     row, readout = 0, self._read(stats, None if prompt_read else cancel)
+                    if readout is not None and rules.doubts(readout.logits[0]):
+                        readout = self._reread(readout, len(rules.sampler.answer), stats)
                     prompt_read = True
                     continue  # cancelled in the middle of the prompt, there is none
                 step, readout, row = self._say(readout, row, rules, stats)
@@ -171,6 +173,23 @@ class Engine:
                 stats.macro_s += seconds
                 stats.base_calls += 1
         return readout
+
+    def _reread(self, readout: Readout, answer: int, stats: Stats) -> Readout | None:
+        """What the base makes of an answer of so many tokens when its merged groups, and what follows the
+        first of them, are read token by token instead; the same if there are none, or no room for that."""
+        first = slot = self.ledger.slots
+        while answer > 0 and slot > 0:
+            slot -= 1
+            group = self.ledger.groups[slot]
+            answer -= len(group)
+            first = slot if len(group) > 1 else first
+        tokens = [token for group in self.ledger.groups[first:] for token in group]
+        if not tokens or len(tokens) - (self.ledger.slots - first) > self.ledger.room:
+            return readout
+        self._truncate(first)
+        self.unread = [(token,) for token in tokens]
+        stats.reread_tokens += len(tokens)
+        return self._read(stats, None)
 
     def _chunk(self) -> list[Group]:
         """What is read at once: into the empty cache, where positions have no gaps (see `Backend.macro`),

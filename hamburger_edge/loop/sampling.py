@@ -156,6 +156,12 @@ class Sampler:
             return self.choose_forced()
         return self._accept(self._choose(logits, self._base))
 
+    def surety(self, logits: Floats) -> float:
+        """The base's own probability of the likeliest token that may come here, [vocab] scores."""
+        if self.grammar is not None:
+            logits = logits[self.grammar.allowed()]
+        return 1 / float(np.exp(logits - logits.max()).sum()) if logits.size else 1.0
+
     def choose_micro(self, logits: Floats) -> Choice:
         """From a micro step's scores, [vocab] or [shortlist]."""
         return self._accept(self._choose(logits, self._micro))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.backend import MODES, Mode, Recommended
 from hamburger_edge.loop.sampling import SamplingSettings
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.values import among, flag, number_in, shown, whole_in
@@ -20,7 +20,9 @@ class Options(TypedDict, total=False):
     # 0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither it nor `mode` is given,
     # both are as the model recommends, or 0.8 and "trust"
     confidence: float
-    mode: Literal["trust", "verify"]  # "verify": the text of plain decoding, in fewer base calls
+    # "reread": what was merged is read again, token by token, where the base is less sure than `confidence`;
+    # "verify": the text of plain decoding, in fewer base calls
+    mode: Mode
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
     temperature: float  # 0: greedy
@@ -48,7 +50,9 @@ class Decoding:
 
     max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
     confidence: float = 0.8  # a group goes on while 1 - p_stop is at least this; 1: one token a step
-    mode: Literal["trust", "verify"] = "trust"  # verify: the base checks groups; plain decoding's output
+    # reread: the base is to be as sure as `confidence` of a group's first token, or it reads the answer's
+    # merged groups again, token by token; verify: the base checks groups; plain decoding's output
+    mode: Mode = "trust"
     # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
     # groups (not at confidence 1 and in verify mode), or each with a call of its own
     forced: Literal["split", "merge", "single"] = "split"
@@ -59,8 +63,8 @@ class Decoding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
         object.__setattr__(self, "confidence", number_in("confidence", self.confidence, 0, 1))
-        if not among(self.mode, ("trust", "verify")):
-            raise InputError(f"mode must be 'trust' or 'verify', got {shown(self.mode)}")
+        if not among(self.mode, MODES):
+            raise InputError(f"mode must be {', '.join(map(repr, MODES))}, got {shown(self.mode)}")
         if not among(self.forced, ("split", "merge", "single")):
             raise InputError(f"forced must be 'split', 'merge' or 'single', got {shown(self.forced)}")
         if self.force_group is not None:

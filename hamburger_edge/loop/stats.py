@@ -17,6 +17,7 @@ class Stats:
     # but for tokens that a grammar forces before the prompt is read
     macro_steps: int = 0  # groups
     forced_tokens: int = 0  # of these tokens: a grammar left no choice about them
+    reread_tokens: int = 0  # read a second time, un-merged
     micro_steps: int = 0
     base_calls: int = 0  # forwards of the base after the prompt
     slots: int = 0  # in use, prompt included

@@ -6,7 +6,7 @@ import math
 from time import perf_counter
 from typing import Literal, NamedTuple
 
-from hamburger_edge.loop.backend import Backend, ModelInfo, Readout
+from hamburger_edge.loop.backend import Backend, Floats, ModelInfo, Readout
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
@@ -44,6 +44,7 @@ class Rules:
     def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler) -> None:
         self.sampler = sampler
         self.verify = decoding.mode == "verify"  # the base chooses every token
+        self.reread = decoding.mode == "reread"  # the base is to be sure of what it reads merged
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
@@ -57,6 +58,10 @@ class Rules:
             self.size = 1
         self.merges = decoding.forced == "merge" and not decoding.exact
         self.rides = decoding.forced != "single"  # forced tokens need no call of their own
+
+    def doubts(self, logits: Floats) -> bool:
+        """Whether the base, having read merged groups, is not sure of what comes next."""
+        return self.reread and self.sampler.surety(logits) < self.confidence
 
     def ahead(self) -> bool:
         """Whether the next token can be said before the last ones are read."""

@@ -17,6 +17,7 @@ GREEDY: tuple[dict[str, Any], ...] = (
     {"confidence": 1.0},
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.0, "mode": "verify"},
+    {"confidence": 0.2, "mode": "reread"},
     {"confidence": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
     {"confidence": 0.2, "stop": ["e", "qu"]},
     {},

@@ -318,8 +318,8 @@ COMMAND = Command(
             "--confidence",
             action="append",
             metavar="C",
-            help="of whole requests: 0 to 1, verify, or verify-C (repeatable; default what the model "
-            "recommends, 1, 0.95, 0.9, 0.8 and verify; with a schema what it recommends, or 0.8)",
+            help="of whole requests: 0 to 1, a mode, or both as verify-0.8 (repeatable; default what the "
+            "model recommends, 1, 0.95, 0.9, 0.8 and verify; with a schema what it recommends, or 0.8)",
         ),
         option(
             "--serve",
@@ -342,7 +342,7 @@ COMMAND = Command(
     run=run,
     notes=(
         "All take turns, A B C A B C, so that what disturbs the machine disturbs all alike; the first round\n"
-        "warms up. Names: onnx and llamacpp (at @CONFIDENCE or @verify), onnxruntime-genai, llama.cpp,\n"
+        "warms up. Names: onnx and llamacpp (at @CONFIDENCE, @MODE or both), onnxruntime-genai, llama.cpp,\n"
         "llama.cpp-lookup, optimum, transformers. Each runs in a process of its own. What they read is\n"
         "built once and kept in the cache folder; programs that are not installed are named and left out.\n"
         "Whole requests (--prompts) are answered from an empty cache up to the end token or\n"

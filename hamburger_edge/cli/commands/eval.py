@@ -195,7 +195,8 @@ COMMAND = Command(
     'Each line of a prompt file is {"prompt": TEXT, "kind": WORD, "check": {"type": T, "value": V}}; '
     "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).\n\n"
     "--recommend asks 420 short questions that rules can check (or those of --prompts that have a check),\n"
-    "each by plain decoding, at 0.95, 0.9 and 0.8, and in verify mode, in turn. Of the settings that lose\n"
-    "no more than --points, and whose loss a paired sign test cannot tell from chance (5%), the fastest\n"
-    "becomes what `run`, `chat` and `load` use where nothing else is asked for; `inspect` shows it.",
+    "each by plain decoding, at 0.95, 0.9 and 0.8 in trust and in reread mode, and in verify mode, in turn.\n"
+    "Of the settings that lose no more than --points, and whose loss a paired sign test cannot tell from\n"
+    "chance (5%), the fastest becomes what `run`, `chat` and `load` use where nothing else is asked for;\n"
+    "`inspect` shows it.",
 )

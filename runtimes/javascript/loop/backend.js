@@ -7,7 +7,7 @@
 
 /** @typedef {readonly number[]} Group  The 1..maxSteps tokens that share a slot. */
 
-/** @typedef {"trust" | "verify"} Mode */
+/** @typedef {"trust" | "reread" | "verify"} Mode */
 
 /**
  * @typedef {object} ModelInfo  What the loop must know about a loaded model.

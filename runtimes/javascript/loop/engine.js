@@ -78,6 +78,10 @@ export class Engine {
       let readout = await this.#read(stats, isCancelled);
       let row = 0;
       while (readout && !isCancelled()) {
+        if (rules.doubts(readout.logits[row])) {
+          readout = await this.#reread(readout, sampler.answer.length, stats);
+          if (!readout) return;
+        }
         const said = await this.#say(readout, row, rules, stats);
         let finish = rules.finish(said.step.tokens, stats);
         if (!finish && this.unread.length && !this.ledger.fits(...this.unread.map((group) => group.length))) {
@@ -124,6 +128,26 @@ export class Engine {
       }
     }
     return readout;
+  }
+
+  /**
+   * What the base makes of an answer of so many tokens when its merged groups, and what follows the first of them,
+   * are read token by token instead; the same if there are none, or no room for that.
+   * @param {Readout} readout @param {number} answer @param {Stats} stats
+   */
+  async #reread(readout, answer, stats) {
+    let first = this.ledger.slots;
+    for (let slot = first - 1; answer > 0 && slot >= 0; slot--) {
+      const { length } = this.ledger.groups[slot];
+      answer -= length;
+      if (length > 1) first = slot;
+    }
+    const tokens = this.ledger.groups.slice(first).flat();
+    if (!tokens.length || tokens.length - (this.ledger.slots - first) > this.ledger.room) return readout;
+    this.#truncate(first);
+    this.unread = tokens.map((token) => [token]);
+    stats.rereadTokens += tokens.length;
+    return this.#read(stats, null);
   }
 
   /** What is read at once: into the empty cache, where positions have no gaps (see `Backend`), nothing beyond

@@ -65,6 +65,12 @@ export class Sampler {
     return this.#accept(this.#choose(logits, this.#base));
   }
 
+  /** The base's own probability of the likeliest token, by scores [vocab]. @param {Float32Array} logits */
+  surety(logits) {
+    const best = logits[highest(logits)];
+    return 1 / logits.reduce((sum, x) => sum + Math.exp(x - best), 0);
+  }
+
   /** From a micro step's scores, [vocab] or [shortlist]. @param {Float32Array} logits */
   chooseMicro(logits) {
     return this.#accept(this.#choose(logits, this.#micro));

@@ -9,7 +9,8 @@ import { flag, numberIn, shown, wholeIn } from "../support/values.js";
  * @property {number} [maxTokens]  256; exactly this many come out, unless something else ends the answer
  * @property {number} [confidence]  0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither
  *   it nor `mode` is given, both are as the model recommends, or 0.8 and "trust"
- * @property {Mode} [mode]  "verify": the text of plain decoding, in fewer calls of the base
+ * @property {Mode} [mode]  "reread": what was merged is read again, token by token, where the base is less sure than
+ *   `confidence`; "verify": the text of plain decoding, in fewer calls of the base
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {boolean} [probabilities]  report each token's probability
  * @property {number} [temperature]  0: greedy
@@ -78,8 +79,8 @@ export class Settings {
     this.options = o; // what another `Settings` takes
     this.maxTokens = wholeIn("maxTokens", o.maxTokens, 1, MOST);
     this.confidence = numberIn("confidence", o.confidence, 0, 1);
-    if (!["trust", "verify"].includes(o.mode)) {
-      throw new InputError(`mode must be "trust" or "verify", got ${shown(o.mode)}`);
+    if (!["trust", "reread", "verify"].includes(o.mode)) {
+      throw new InputError(`mode must be "trust", "reread" or "verify", got ${shown(o.mode)}`);
     }
     this.mode = o.mode;
     this.probabilities = flag("probabilities", o.probabilities);

@@ -7,6 +7,7 @@ export class Stats {
   tokens = 0;
   firstTokens = 0; // of the first group
   macroSteps = 0; // groups
+  rereadTokens = 0; // read a second time, un-merged
   microSteps = 0;
   baseCalls = 0; // forwards of the base after the prompt
   slots = 0; // in use, prompt included

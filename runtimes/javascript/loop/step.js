@@ -28,6 +28,7 @@ export class Rules {
   constructor(info, settings, sampler) {
     this.sampler = sampler;
     this.verifies = settings.mode === "verify"; // the base chooses every token
+    this.rereads = settings.mode === "reread"; // the base is to be sure of what it reads merged
     this.maxTokens = settings.maxTokens;
     this.probabilities = settings.probabilities;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);
@@ -36,6 +37,11 @@ export class Rules {
     this.tryConfidence = this.judgesAfter ? TRY * this.confidence : this.confidence;
     this.joinConfidence = this.verifies ? Math.min(this.confidence, JOIN) : this.confidence;
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxSteps;
+  }
+
+  /** Whether the base, having read merged groups, is not sure of what comes next. @param {Float32Array} logits */
+  doubts(logits) {
+    return this.rereads && this.sampler.surety(logits) < this.confidence;
   }
 
   /**

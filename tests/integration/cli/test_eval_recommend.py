@@ -15,6 +15,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.support.files import sha256
 
+MERGING = ("0.95", "reread-0.95", "0.9", "reread-0.9", "0.8", "reread-0.8")
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -51,7 +52,7 @@ def test_what_is_found_is_written_and_used(
     code, out, err = run_eval(str(bundle), "--recommend", "--checkpoint", str(checkpoint), *words)
     assert code == 0, err
     found = json.loads(report.read_text())
-    assert [row["name"] for row in found["rows"]] == ["plain", "0.95", "0.9", "0.8", "verify-0.8"]
+    assert [row["name"] for row in found["rows"]] == ["plain", *MERGING, "verify-0.8"]
     assert f"recommended: {found['recommended']}, the fastest" in out
     assert f"written into {bundle} and {checkpoint}" in out
     best = next(row for row in found["rows"] if row["name"] == found["recommended"])

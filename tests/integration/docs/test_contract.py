@@ -106,10 +106,32 @@ class Loop:
             group.append(token)
         return group
 
+    def reread(self, read: dict, answer: list[list[int]], confidence: float) -> dict:
+        """`answer`: its slots in the cache, which hold it to its end; what was read again replaces them."""
+        weights = np.exp(read["logits"][0] - read["logits"][0].max())
+        first = next((i for i, group in enumerate(answer) if len(group) > 1), None)
+        if weights.max() / weights.sum() >= confidence or first is None:
+            return read
+        tokens = [token for group in answer[first:] for token in group]
+        positions = self.text if self.model["position_rule"] == "token" else self.cache.used
+        room = min(self.capacity - self.cache.used, self.model["context_length"] - positions)
+        if len(answer) - first + room < len(tokens):
+            return read
+        self.cache.used, self.text = self.cache.used - len(answer) + first, self.text - len(tokens)
+        answer[first:] = [[token] for token in tokens]
+        return self.macro(answer[first:], [len(tokens) - 1])
+
     def answer(
-        self, prompt: list[int], max_tokens: int, confidence: float, verify: bool = False, chunk: int = 256
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        confidence: float,
+        verify: bool = False,
+        chunk: int = 256,
+        reread: bool = False,
     ) -> list[list[int]]:
         groups, said, row = [*([self.pending] if self.pending else []), *([token] for token in prompt)], [], 0
+        held: list[list[int]] = []  # the answer's slots
         for start in range(0, len(groups), chunk):
             part = groups[start : start + chunk]
             read = self.macro(part, [len(part) - 1])
@@ -134,6 +156,8 @@ class Loop:
                     return said
                 read = self.macro([group], [0])
                 self.pending = []
+                held.append(group)
+                read = self.reread(read, held, confidence) if reread else read
 
 
 KINDS = {
@@ -165,6 +189,10 @@ def test_the_loop_written_from_the_document_says_what_the_program_says(folder: P
                 expected = model.generate(tokens, max_tokens=70, confidence=confidence, reuse_prefix=False)
                 assert loop.forget().answer(tokens, 70, confidence) == expected.groups
                 lengths |= set(map(len, expected.groups))
+                doubtful = model.generate(
+                    tokens, max_tokens=70, mode="reread", confidence=confidence, reuse_prefix=False
+                )
+                assert loop.forget().answer(tokens, 70, confidence, reread=True) == doubtful.groups
         assert {1, 2, 4} <= lengths
         assert loop.forget().answer(tokens, 70, 1.0, chunk=3) == expected.groups
         full = model.generate(tokens, max_tokens=5000, confidence=0.4, reuse_prefix=False)

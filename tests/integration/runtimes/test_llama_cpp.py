@@ -105,6 +105,7 @@ def test_greedy_tokens_are_pytorchs_with_groups_of_every_length(
     for decoding in (
         *(Decoding(16, force_group=size, ignore_eos=True) for size in (1, 2, 3, 4)),
         Decoding(16, confidence=0.5, ignore_eos=True),
+        Decoding(16, confidence=0.3, mode="reread", ignore_eos=True),
     ):
         mine, wanted = (generate(backend, decoding) for backend in pair)
         assert mine == wanted

@@ -109,11 +109,12 @@ def test_a_grammar_gets_a_fixed_layout_and_keeps_its_texts() -> None:
     )
 
 
-def test_settings_are_confidences_or_verify() -> None:
-    given = ("1", "0.90", "verify", "verify-.60")
-    assert [setting(text) for text in given] == ["1.0", "0.9", "verify", "verify-0.6"]
-    for text in ("1.5", "-1", "nan", "sure", "verify-2", "verify0.5"):
-        with pytest.raises(InputError, match=r"--confidence must be 0 to 1, verify or verify-C, got"):
+def test_settings_are_confidences_modes_or_both() -> None:
+    given = ("1", "0.90", "verify", "verify-.60", "reread-.9", "trust-0.7")
+    wanted = ["1.0", "0.9", "verify", "verify-0.6", "reread-0.9", "0.7"]
+    assert [setting(text) for text in given] == wanted
+    for text in ("1.5", "-1", "nan", "", "sure", "verify-2", "verify-", "verify0.5"):
+        with pytest.raises(InputError, match=r"--confidence: a setting is a confidence"):
             setting(text)
 
 
@@ -139,8 +140,13 @@ def test_a_variant_is_told_to_our_runtimes_as_options() -> None:
     request = Request((5,), 9, (EOS,), SCHEMA)
     common = {"max_tokens": 9, "probabilities": False}
     structured = {"json_schema": SCHEMA, "forced": "merge"}
-    assert options_of("0.9+merge", request) == {**common, **structured, "confidence": 0.9}
-    assert options_of("verify", request) == {**common, "mode": "verify"}
+    assert options_of("0.9+merge", request) == {
+        **common,
+        **structured,
+        "mode": "trust",
+        "confidence": 0.9,
+    }
+    assert options_of("verify", request) == {**common, "mode": "verify", "confidence": 0.8}
     assert options_of("verify-0.6", request) == {**common, "mode": "verify", "confidence": 0.6}
 
 
@@ -149,11 +155,13 @@ def test_what_an_answer_took() -> None:
     stats = Stats(base_calls=3, macro_steps=4, forced_tokens=5, micro_steps=2, ttft_s=0.25, macro_s=0.5)
     stats.prefill_s = 0.125
     groups = [(1, 2, 3), (4,)]
-    merged = as_answer(groups, {"confidence": 0.9, "forced": "merge"}, stats, 1.0)
+    merged = as_answer(groups, {"mode": "trust", "forced": "merge"}, stats, 1.0)
     assert (merged.tokens, merged.slots, merged.base_calls, merged.steps) == ((1, 2, 3, 4), 2, 4, 4)
     assert (merged.forced, merged.micro_steps, merged.host_s) == (5, 2, 0.375)
     verified = as_answer(groups, {"mode": "verify"}, Stats(), 1.0)
     assert (verified.slots, verified.forced, verified.base_calls) == (4, None, 0)
+    reread = as_answer(groups, {"mode": "reread"}, Stats(prompt_tokens=5, slots=8), 1.0)
+    assert reread.slots == 4  # three in the cache, and the newest group
 
 
 class Known:
@@ -260,7 +268,10 @@ def test_who_fails_is_skipped_and_the_others_go_on(tokenizer: Tokenizer) -> None
         (("bundle", "--prompts", "p.jsonl", "--tokens", "9"), "--tokens does not go with  --prompts"),
         (("bundle", "--prompts", "no.jsonl"), "no.jsonl: cannot be read"),
         (("--prompts", "PROMPTS"), "give a BUNDLE"),
-        (("bundle", "--prompts", "PROMPTS", "--confidence", "2"), "--confidence must be 0 to 1, verify"),
+        (
+            ("bundle", "--prompts", "PROMPTS", "--confidence", "2"),
+            "--confidence: a setting is a confidence",
+        ),
         (("bundle", "--prompts", "PROMPTS", "--max-tokens", "0"), "--max-tokens must be 1 to"),
         (("bundle", "--prompts", "PROMPTS", "--json-schema", "{"), "json_schema is not valid JSON"),
         (("no-such-bundle", "--prompts", "PROMPTS"), "no such bundle folder"),

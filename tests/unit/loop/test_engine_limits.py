@@ -110,7 +110,7 @@ def test_cancelled_while_reading_the_prompt() -> None:
     assert said(steps) == backend.plain(list(range(3, 33)), 5)
 
 
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", ["trust", "reread", "verify"])
 @pytest.mark.parametrize("damage", ["half done", "all lost"])
 def test_a_failing_backend_leaves_books_that_agree(mode: str, damage: str) -> None:
     backend = ScriptedBackend(eos_rate=0)

@@ -16,6 +16,7 @@ from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
+from hamburger_edge.loop.backend import MODES
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
@@ -130,7 +131,7 @@ def test_in_verify_mode_forced_tokens_are_read_with_the_draft_and_not_verified(
     assert steps[0].forced == run_length
 
 
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_run_longer_than_a_call_may_be_takes_several(
     grammars: Grammars, tokenizer: Tokenizer, mode: str
 ) -> None:
@@ -142,14 +143,14 @@ def test_a_run_longer_than_a_call_may_be_takes_several(
 
 
 def test_a_full_cache_ends_a_forced_run(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    for mode in ("trust", "verify"):
+    for mode in MODES:
         backend = scripted(tokenizer, capacity=12, context_length=12)
         steps, _, sampler, _ = run(grammars, backend, {"json_schema": LONG}, mode=mode)
         assert (steps[-1].finish_reason, sampler.grammar.complete) == ("context", False)
 
 
 @pytest.mark.parametrize("forced", ["split", "merge", "single"])
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_complete_answers_follow_their_schema(
@@ -227,7 +228,7 @@ def test_micro_steps_wait_where_the_shortlist_holds_only_banned_tokens(
     """The base can still choose another one."""
     one, two, x, y = (tokenizer.encode(letter)[0] for letter in "12xy")
     backend = scripted(tokenizer, shortlist=[one, two, x], p_stop=0.0)
-    for mode in ("trust", "verify"):
+    for mode in MODES:
         steps, *_ = run(grammars, backend, {"regex": "[12][xy]"}, {"banned": [x]}, mode=mode)
         assert said(steps)[1] == y
 

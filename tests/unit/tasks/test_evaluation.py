@@ -56,7 +56,7 @@ def test_what_people_see() -> None:
         "ms a request": "100 (90 to 110)",
         "faster than plain": "2.00x",
     }
-    assert [each.mode for each in EvaluationPlan().settings] == ["trust"] * 4 + ["verify"]
+    assert [each.mode for each in EvaluationPlan().settings] == ["trust", *["trust", "reread"] * 3, "verify"]
     assert row(VERIFY, 0, 1).name == "verify-0.8"
     assert row(PLAIN, 0, 1).to_json()["name"] == "plain"
 

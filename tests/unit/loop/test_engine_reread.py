@@ -1,0 +1,107 @@
+"""Mode reread: where the base is not sure of what it reads merged, it reads that token by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_runs import PROMPT, check_the_books, run, said
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_backend import ScriptedBackend, info
+
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.stats import Stats
+
+SURE, UNSURE = 1e4, 0.1  # what the toy language's scores are multiplied by
+
+
+class Misreader(ScriptedBackend):
+    """Sure of plain text; some merged text it takes for another, and then it is not sure of what follows."""
+
+    misreads = 0.3
+
+    def scores(self, text: tuple[int, ...], salt: int = 0) -> Any:
+        if not self._misread(text):
+            return super().scores(text, salt) * SURE
+        return super().scores(text, salt + 1) * UNSURE
+
+    def _misread(self, text: tuple[int, ...]) -> bool:
+        """What a macro call just read, if the last of it is merged."""
+        if self._draft is not None or not self.context or text != self.text:
+            return False
+        return len(self.context[-1]) > 1 and (len(text) * 7 + text[-1]) % 100 < 100 * self.misreads
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(["token", "slot"]),
+    st.sampled_from(["before", "after"]),
+    st.lists(st.integers(3, 39), min_size=1, max_size=6),
+    st.integers(1, 40),
+    st.sampled_from([0.3, 0.7, 0.95]),
+)
+def test_a_doubtful_reading_decides_nothing(
+    position_rule: str, stop_rule: str, prompt: list[int], most: int, confidence: float
+) -> None:
+    """So the text is plain decoding's wherever every misreading is a doubtful one."""
+    backend = Misreader(info(position_rule=position_rule, stop_rule=stop_rule), eos_rate=0.0)
+    engine = Engine(backend)
+    steps, stats = run(engine, prompt, mode="reread", confidence=confidence, max_tokens=most)
+    check_the_books(engine, prompt, steps)
+    plain, _ = run(Engine(Misreader(backend.info, eos_rate=0.0)), prompt, confidence=1.0, max_tokens=most)
+    assert said(steps) == said(plain)
+    assert stats.reread_tokens <= len(said(steps))  # each token once, at most
+
+
+def test_trusting_believes_the_doubtful_readings() -> None:
+    options: dict[str, Any] = {"confidence": 0.5, "max_tokens": 60}
+    plain, _ = run(Engine(Misreader(eos_rate=0.0)), confidence=1.0, max_tokens=60)
+    trusted, _ = run(Engine(Misreader(eos_rate=0.0, p_stop=0.1)), **options)
+    reread, stats = run(Engine(Misreader(eos_rate=0.0, p_stop=0.1)), mode="reread", **options)
+    assert said(trusted) != said(plain) == said(reread)
+    assert 0 < stats.reread_tokens < 60
+    assert stats.base_calls < 60  # and it is still cheaper
+
+
+def test_a_sure_base_reads_nothing_twice() -> None:
+    sure = Misreader(p_stop=0.1, eos_rate=0.0)
+    sure.misreads = 0.0
+    engine = Engine(sure)
+    steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=40)
+    assert stats.reread_tokens == 0
+    assert [len(step.tokens) for step in steps] == [4] * 10
+    assert engine.ledger.slots == len(PROMPT) + 9  # merged as in trust mode
+
+
+def test_what_comes_before_the_answer_stays_as_it_is() -> None:
+    """Merged answers of earlier turns are not read again."""
+    backend = Misreader(p_stop=0.1, eos_rate=0.0)
+    backend.misreads = 1.0
+    engine = Engine(backend)
+    run(engine, mode="trust", confidence=0.5, max_tokens=8)
+    earlier = engine.sequence
+    assert any(len(group) > 1 for group in earlier)
+    prompt = [*earlier, (9,), (8,)]
+    source = Sampler(SamplingSettings(), backend.info.vocab_size)
+    source.begin(token for group in prompt for token in group)
+    stats, decoding = Stats(), Decoding(max_tokens=12, confidence=0.5, mode="reread")
+    steps = list(engine.run(prompt, decoding, source, stats=stats))
+    assert stats.reread_tokens > 0
+    assert engine.ledger.groups[: len(earlier)] == earlier
+    assert engine.backend.context == engine.ledger.groups
+    assert len(said(steps)) == 12
+
+
+@pytest.mark.parametrize("rule", ["token", "slot"])
+def test_without_room_the_doubtful_reading_has_to_do(rule: str) -> None:
+    backend = Misreader(info(capacity=8, position_rule=rule), p_stop=0.1, eos_rate=0.0)
+    backend.misreads = 1.0
+    engine = Engine(backend)
+    steps, stats = run(engine, mode="reread", confidence=0.5, max_tokens=100)
+    check_the_books(engine, PROMPT, steps)
+    assert steps[-1].finish_reason == "context"
+    assert engine.ledger.slots == 8
+    assert stats.reread_tokens == 4  # the first group found room, the next did not
