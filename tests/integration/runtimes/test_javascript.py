@@ -50,7 +50,7 @@ def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path],
     goldens = tmp_path / "goldens.json"
     assert write_goldens(goldens, bundles(**changes)) > 60  # groups of several tokens
     said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
-    assert "# pass 63" in said
+    assert "# pass 67" in said
 
 
 def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
