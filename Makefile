@@ -2,6 +2,7 @@
 # make test   install everything, run the checks and the test suite
 # make check  lint, format and types only
 # make serve  a local server with the built-in model, and a page to try it in
+# make browser BUNDLES="tiny smollm2-135m"  a page in which a model runs inside the browser; tiny where nothing is named
 # make docs   build the site of docs/ into site/; a broken link fails
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
 # make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped
@@ -17,12 +18,25 @@ PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo serve test check docs bench fuzz graft clean
+.PHONY: demo serve browser test check docs bench fuzz graft clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
 serve: $(VENV)/.serve
 	@$(BIN)/hamburger-edge serve $(BUNDLE)
+
+BUNDLES ?= tiny
+browser: $(BUNDLES:%=runs/browser/%) runtimes/javascript/node_modules/.package-lock.json
+	@$(BIN)/python examples/browser/serve.py runs/browser
+
+runs/browser/tiny: PRECISION = int8
+runs/browser/%: | $(VENV)/.demo
+	@$(BIN)/hamburger-edge export $* --precision $(or $(PRECISION),int4) -o $@
+
+runtimes/javascript/node_modules/.package-lock.json: runtimes/javascript/package.json
+	@echo "installing what the package for JavaScript needs ..."
+	@npm install --ignore-scripts --no-audit --no-fund --silent --prefix runtimes/javascript
+	@touch $@
 
 test: check
 	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile

@@ -69,7 +69,7 @@ class Browser:
 
 
 @contextmanager
-def browsing(width: int = 1180, height: int = 760) -> Iterator[Browser]:
+def browsing(*flags: str, width: int = 1180, height: int = 760) -> Iterator[Browser]:
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -80,6 +80,7 @@ def browsing(width: int = 1180, height: int = 760) -> Iterator[Browser]:
         "--disable-dev-shm-usage",
         "--disable-gpu",
         "--no-proxy-server",
+        *flags,
     ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

@@ -1,11 +1,12 @@
 // Bundles from an address, computed by onnxruntime-web: browsers, workers, Electron's windows.
 import { download } from "../bundle/download.js";
-import { InputError, RuntimeUnavailable, reason } from "../errors.js";
+import { BundleError, InputError, RuntimeUnavailable, reason } from "../errors.js";
 import { assemble } from "../loading.js";
 import { shown, wholeIn } from "../support/values.js";
 
 /** @import { Env } from "onnxruntime-common" */
 /** @import { Progress } from "../bundle/download.js" */
+/** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime } from "../onnx/runtime.js" */
 
 export { clearStore } from "../bundle/download.js";
@@ -35,7 +36,8 @@ export async function load(address, options = {}) {
   const ort = await binding(provider);
   if (threads !== undefined) ort.env.wasm.numThreads = wholeIn("threads", threads, 1, 1024);
   if (wasmPaths !== undefined) ort.env.wasm.wasmPaths = wasmPaths;
-  const { manifest, contents } = await download(String(address), { isStored: store, onProgress, signal });
+  const check = provider === "webgpu" ? checkForGpu : undefined;
+  const { manifest, contents } = await download(String(address), { isStored: store, check, onProgress, signal });
   const taken = (/** @type {string} */ file) => /** @type {Uint8Array} */ (contents.get(file));
   const graphs = new Set(manifest.graphs.map(({ file }) => file));
   const externalData = [...contents]
@@ -49,8 +51,38 @@ export async function load(address, options = {}) {
     keepsCacheOnDevice: provider === "webgpu",
     open: (file, given) =>
       ort.InferenceSession.create(taken(file), { ...given, executionProviders: [provider], externalData }),
+    turn,
   };
-  return assemble(manifest, taken(manifest.tokenizer), runtime, { context });
+  try {
+    return await assemble(manifest, taken(manifest.tokenizer), runtime, { context });
+  } finally {
+    contents.clear(); // the model holds on to the runtime: what was read is not to stay beside ONNX Runtime's copy
+    externalData.length = 0;
+  }
+}
+
+/** Between two calls of the base: else a worker would hear of nothing, `signal` included, until an answer is done. */
+async function turn() {
+  const { port1, port2 } = new MessageChannel();
+  await new Promise((resolve) => {
+    port1.onmessage = resolve;
+    port2.postMessage(null);
+  });
+  port1.close();
+}
+
+/**
+ * WebGPU's attention has no 8-bit cache, and counts positions itself: it may have gaps only where rotation is an
+ * operator of its own, as it is with a 16-bit cache.
+ * @param {Manifest} manifest @param {string} address
+ */
+function checkForGpu({ flavor, kv, model }, address) {
+  const counts = kv.dtype === "float32" && model.position_rule === "slot";
+  if (flavor === "portable" || kv.dtype === "float16" || counts) return;
+  throw new BundleError(
+    `${address}: WebGPU cannot compute this bundle's attention: export it with --kv fp16 or --flavor portable, ` +
+      'or load it with provider "wasm"',
+  );
 }
 
 /** @param {"wasm" | "webgpu"} provider */

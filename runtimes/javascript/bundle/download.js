@@ -13,7 +13,13 @@ import { FILE_NAME, filesToRun, readManifest } from "./manifest.js";
  * @property {boolean} isStored  whether this file was kept from an earlier time
  */
 
-/** @typedef {{isStored: boolean, signal?: AbortSignal, onProgress?: (progress: Progress) => void}} DownloadOptions */
+/**
+ * @typedef {object} DownloadOptions
+ * @property {boolean} isStored
+ * @property {(manifest: Manifest, address: string) => void} [check]  what the runtime cannot compute is not loaded
+ * @property {AbortSignal} [signal]
+ * @property {(progress: Progress) => void} [onProgress]
+ */
 
 const STORE = "hamburger-edge"; // of the Cache API
 
@@ -23,10 +29,11 @@ const STORE = "hamburger-edge"; // of the Cache API
  * @param {string} address  of the folder
  * @param {DownloadOptions} options
  */
-export async function download(address, { isStored, signal, onProgress }) {
+export async function download(address, { isStored, check, signal, onProgress }) {
   const base = address.replace(/\/*$/, "/");
   const store = isStored && typeof caches !== "undefined" ? await caches.open(STORE) : null;
   const manifest = readManifest(await readManifestFile(base, store, signal), address);
+  check?.(manifest, address);
   const entries = filesToRun(manifest);
   const total = entries.reduce((sum, entry) => sum + entry.bytes, 0);
   let loaded = 0;
@@ -35,7 +42,8 @@ export async function download(address, { isStored, signal, onProgress }) {
   for (const entry of entries) {
     const key = `${base}${entry.path}?sha256=${entry.sha256}`;
     const found = await store?.match(key);
-    const response = found ?? (await request(base + entry.path, { signal }));
+    // kept once: not by the browser's own cache too
+    const response = found ?? (await request(base + entry.path, { signal, cache: store ? "no-store" : "default" }));
     const told = (/** @type {number} */ bytes) =>
       onProgress?.({ file: entry.path, loaded: (loaded += bytes), total, isStored: found !== undefined });
     const content = await readBody(response, entry, told);

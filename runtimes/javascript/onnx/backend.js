@@ -28,10 +28,12 @@ export class OnnxBackend {
   /** @type {Float32Array} [F * d] for the first micro step of a group, nothing for later ones */
   #features = NOTHING;
   #isClosed = false;
+  #turn;
 
-  /** @param {ModelInfo} info @param {Graph[]} graphs */
-  constructor(info, [embedder, base, micro]) {
+  /** @param {ModelInfo} info @param {Graph[]} graphs @param {Runtime["turn"]} turn */
+  constructor(info, [embedder, base, micro], turn) {
     this.info = info;
+    this.#turn = turn;
     [this.#embedder, this.#base, this.#micro] = [embedder, base, micro];
   }
 
@@ -87,6 +89,7 @@ export class OnnxBackend {
         recommended: manifest.recommended ?? null,
       },
       graphs,
+      runtime.turn,
     );
   }
 
@@ -96,6 +99,7 @@ export class OnnxBackend {
 
   /** @param {readonly Group[]} groups @param {readonly number[]} positions @param {readonly number[]} rows */
   async macro(groups, positions, rows) {
+    await this.#turn?.();
     this.#checkOpen();
     const width = this.info.hiddenSize;
     const embeddings = new Float32Array(groups.length * width);

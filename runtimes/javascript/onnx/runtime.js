@@ -12,6 +12,7 @@
  * @property {boolean} bindsOutputs  whether a tensor given for an output is written into, where it lies
  * @property {boolean} keepsCacheOnDevice  whether caches stay on the device between two calls
  * @property {(file: string, options: SessionOptions) => Promise<InferenceSession>} open  a graph of the bundle
+ * @property {() => Promise<void>} [turn]  lets the thread's other events through, where computing holds them up
  */
 
 export {};

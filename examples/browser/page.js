@@ -1,0 +1,239 @@
+// The page: a conversation with the model in worker.js, and what its steps were like. No library, no build.
+
+const at = (id) => document.getElementById(id);
+const made = (tag, name, text) => {
+  const node = document.createElement(tag);
+  if (name) node.className = name;
+  if (text !== undefined) node.textContent = text;
+  return node;
+};
+const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
+const EXAMPLES = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
+const ENDINGS = { length: "cut at the most tokens", cancelled: "stopped", context: "the context is full" };
+
+let worker = null; // of the model that is chosen
+let isLoaded = false;
+let answer = null; // the one on its way: {shown, text, groups}
+
+// -- the model ---------------------------------------------------------------------------------------------
+
+/** A worker of its own for each model: ending it frees all of its memory. */
+function open() {
+  worker?.terminate();
+  isLoaded = false;
+  finish("stopped");
+  begin();
+  notice("");
+  at("progress").hidden = false;
+  at("progress").removeAttribute("value");
+  at("state").textContent = "Starting …";
+  at("memory").textContent = "";
+  const own = (worker = new Worker("/worker.js", { type: "module" }));
+  own.addEventListener("message", ({ data }) => {
+    if (own === worker) heard[data.said](data);
+  });
+  own.addEventListener("error", () => {
+    if (own === worker) heard.failed({ message: "the worker does not start: is this a recent browser?" });
+  });
+}
+
+const heard = {
+  ready() {
+    const address = new URL(`/bundles/${at("model").value}`, location.href).href;
+    tell("load", { address, provider: at("provider").value, threads: Number(at("threads").value) || 1 });
+  },
+
+  progress({ loaded, total, isStored }) {
+    at("progress").value = loaded / total;
+    const from = isStored ? "from this browser" : "from the server";
+    at("state").textContent = `Loading ${from}: ${megabytes(loaded)} of ${megabytes(total)}`;
+  },
+
+  loaded({ info }) {
+    isLoaded = true;
+    at("progress").hidden = true;
+    at("state").textContent = `Ready: ${info.precision}, ${info.provider}.`;
+    dial(info.recommended);
+    controls();
+    remember();
+  },
+
+  step({ tokens, text, tokensPerStep, decodeRate, saved }) {
+    if (!answer) return;
+    if (tokens.length > 1) answer.groups += 1;
+    const shade = tokens.length > 1 ? `g${answer.groups % 4}` : "";
+    if (text) answer.text.append(made("span", shade, text));
+    at("rate").textContent = decodeRate ? decodeRate.toFixed(decodeRate < 10 ? 1 : 0) : "–";
+    at("perstep").textContent = tokensPerStep.toFixed(2);
+    at("saved").textContent = `${Math.round(100 * saved)}%`;
+    follow();
+  },
+
+  ended({ finishReason, stats }) {
+    const { tokens, macroSteps, tokensPerStep } = stats;
+    const said = macroSteps ? `${tokens} tokens in ${macroSteps} steps (${tokensPerStep.toFixed(2)} a step)` : "nothing was said";
+    finish(ENDINGS[finishReason] ?? "", said);
+    remember();
+  },
+
+  failed({ message, task }) {
+    notice(message);
+    if (task === "load") {
+      at("progress").hidden = true;
+      at("state").textContent = "The model could not be loaded.";
+    }
+    finish("failed");
+  },
+
+  forgotten() {
+    at("memory").textContent = "Nothing is kept in this browser.";
+  },
+};
+
+function tell(task, words = {}) {
+  worker.postMessage({ task, ...words });
+}
+
+/** What this takes, where the browser says it. */
+async function remember() {
+  const own = worker;
+  const { usage = 0 } = (await navigator.storage?.estimate?.()) ?? {};
+  const kept = usage ? `${megabytes(usage)} are kept in this browser.` : "";
+  at("memory").textContent = kept;
+  if (!crossOriginIsolated || !performance.measureUserAgentSpecificMemory) return;
+  const { bytes } = await performance.measureUserAgentSpecificMemory().catch(() => ({ bytes: 0 }));
+  if (own === worker && bytes) at("memory").textContent = `${megabytes(bytes)} of memory. ${kept}`;
+}
+
+// -- the conversation --------------------------------------------------------------------------------------
+
+function ask(text) {
+  if (answer || !isLoaded || !text.trim()) return;
+  at("welcome").hidden = true;
+  notice("");
+  const mine = made("article", "mine");
+  mine.append(made("p", "", text));
+  const shown = made("article", "answer busy"), words = made("p");
+  shown.setAttribute("aria-busy", "true");
+  shown.append(words);
+  at("talk").append(mine, shown);
+  at("prompt").value = "";
+  answer = { shown, text: words, groups: 0 };
+  grow();
+  follow();
+  tell("ask", { text, options: options() });
+}
+
+function options() {
+  const seed = at("seed").value.trim();
+  return {
+    maxTokens: Number(at("max-tokens").value) || 400,
+    temperature: Number(at("temperature").value) || 0,
+    ...(at("mode").value && { mode: at("mode").value }),
+    ...(seed && { seed: Number(seed) }),
+    ...(at("confidence").dataset.given && { confidence: Number(at("confidence").value) }),
+  };
+}
+
+function finish(ended, said = "") {
+  if (!answer) return;
+  const about = made("div", "about");
+  if (said) about.append(made("span", "", said));
+  if (ended) about.append(made("span", "ended", ended));
+  answer.shown.append(about);
+  answer.shown.classList.remove("busy");
+  answer.shown.setAttribute("aria-busy", "false");
+  answer = null;
+  controls();
+  follow();
+}
+
+function begin() {
+  for (const node of [...at("talk").querySelectorAll("article")]) node.remove();
+  at("welcome").hidden = false;
+  for (const id of ["rate", "perstep", "saved"]) at(id).textContent = "–";
+  controls();
+}
+
+// -- the controls ------------------------------------------------------------------------------------------
+
+function controls() {
+  at("send").hidden = Boolean(answer);
+  at("stop").hidden = !answer;
+  at("new").disabled = Boolean(answer);
+  at("send").disabled = !isLoaded || !at("prompt").value.trim();
+  for (const button of at("examples").children) button.disabled = !isLoaded;
+}
+
+function notice(text) {
+  at("notice").textContent = text;
+  at("notice").hidden = !text;
+}
+
+function follow() {
+  const talk = at("talk");
+  if (talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160) talk.scrollTop = talk.scrollHeight;
+}
+
+function grow() {
+  at("prompt").style.height = "auto";
+  at("prompt").style.height = `${at("prompt").scrollHeight}px`;
+  controls();
+}
+
+function dial(recommended) {
+  const { dataset, value } = at("confidence");
+  if (recommended !== undefined) dataset.usual = recommended ? `as recommended, ${recommended.confidence}` : "as usual, 0.8";
+  at("confidence-shown").textContent = dataset.given ? Number(value).toFixed(2) : (dataset.usual ?? "");
+}
+
+for (const text of EXAMPLES) {
+  const button = made("button", "", text);
+  button.type = "button";
+  button.addEventListener("click", () => ask(text));
+  at("examples").append(button);
+}
+at("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask(at("prompt").value);
+});
+at("prompt").addEventListener("input", grow);
+at("prompt").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  ask(at("prompt").value);
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && answer) tell("cancel");
+});
+at("stop").addEventListener("click", () => tell("cancel"));
+at("new").addEventListener("click", () => {
+  begin();
+  if (isLoaded) tell("begin");
+  at("prompt").focus();
+});
+at("forget").addEventListener("click", () => tell("forget"));
+at("confidence").addEventListener("input", () => {
+  at("confidence").dataset.given = "yes";
+  dial();
+});
+at("groups").addEventListener("change", () => at("talk").classList.toggle("tinted", at("groups").checked));
+at("settings-toggle").addEventListener("click", () => {
+  const isOpen = at("settings").classList.toggle("open");
+  at("settings-toggle").setAttribute("aria-expanded", String(isOpen));
+});
+for (const id of ["model", "provider", "threads"]) at(id).addEventListener("change", open);
+
+document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
+at("talk").classList.add("tinted");
+if (navigator.gpu) at("provider").append(new Option("graphics (WebGPU)", "webgpu"));
+at("threads").max = crossOriginIsolated ? navigator.hardwareConcurrency : 1;
+at("threads").value = Math.min(4, Number(at("threads").max));
+at("threads-note").textContent = crossOriginIsolated ? "" : "This page is not cross-origin isolated: one thread.";
+try {
+  const names = await (await fetch("/bundles.json")).json();
+  at("model").replaceChildren(...names.map((name) => new Option(name, name)));
+  open();
+} catch (error) {
+  notice(`The server does not say which models it has (${error.message}): start it again.`);
+}

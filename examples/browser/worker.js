@@ -1,0 +1,55 @@
+// The model, away from the page's own thread. The page posts {task, ...}; what comes back is {said, ...}.
+import { clearStore, load } from "hamburger-edge/web";
+
+let model, chat, seed, control;
+
+const tasks = {
+  async load({ address, ...options }) {
+    let told = 0;
+    const onProgress = (progress) => { // at most some forty messages a second
+      const now = performance.now();
+      if (now - told < 25 && progress.loaded < progress.total) return;
+      told = now;
+      postMessage({ said: "progress", ...progress });
+    };
+    model = await load(address, { ...options, onProgress });
+    const { provider, precision, recommended } = model.info;
+    postMessage({ said: "loaded", info: { provider, precision, recommended } });
+  },
+
+  async ask({ text, options }) {
+    if (chat) chat.configure(options.seed === seed ? { ...options, seed: undefined } : options); // its draws go on
+    else chat = model.chat(options);
+    seed = options.seed;
+    control = new AbortController();
+    const stream = chat.send(text, { signal: control.signal });
+    for await (const { tokens, text: piece } of stream) {
+      const { tokensPerStep, decodeRate, kvBytes, kvBytesUncompressed } = stream.stats;
+      const saved = kvBytesUncompressed ? 1 - kvBytes / kvBytesUncompressed : 0;
+      postMessage({ said: "step", tokens: [...tokens], text: piece, tokensPerStep, decodeRate, saved });
+    }
+    postMessage({ said: "ended", finishReason: stream.finishReason, stats: stream.stats.toJSON() });
+  },
+
+  cancel() {
+    control?.abort();
+  },
+
+  begin() {
+    chat = null;
+  },
+
+  async forget() {
+    await clearStore();
+    postMessage({ said: "forgotten" });
+  },
+};
+
+addEventListener("message", async ({ data: { task, ...words } }) => {
+  try {
+    await tasks[task](words);
+  } catch (error) {
+    postMessage({ said: "failed", task, message: error.message });
+  }
+});
+postMessage({ said: "ready" });

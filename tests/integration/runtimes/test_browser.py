@@ -1,0 +1,275 @@
+"""The package and the example in a real browser: this program's tokens, and what a person does with it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser_example import PACKAGES, Served, example
+from browsing import LACKING, Browser, browsing
+from goldens import write_goldens
+
+import hamburger_edge
+from hamburger_edge import export_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+pytestmark = [
+    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
+    pytest.mark.skipif(
+        not PACKAGES.is_dir(),
+        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
+    ),
+]
+
+# Computes shaders without a graphics card, and says at once how much memory there is.
+FLAGS = (
+    "--enable-unsafe-webgpu",
+    "--use-webgpu-adapter=swiftshader",
+    "--enable-features=Vulkan",
+    "--enable-blink-features=ForceEagerMeasureMemory",
+)
+# Of goldens, how many answers and conversations come out the same, loaded in the page itself.
+COMPARE = """
+const [address, { answers, conversations }, options, done] = arguments;
+const groupsOf = async (stream) => {
+  const groups = [];
+  for await (const { tokens } of stream) groups.push([...tokens]);
+  return groups;
+};
+const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+(async () => {
+  const { load } = await import("/hamburger-edge/adapters/onnxruntime-web.js");
+  const model = await load(address, { ...options, store: false });
+  const counts = { answers: 0, conversations: 0, isIsolated: crossOriginIsolated };
+  for (const { prompt, options, groups, text, finishReason } of answers) {
+    const said = await model.generate(prompt, options);
+    counts.answers += same([said.groups, said.text, said.finishReason], [groups, text, finishReason]);
+  }
+  for (const { options, turns, slots } of conversations) {
+    const chat = model.chat({ system: "Be brief.", ...options });
+    let isSame = true;
+    for (const [i, { text, groups, answer }] of turns.entries()) {
+      const said = await groupsOf(chat.send(text));
+      if (i === 1) said.push(...(await groupsOf(chat.proceed({ maxTokens: 7 }))));
+      isSame &&= same(said, groups) && chat.messages.at(-1).text === answer;
+    }
+    counts.conversations += isSame && same(chat.groups, slots);
+  }
+  await model.close();
+  return counts;
+})().then(done, (error) => done(error.message));
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bundle = tmp_path_factory.mktemp("browser") / "tiny"
+    return Path(export_checkpoint(load_checkpoint("tiny"), bundle, precision="fp32", verify=False))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing(*FLAGS) as browser:
+        browser.driver.set_script_timeout(300)
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, tiny: Path, bundle: Path) -> Iterator[tuple[Browser, Served]]:
+    """With nothing kept: each test has an origin of its own."""
+    with example({"tiny": tiny, "toy": bundle}) as served:
+        browser.driver.get(served.url)
+        ready(browser)
+        yield browser, served
+        assert not browser.complaints()
+
+
+def ready(browser: Browser) -> None:
+    browser.until(lambda: browser.find("#state").text.startswith("Ready"))
+
+
+def choose(browser: Browser, selector: str, value: str) -> None:
+    browser.run(
+        "const [node, value] = arguments; node.value = value; node.dispatchEvent(new Event('change'))",
+        browser.find(selector),
+        value,
+    )
+
+
+def compared(browser: Browser, bundle: Path, golden: dict[str, Any], **options: Any) -> Any:
+    with example({"toy": bundle}) as served:
+        browser.driver.get(served.url)
+        counts = browser.driver.execute_async_script(COMPARE, f"{served.url}/bundles/toy", golden, options)
+    assert not browser.complaints()
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("changes", "threads"),
+    [
+        ({"shortlist_size": 100}, 2),
+        ({"shortlist_size": 100, "flavor": "portable"}, 1),
+        ({"position_rule": "slot", "precision": "int8"}, 1),
+        ({"position_rule": "slot", "flavor": "portable", "stop_rule": "after"}, 2),
+        ({"stop_rule": "after", "shortlist_size": 100, "precision": "int4"}, 2),
+        ({"stop_rule": "after", "position_rule": "slot"}, 1),
+    ],
+    ids=lambda words: " ".join(map(str, words.values())) if isinstance(words, dict) else f"{words} threads",
+)
+def test_it_says_the_same(
+    changes: dict[str, Any], threads: int, bundles: Callable[..., Path], browser: Browser, tmp_path: Path
+) -> None:
+    """Where weights are quantized the kernels of WebAssembly round otherwise."""
+    goldens, bundle = tmp_path / "goldens.json", bundles(**changes)
+    write_goldens(goldens, bundle)
+    golden = json.loads(goldens.read_text())
+    counts = compared(browser, bundle, golden, threads=threads)
+    if "precision" in changes:
+        assert counts["answers"] >= len(golden["answers"]) / 3
+    else:
+        whole = {"answers": len(golden["answers"]), "conversations": len(golden["conversations"])}
+        assert counts == {**whole, "isIsolated": True}
+
+
+def test_files_are_kept_and_the_next_load_needs_no_network(page: tuple[Browser, Served], tiny: Path) -> None:
+    browser, served = page
+    listed = {path.name for path in tiny.iterdir()}
+    assert served.asked_of("tiny") == listed
+    browser.driver.refresh()
+    ready(browser)
+    assert served.asked_of("tiny") == {"manifest.json"}  # whether there is a newer one
+    served.is_reachable = False
+    browser.driver.refresh()
+    ready(browser)
+    browser.say("What is the capital of Norway?")
+    assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+    browser.complaints()  # the browser's own word for what it could not reach
+    browser.find("summary").click()
+    browser.find("#forget").click()
+    browser.until(lambda: browser.find("#memory").text.startswith("Nothing is kept"))
+    browser.driver.refresh()
+    assert "check the network" in browser.until(lambda: browser.find("#notice").text)
+    browser.complaints()
+
+
+def test_three_turns_are_those_of_python_and_memory_is_said(page: tuple[Browser, Served], tiny: Path) -> None:
+    browser, _ = page
+    turns = ("What is the capital of Norway?", "Count from 3 to 12.", "List four animals.")
+    with hamburger_edge.load(tiny, threads=1) as model:
+        plain, drawn = model.chat(max_tokens=400), model.chat(max_tokens=400, temperature=0.9, seed=7)
+        for chat in (plain, drawn):
+            for text in turns:
+                list(chat.send(text))
+        steps = chat.stats.macro_steps
+    for number, text in enumerate(turns, 1):
+        browser.say(text)
+        browser.until(lambda number=number: len(browser.answers()) == number)
+    assert browser.answers() == [message.text for message in plain.messages[1::2]]
+    assert len(browser.all("article.answer p span[class^=g]")) >= 3
+    assert float(browser.find("#rate").text) > 0
+    assert float(browser.find("#perstep").text) > 1
+    assert browser.find("#saved").text.endswith("%")
+    assert "MB of memory. " in browser.until(lambda: browser.find("#memory").text)
+    browser.find("#new").click()
+    browser.set("#temperature", "0.9")
+    browser.set("#seed", "7")
+    for number, text in enumerate(turns, 1):
+        browser.say(text)
+        browser.until(lambda number=number: len(browser.answers()) == number)
+    assert browser.answers() == [message.text for message in drawn.messages[1::2]]
+    assert f"in {steps} steps" in browser.all(".about")[-1].text
+
+
+def test_an_answer_is_stopped_in_the_middle_and_the_page_stays_smooth(page: tuple[Browser, Served]) -> None:
+    browser, _ = page
+    choose(browser, "#model", "toy")
+    browser.until(lambda: browser.find("#state").text.startswith("Starting"))
+    ready(browser)
+    browser.set("#confidence", "1")
+    browser.run(
+        """window.longest = 0;
+        let last = performance.now();
+        const look = (now) => {
+          window.longest = Math.max(window.longest, now - last);
+          last = now;
+          requestAnimationFrame(look);
+        };
+        requestAnimationFrame(look);
+        const observer = new MutationObserver(() => {
+          if (document.querySelectorAll("article.answer p span").length > 5) {
+            observer.disconnect();
+            document.getElementById("stop").click();
+          }
+        });
+        observer.observe(document.getElementById("talk"), { childList: true, subtree: true })"""
+    )
+    browser.say("Say something long.")
+    browser.until(browser.answers)
+    assert browser.find(".ended").text == "stopped"
+    assert len(browser.all("article.answer p span")) < 200
+    assert browser.run("return window.longest") < 1000
+    browser.set("#max-tokens", "4")
+    browser.say("And now?")
+    browser.until(lambda: len(browser.answers()) == 2)
+    assert browser.all(".ended")[-1].text == "cut at the most tokens"
+
+
+def test_errors_are_one_line(browser: Browser, tiny: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(tiny, damaged)
+    content = bytearray((damaged / "weights.bin").read_bytes())
+    content[1000] ^= 1
+    (damaged / "weights.bin").write_bytes(content)
+    with example({"damaged": damaged, "tiny": tiny}) as served:
+        browser.driver.get(served.url)
+        notice = browser.until(lambda: browser.find("#notice").text)
+        assert notice.endswith(
+            "weights.bin: its content differs from the manifest's sha256: copy the bundle again"
+        )
+        quota = {"origin": served.url, "quotaSize": 1_000_000}
+        browser.driver.execute_cdp_cmd("Storage.overrideQuotaForOrigin", quota)
+        choose(browser, "#model", "tiny")
+        notice = browser.until(lambda: browser.find("#notice").text)
+        assert "the browser has no room to keep" in notice
+        assert "\n" not in notice
+        assert not browser.complaints()
+
+
+def test_webgpu_computes_portable_bundles_and_refuses_what_it_would_get_wrong(
+    page: tuple[Browser, Served], bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    browser, _ = page
+    choose(browser, "#provider", "webgpu")
+    assert "WebGPU cannot compute this bundle's attention" in browser.until(
+        lambda: browser.find("#notice").text
+    )
+    for changes in (
+        {"shortlist_size": 100, "flavor": "portable"},
+        {"stop_rule": "after", "position_rule": "slot"},
+    ):
+        goldens, bundle = tmp_path / "goldens.json", bundles(**changes)
+        write_goldens(goldens, bundle, max_tokens=6)
+        answers = json.loads(goldens.read_text())["answers"]
+        few = {"answers": answers[0:60:15], "conversations": []}
+        assert compared(browser, bundle, few, provider="webgpu")["answers"] == 4
+
+
+def test_nothing_else_is_served(tiny: Path) -> None:
+    with example({"tiny": tiny}) as served:
+
+        def status(path: str, host: str | None = None) -> int:
+            connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=60)
+            connection.request("GET", path, headers={"Host": host} if host else {})
+            response = connection.getresponse()
+            assert response.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
+            return response.status
+
+        assert status("/") == status("/bundles/tiny/manifest.json") == 200
+        for path in ("/serve.py", "/../README.md", "/bundles/tiny/../tiny/manifest.json", "/bundles", "/?x"):
+            assert status(path) == 404
+        assert status("/", "somewhere.example") == 421

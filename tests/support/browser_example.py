@@ -1,0 +1,65 @@
+"""The example in a browser, served to tests: what was asked for is kept, and bundles can be out of reach."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from places import ROOT
+
+PACKAGES = ROOT / "runtimes" / "javascript" / "node_modules" / "onnxruntime-web"
+
+
+def program() -> Any:
+    spec = importlib.util.spec_from_file_location(
+        "browser_example", ROOT / "examples" / "browser" / "serve.py"
+    )
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Served:
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.url: str = server.url
+        self.asked: list[str] = []
+        self.is_reachable = True  # what is under /bundles/
+
+    def asked_of(self, bundle: str) -> set[str]:
+        """Names of the files that were asked for since the last look."""
+        start = f"/bundles/{bundle}/"
+        found = {path.removeprefix(start) for path in self.asked if path.startswith(start)}
+        self.asked.clear()
+        return found
+
+
+@contextmanager
+def example(bundles: dict[str, Path]) -> Iterator[Served]:
+    module = program()
+    server = module.Server(bundles)
+    served = Served(server)
+
+    class Handler(module.Handler):  # type: ignore[misc, name-defined]
+        def do_GET(self) -> None:
+            served.asked.append(self.path)
+            if self.path.startswith("/bundles/") and not served.is_reachable:
+                self.close_connection = True  # without a word, as a server that is not there
+            else:
+                super().do_GET()
+
+    server.RequestHandlerClass = Handler
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join(60)
+        server.server_close()
