@@ -28,6 +28,7 @@ PAGE = {
 NAMES = {
     "hamburger-edge/web": "/hamburger-edge/adapters/onnxruntime-web.js",
     "@huggingface/tokenizers": "/packages/@huggingface/tokenizers/dist/tokenizers.min.mjs",
+    "@mlc-ai/web-xgrammar": "/packages/@mlc-ai/web-xgrammar/lib/index.js",
     "onnxruntime-web/wasm": "/packages/onnxruntime-web/dist/ort.wasm.bundle.min.mjs",
     "onnxruntime-web/webgpu": "/packages/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs",
 }

@@ -72,6 +72,7 @@ export class Model {
     return new Stream(this.#parts.engine, this.#parts.turns, {
       prompt: () => groups,
       settings,
+      grammars: this.#parts.grammars,
       sampler: () => {
         sampler.begin(groups.flat());
         return sampler;

@@ -40,6 +40,47 @@ BUNDLES: tuple[dict[str, Any], ...] = (
     {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
     {"stop_rule": "after", "position_rule": "slot"},
 )
+CALLS = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "arguments": arguments},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, arguments in (
+            ("add", {"type": "object", "properties": {"a": {"enum": [1, 22, 333]}}, "required": ["a"]}),
+            ("take_note", {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}),
+        )
+    ]
+}
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "required": ["age", "name"],
+    "additionalProperties": False,
+}
+STRUCTURED: tuple[dict[str, Any], ...] = tuple(
+    {**structure, **options}
+    for structure in (
+        {"json_schema": CALLS},
+        {"json_schema": PERSON},
+        {"regex": "(yes|no|maybe), [a-z]{3,8}!"},
+        {"regex": "[0-9]{4}-[0-9]{2}(-[0-9]{2})?"},
+    )
+    for options in (
+        {"confidence": 0.0},
+        {"confidence": 1.0},
+        {"confidence": 0.3, "mode": "verify"},
+        {"confidence": 0.2, "temperature": 1.0, "seed": 8},
+    )
+)
+STRUCTURED_TALKS: tuple[
+    dict[str, Any], ...
+] = (  # too long for one part: the structure goes on with the answer
+    {"regex": "(ab|[c-f])[a-z]{60}", "confidence": 0.3},
+    {"regex": "[a-z]{20}forced[a-z]{60}", "mode": "verify", "temperature": 0.8, "seed": 3},
+)
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3},
@@ -48,17 +89,24 @@ TALKS: tuple[dict[str, Any], ...] = (
 )
 
 
-def write_goldens(path: Path, bundle: Path, *, max_tokens: int = 30) -> int:
+def write_goldens(
+    path: Path,
+    bundle: Path,
+    *,
+    asked: tuple[dict[str, Any], ...] = (*GREEDY, *SAMPLED),
+    talks: tuple[dict[str, Any], ...] = TALKS,
+    max_tokens: int = 30,
+) -> int:
     """Answers and conversations of a bundle, options as JavaScript names them; how many groups of several
     tokens there are."""
     with hamburger_edge.load(bundle, threads=1) as model:
         answers = [
             _answer(model, prompt, {**options, "max_tokens": max_tokens})
-            for options in (*GREEDY, *SAMPLED)
+            for options in asked
             for prompt in PROMPTS
         ]
-        talks = [_talk(model, {**options, "max_tokens": max_tokens}) for options in TALKS]
-    path.write_text(json.dumps({"bundle": str(bundle), "answers": answers, "conversations": talks}))
+        told = [_talk(model, {**options, "max_tokens": max_tokens}) for options in talks]
+    path.write_text(json.dumps({"bundle": str(bundle), "answers": answers, "conversations": told}))
     return sum(len(group) > 1 for answer in answers for group in answer["groups"])
 
 

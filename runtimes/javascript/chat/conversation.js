@@ -2,6 +2,7 @@
 import { BusyError, InputError } from "../errors.js";
 import { Settings, defined } from "../loop/settings.js";
 import { Stats } from "../loop/stats.js";
+import { structural, structureOf } from "../loop/structure.js";
 import { checkText } from "../support/values.js";
 import { Stream } from "./stream.js";
 
@@ -12,7 +13,14 @@ import { Stream } from "./stream.js";
 /** @import { TextStream } from "./text_stream.js" */
 
 /** @typedef {{role: "user" | "assistant", text: string}} Message */
-/** @typedef {{maxTokens?: number, signal?: AbortSignal}} Turn */
+/**
+ * @typedef {object} Turn
+ * @property {number} [maxTokens]
+ * @property {AbortSignal} [signal]
+ * @property {Options["jsonSchema"]} [jsonSchema]  this answer's structure, in place of the conversation's
+ * @property {Options["regex"]} [regex]
+ * @property {Options["grammar"]} [grammar]
+ */
 
 /**
  * A conversation of many turns. Several may share a model; alternating between them costs prefilling.
@@ -27,6 +35,8 @@ export class Chat {
   stats = new Stats(); // of the last answer
   isUnfinished = false; // the last answer was cut, and `proceed` can go on with it
   #parts;
+  /** @type {Options} the structure of the last answer */
+  #structure = {};
   /** @type {Sampler} */
   #sampler;
   /** @type {TextStream} */
@@ -58,7 +68,9 @@ export class Chat {
       copy.begin(prompt.flat());
       return copy;
     };
-    return this.#answer(prompt, messages, sampler, () => this.#parts.textStream(this.settings), turn);
+    const given = structural(turn);
+    const structure = structureOf(given) ? given : structural(this.settings.options);
+    return this.#answer(prompt, messages, sampler, null, { ...turn, ...structure });
   }
 
   /**
@@ -71,7 +83,10 @@ export class Chat {
    */
   proceed(turn = {}) {
     if (!this.isUnfinished) throw new InputError("there is no unfinished answer to go on with: send a message");
-    return this.#answer(this.groups, this.messages, () => this.#copy(), () => this.#held(), turn);
+    return this.#answer(this.groups, this.messages, () => this.#copy(), () => this.#held(), {
+      ...turn,
+      ...this.#structure,
+    });
   }
 
   /** Change options from the next answer on; a new seed starts its draws anew. @param {Options} options */
@@ -127,12 +142,13 @@ export class Chat {
 
   /**
    * @param {Group[]} prompt @param {Message[]} messages
-   * @param {() => Sampler} sampler @param {() => TextStream} text @param {Turn} turn
+   * @param {() => Sampler} sampler @param {(() => TextStream) | null} text  null: of a new answer
+   * @param {Turn} turn  its structure is the answer's
    */
-  #answer(prompt, messages, sampler, text, { maxTokens, signal }) {
+  #answer(prompt, messages, sampler, text, { signal, ...turn }) {
     const said = this.groups;
-    const settings =
-      maxTokens === undefined ? this.settings : new Settings({ ...this.settings.options, maxTokens });
+    const structure = structural(turn);
+    const settings = new Settings({ ...this.settings.options, ...defined(turn), ...structure });
     return new Stream(this.#parts.engine, this.#parts.turns, {
       prompt: () => {
         if (this.groups !== said) { // another answer of this conversation was read since we looked
@@ -141,8 +157,9 @@ export class Chat {
         return prompt;
       },
       settings,
+      grammars: this.#parts.grammars,
       sampler,
-      text,
+      text: text ?? (() => this.#parts.textStream(settings)),
       reuse: "groups",
       isResumable: true,
       signal,
@@ -153,6 +170,7 @@ export class Chat {
         this.messages = [...messages.slice(0, -1), { role: "assistant", text: last.text + stream.text }];
         this.isUnfinished = stream.finishReason === "length" || stream.finishReason === "cancelled";
         this.#sampler = sampler;
+        this.#structure = structure;
         this.#text = text;
         this.stats = stream.stats;
       },

@@ -1,5 +1,6 @@
 // What a loaded model is made of: an application holds a `Model`, the conversations in it share these.
 import { Sampler } from "../loop/sampling.js";
+import { Grammars } from "../structured/grammar.js";
 import { TextStream } from "./text_stream.js";
 import { Turns } from "./stream.js";
 
@@ -10,12 +11,14 @@ import { Turns } from "./stream.js";
 
 export class Parts {
   turns = new Turns();
+  grammars;
 
   /** @param {Engine} engine @param {Tokenizer} tokenizer @param {ChatTemplate} template */
   constructor(engine, tokenizer, template) {
     this.engine = engine;
     this.tokenizer = tokenizer;
     this.template = template;
+    this.grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
   }
 
   /** @param {Settings} settings */
@@ -26,6 +29,6 @@ export class Parts {
 
   /** @param {Settings} settings */
   textStream(settings) {
-    return new TextStream(this.tokenizer, settings.stop, this.engine.info.eosIds);
+    return new TextStream(this.tokenizer, settings.stop, this.engine.info.eosIds, settings.structure !== null);
   }
 }

@@ -7,6 +7,7 @@ import { Stats } from "../loop/stats.js";
 /** @import { Sampler } from "../loop/sampling.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { FinishReason } from "../loop/step.js" */
+/** @import { Grammars } from "../structured/grammar.js" */
 /** @import { TextStream } from "./text_stream.js" */
 
 /**
@@ -29,6 +30,7 @@ export class Turns {
  * @typedef {object} Request  What an answer is to.
  * @property {() => Group[]} prompt  worked out when the answer begins
  * @property {Settings} settings
+ * @property {Grammars} grammars
  * @property {() => Sampler} sampler  of what will be said; likewise
  * @property {() => TextStream} text
  * @property {Reuse} reuse
@@ -47,6 +49,8 @@ export class Stream {
   /** @type {FinishReason | null} */
   finishReason = null;
   text = ""; // so far
+  /** @type {boolean | null} of a structured answer that is done: whether it has all that its structure asks for */
+  isComplete = null;
   #isCancelled = false;
   #records;
 
@@ -80,7 +84,8 @@ export class Stream {
   }
 
   /** @param {Engine} engine @param {Turns} turns @param {Request} request @returns {AsyncGenerator<Record, void, void>} */
-  async *#run(engine, turns, { prompt, settings, sampler: begun, text: output, reuse, isResumable, signal, onClose }) {
+  async *#run(engine, turns, request) {
+    const { prompt, settings, grammars, sampler: begun, text: output, reuse, isResumable, signal, onClose } = request;
     if (turns.isClosed) throw new InputError("this model is closed: load it again");
     if (turns.current) {
       throw new BusyError(
@@ -90,6 +95,7 @@ export class Stream {
     turns.current = this;
     try {
       const [groups, sampler, text] = [prompt(), begun(), output()];
+      if (settings.structure) await sampler.follow(await grammars.start(settings.structure));
       const isCancelled = () => this.#isCancelled || signal?.aborted === true || turns.isClosed;
       const steps = engine.run(groups, settings, sampler, this.stats, { isCancelled, reuse });
       try {
@@ -104,6 +110,7 @@ export class Stream {
       } finally {
         this.finishReason ??= "cancelled";
         await steps.return();
+        this.isComplete = sampler.release();
         onClose?.(this, sampler, text);
       }
     } finally {
@@ -149,4 +156,4 @@ export class Stream {
 }
 
 /** @type {import("../loop/step.js").Step} */
-const NOTHING = { tokens: [], probabilities: [], stopProbabilities: [], finishReason: "cancelled" };
+const NOTHING = { tokens: [], probabilities: [], stopProbabilities: [], finishReason: "cancelled", forced: 0 };

@@ -12,12 +12,13 @@ export class TextStream {
    * @param {Tokenizer} tokenizer
    * @param {readonly string[]} stop
    * @param {Iterable<number>} silent  tokens without text: the end tokens
+   * @param {boolean} isWhole  keep a first space that the tokenizer would have put there itself
    */
-  constructor(tokenizer, stop, silent) {
+  constructor(tokenizer, stop, silent, isWhole = false) {
     this.tokenizer = tokenizer;
     this.stop = stop;
     this.silent = new Set(silent);
-    this.#strips = tokenizer.stripsFirstSpace;
+    this.#strips = tokenizer.stripsFirstSpace && !isWhole;
   }
 
   /**

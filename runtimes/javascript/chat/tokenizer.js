@@ -1,6 +1,7 @@
 // Text to tokens and back, over a tokenizer.json.
 import { Tokenizer as Library } from "@huggingface/tokenizers";
 import { BundleError, reason } from "../errors.js";
+import { BYTE_OF } from "../support/byte_alphabet.js";
 import { checkText } from "../support/values.js";
 
 /** @import { Part } from "./template.js" */
@@ -10,7 +11,6 @@ import { checkText } from "../support/values.js";
 /** @typedef {{added_tokens?: AddedToken[], decoder?: Decoder | null}} Description  A tokenizer.json. */
 
 const UTF8 = new TextEncoder();
-const BYTE_OF = byteAlphabet();
 
 export class Tokenizer {
   /** @type {Map<string, number>} literal of each special token -> id */
@@ -120,18 +120,6 @@ function anyOf(texts) {
   const longestFirst = texts.sort((a, b) => b.length - a.length);
   const escaped = longestFirst.map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   return escaped.length ? new RegExp(`(${escaped.join("|")})`) : /(?!)/;
-}
-
-/** The printable stand-ins that byte-level vocabularies use: a byte that prints is itself. */
-function byteAlphabet() {
-  /** @type {Map<string, number>} */
-  const bytes = new Map();
-  let next = 256;
-  for (let byte = 0; byte < 256; byte++) {
-    const isPrintable = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
-    bytes.set(String.fromCodePoint(isPrintable ? byte : next++), byte);
-  }
-  return bytes;
 }
 
 /** @param {string} piece */

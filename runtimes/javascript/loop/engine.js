@@ -5,7 +5,8 @@
 //                            +------------- macro step: the group becomes one slot ---------+
 //
 // The newest group of an answer is `unread`: said, but not in the cache. Whatever comes next feeds it, merged,
-// so an answer stays compressed when a conversation goes on.
+// so an answer stays compressed when a conversation goes on. Where a grammar forces the tokens that follow, they are
+// said without asking anybody, and ride along as groups of their own when the base reads it.
 import { ContextFullError, InputError } from "../errors.js";
 import { wholeIn } from "../support/values.js";
 import { Ledger } from "./ledger.js";
@@ -74,13 +75,18 @@ export class Engine {
     this.#truncate(slots);
     this.unread = prompt.slice(covered);
     try {
-      /** @type {Readout | null} */
-      let readout = await this.#read(stats, isCancelled);
+      /** @type {Readout | null} of what was said so far; null: some of it is unread */
+      let readout = null;
       let row = 0;
-      while (readout && !isCancelled()) {
-        if (rules.doubts(readout.logits[row])) {
-          readout = await this.#reread(readout, sampler.answer.length, stats);
+      let [isRead, isOpening] = [false, true]; // the prompt; up to the first group that the base had a say in
+      while (!isCancelled()) {
+        await sampler.look();
+        if (!readout && sampler.forced === null) {
+          readout = await this.#read(stats, isRead ? null : isCancelled);
           if (!readout) return;
+          [row, isRead] = [0, true];
+          if (rules.doubts(readout.logits[0])) readout = await this.#reread(readout, sampler.answer.length, stats);
+          continue;
         }
         const said = await this.#say(readout, row, rules, stats);
         let finish = rules.finish(said.step.tokens, stats);
@@ -88,12 +94,12 @@ export class Engine {
           finish = "context";
         }
         stats.tokens += said.step.tokens.length;
+        stats.forcedTokens += said.step.forced;
         stats.macroSteps += 1;
-        if (stats.macroSteps === 1) stats.firstTokens = stats.tokens;
+        if (isOpening) [stats.firstTokens, isOpening] = [stats.tokens, !isRead];
         yield { ...said.step, finishReason: finish };
-        if (finish || isCancelled()) return;
-        ({ row } = said);
-        readout = said.readout ?? (await this.#read(stats, null));
+        if (finish) return;
+        ({ readout, row } = said);
       }
     } finally {
       if (!stats.macroSteps) this.unread = []; // nothing was answered: the prompt was never said
@@ -164,7 +170,7 @@ export class Engine {
   /**
    * What one macro step says, and where the base's view of the next one stands, if it was verified. Where that
    * fails nobody sees it, and so it was never chosen.
-   * @param {Readout} readout @param {number} row @param {Rules} rules @param {Stats} stats
+   * @param {Readout | null} readout @param {number} row @param {Rules} rules @param {Stats} stats
    * @returns {Promise<{step: Step, readout: Readout | null, row: number}>}
    */
   async #say(readout, row, rules, stats) {
@@ -174,7 +180,7 @@ export class Engine {
       const room = rules.verifies ? Math.min(this.ledger.room, CHUNK) : rules.maxTokens;
       const step = await say(this.backend, readout, row, rules, room, stats);
       const goesOn = step.tokens.length > 1 || !rules.finish(step.tokens, stats);
-      if (rules.verifies && room && goesOn) return await this.#verify(step, rules, stats);
+      if (rules.verifies && readout && room && goesOn) return await this.#verify(step, rules, stats);
       this.unread = [...this.unread, step.tokens];
       return { step, readout: null, row: 0 };
     } catch (error) {
@@ -189,6 +195,7 @@ export class Engine {
    *     draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
    *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
    *
+   * Forced tokens need no scores: the rows before them are not read out.
    * @param {Step} draft @param {Rules} rules @param {Stats} stats
    */
   async #verify(draft, rules, stats) {
@@ -196,20 +203,24 @@ export class Engine {
     const { tokens } = draft;
     const probabilities = draft.probabilities.slice(0, 1);
     const start = this.ledger.slots;
-    let agreed = 1;
+    let [agreed, row] = [1, 0];
     sampler.rewind(tokens.length - 1);
+    const rows = await rowsToVerify(tokens, sampler);
     let readout;
     try {
-      const fed = await this.#feed(tokens.map((token) => [token]), tokens.map((_, i) => i));
+      const fed = await this.#feed(tokens.map((token) => [token]), rows);
       readout = fed.readout;
       stats.macroSeconds += fed.seconds;
       stats.baseCalls += 1;
       for (; agreed < tokens.length; agreed++) {
-        const { token, probability } = sampler.choose(readout.logits[agreed - 1]);
+        await sampler.look();
+        const isForced = sampler.forced !== null;
+        const { token, probability } = isForced ? sampler.chooseForced() : sampler.choose(readout.logits[row]);
         if (token !== tokens[agreed]) {
           sampler.rewind(1);
           break;
         }
+        if (!isForced) row += 1;
         if (draft.probabilities.length) probabilities.push(probability);
       }
     } catch (error) {
@@ -217,9 +228,11 @@ export class Engine {
       throw error;
     }
     this.#truncate(start + agreed);
+    await sampler.look();
     const stopProbabilities = draft.stopProbabilities.slice(0, agreed);
-    const step = { tokens: tokens.slice(0, agreed), probabilities, stopProbabilities, finishReason: null };
-    return { step, readout, row: agreed - 1 };
+    const forced = draft.forced - tokens.slice(agreed - 1, -1).filter((_, i) => !rows.includes(agreed - 1 + i)).length;
+    const step = { tokens: tokens.slice(0, agreed), probabilities, stopProbabilities, finishReason: null, forced };
+    return { step, readout, row };
   }
 
   /** Append slots; also says how long the backend took. @param {readonly Group[]} groups @param {number[]} rows */
@@ -259,6 +272,22 @@ export class Engine {
       );
     }
   }
+}
+
+/**
+ * Of a draft whose first token alone is chosen: where the base decides what comes next.
+ * @param {readonly number[]} tokens @param {Sampler} sampler
+ */
+async function rowsToVerify(tokens, { grammar }) {
+  if (!grammar) return tokens.map((_, row) => row);
+  const rows = [];
+  for (const [row, token] of tokens.slice(1).entries()) {
+    await grammar.look();
+    if (grammar.forced === null) rows.push(row);
+    grammar.consume(token);
+  }
+  grammar.rewind(tokens.length - 1);
+  return [...rows, tokens.length - 1];
 }
 
 /** Tokens. @param {readonly Group[]} groups */

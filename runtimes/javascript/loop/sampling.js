@@ -10,6 +10,7 @@ import { CheckpointError, InputError } from "../errors.js";
 import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
+/** @import { Grammar } from "../structured/grammar.js" */
 /** @import { Sampling } from "./settings.js" */
 
 /** @typedef {{token: number, probability: number}} Choice  NaN when nobody asked for the probability. */
@@ -20,6 +21,8 @@ import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 export class Sampler {
   /** @type {number[]} tokens chosen since `begin` */
   answer = [];
+  /** @type {Grammar | null} what the answer must look like; moves with every choice */
+  grammar = null;
   /** @type {Set<number>} */
   #prompt = new Set();
   /** @type {Map<number, number>} how often the answer holds a token */
@@ -53,6 +56,57 @@ export class Sampler {
     return this.#micro.usable;
   }
 
+  /** Whether the grammar allows any token here that a micro step could choose. */
+  get microOpen() {
+    const { grammar } = this;
+    if (!grammar) return true;
+    const banned = new Set(this.settings.banned);
+    for (let i = 0; i < this.#micro.size; i++) {
+      const token = this.#micro.token(i);
+      if (grammar.allows(token) && !banned.has(token)) return true;
+    }
+    return false;
+  }
+
+  /** Hold the answer, from what is said of it on, to a grammar. @param {Grammar} grammar */
+  async follow(grammar) {
+    this.grammar = grammar;
+    await grammar.follow(this.answer);
+  }
+
+  /** Without the grammar from here on: whether the answer has all that it asks for; null if there was none. */
+  release() {
+    const isComplete = this.grammar?.isComplete ?? null;
+    this.grammar?.close();
+    this.grammar = null;
+    return isComplete;
+  }
+
+  /** Find out what the grammar has to say, before anything here is asked. */
+  async look() {
+    await this.grammar?.look();
+  }
+
+  /** The next token, where the grammar leaves but one: it needs no scores. */
+  get forced() {
+    return this.grammar?.forced ?? null;
+  }
+
+  /** The grammar's answer is complete, and cannot go on. */
+  get isEnded() {
+    return this.grammar?.isEnded ?? false;
+  }
+
+  /** The forced token. It costs a draw as all others do, so that draws can be counted in tokens. */
+  chooseForced() {
+    const token = /** @type {number} */ (this.forced);
+    if (this.settings.banned.includes(token)) {
+      throw new InputError(`the structure needs token ${token} here, which is banned: allow it`);
+    }
+    if (this.settings.temperature > 0) this.#advance(1);
+    return this.#accept({ token, probability: 1 });
+  }
+
   /** Start an answer: penalties look at this prompt and at what is chosen from here on. @param {Iterable<number>} prompt */
   begin(prompt) {
     this.answer = [];
@@ -62,13 +116,16 @@ export class Sampler {
 
   /** From the base's scores, [vocab]. @param {Float32Array} logits */
   choose(logits) {
+    if (this.forced !== null) return this.chooseForced();
     return this.#accept(this.#choose(logits, this.#base));
   }
 
   /** The base's own probability of the likeliest token, by scores [vocab]. @param {Float32Array} logits */
   surety(logits) {
-    const best = logits[highest(logits)];
-    return 1 / logits.reduce((sum, x) => sum + Math.exp(x - best), 0);
+    const { grammar } = this;
+    const open = grammar ? logits.filter((_, token) => grammar.allows(token)) : logits;
+    const best = open[highest(open)];
+    return open.length ? 1 / open.reduce((sum, x) => sum + Math.exp(x - best), 0) : 1;
   }
 
   /** From a micro step's scores, [vocab] or [shortlist]. @param {Float32Array} logits */
@@ -83,6 +140,7 @@ export class Sampler {
    */
   chooseJudged(logits) {
     const judged = this.#micro.token(highest(logits));
+    if (this.grammar && !this.grammar.allows(judged)) return null;
     const choice = this.chooseMicro(logits);
     if (choice.token === judged) return choice;
     this.rewind(1);
@@ -93,6 +151,7 @@ export class Sampler {
   rewind(tokens) {
     if (!tokens) return;
     for (const token of this.answer.splice(-tokens)) this.#count(token, -1);
+    this.grammar?.rewind(tokens);
     if (this.settings.temperature > 0) this.#advance(-tokens);
   }
 
@@ -114,6 +173,7 @@ export class Sampler {
 
   /** @param {Choice} choice */
   #accept(choice) {
+    this.grammar?.consume(choice.token);
     this.answer.push(choice.token);
     this.#count(choice.token, 1);
     return choice;
@@ -132,13 +192,20 @@ export class Sampler {
 
   /** @param {Float32Array} given @param {Head} head @returns {Choice} */
   #choose(given, head) {
-    const logits = this.#isPenalised || head.changes.length ? this.#adjusted(given, head) : given;
+    const adjusted = this.#isPenalised || head.changes.length ? this.#adjusted(given, head) : given;
+    const logits = this.#allowed(adjusted, head);
     const index = highest(logits);
     const best = logits[index];
     if (!Number.isFinite(best)) throw this.#unusable(best);
     if (this.settings.temperature > 0) return this.#draw(logits, best, head);
     const probability = this.isAsked ? 1 / logits.reduce((sum, x) => sum + Math.exp(x - best), 0) : NaN;
     return { token: head.token(index), probability };
+  }
+
+  /** @param {Float32Array} logits @param {Head} head */
+  #allowed(logits, head) {
+    const { grammar } = this;
+    return grammar ? logits.map((logit, i) => (grammar.allows(head.token(i)) ? logit : -Infinity)) : logits;
   }
 
   /** @param {Float32Array} given @param {Head} head */
@@ -183,6 +250,9 @@ export class Sampler {
   /** @param {number} best */
   #unusable(best) {
     const { banned, logitBias } = this.settings;
+    if (best === -Infinity && this.grammar) {
+      return new InputError("the structure leaves no token here that is not banned: allow one");
+    }
     if (best === -Infinity && (banned.length || logitBias.size)) {
       return new InputError("banned leaves no token to choose: allow at least one");
     }

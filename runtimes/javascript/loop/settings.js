@@ -1,6 +1,7 @@
 // What a caller may ask of an answer, in one place: names, defaults, and where each value is checked.
 import { InputError } from "../errors.js";
 import { flag, numberIn, shown, wholeIn } from "../support/values.js";
+import { structureOf } from "./structure.js";
 
 /** @import { Mode, ModelInfo } from "./backend.js" */
 
@@ -24,6 +25,9 @@ import { flag, numberIn, shown, wholeIn } from "../support/values.js";
  * @property {readonly number[]} [banned]  token ids that are never chosen
  * @property {number | bigint | null} [seed]  none: a fresh one
  * @property {boolean} [ignoreEos]  for measurements: do not end at an end token
+ * @property {object | string | null} [jsonSchema]  the answer is JSON that follows this schema
+ * @property {string | null} [regex]  the answer matches this regular expression
+ * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
  */
 
 /**
@@ -58,6 +62,9 @@ const DEFAULTS = {
   banned: [],
   seed: null,
   ignoreEos: false,
+  jsonSchema: null,
+  regex: null,
+  grammar: null,
 };
 const MOST = 2 ** 31 - 1;
 
@@ -89,6 +96,7 @@ export class Settings {
     if (!Array.isArray(this.stop) || !this.stop.every((text) => typeof text === "string" && text)) {
       throw new InputError(`stop must be texts of at least one character, got ${shown(o.stop)}`);
     }
+    this.structure = structureOf(o);
     /** @type {Sampling} */
     this.sampling = {
       temperature: numberIn("temperature", o.temperature, 0, 100),

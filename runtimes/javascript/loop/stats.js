@@ -6,6 +6,7 @@ export class Stats {
   reusedTokens = 0; // of the prompt, already in the cache
   tokens = 0;
   firstTokens = 0; // of the first group
+  forcedTokens = 0; // that a structure left no choice about
   macroSteps = 0; // groups
   rereadTokens = 0; // read a second time, un-merged
   microSteps = 0;

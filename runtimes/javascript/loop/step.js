@@ -1,4 +1,4 @@
-// What one macro step says: a token of the base, then micro tokens, until a rule ends the group.
+// What one macro step says: a token of the base, forced tokens, micro tokens, until a rule ends the group.
 
 /** @import { Backend, Group, ModelInfo, Readout } from "./backend.js" */
 /** @import { Sampler } from "./sampling.js" */
@@ -13,6 +13,7 @@
  * @property {number[]} probabilities  of each token; empty unless asked for
  * @property {number[]} stopProbabilities  chance that the group should end with each token
  * @property {FinishReason | null} finishReason  set on the last step
+ * @property {number} forced  how many of the tokens the grammar left no choice about
  */
 
 // By stop rule "after" a group's first micro step is only a try, which must then convince at the confidence
@@ -21,6 +22,9 @@ const TRY = 2 / 3;
 // In verify mode a micro token that was computed is proposed even when it does not convince: its micro step is
 // spent, and a token that stays saves a whole macro step.
 const JOIN = 0.4;
+// Micro steps that only read what was forced, so that one more can choose: beyond so many, the base's own step is
+// worth more.
+const CATCH_UP = 2;
 
 /** When a group and an answer end; worked out once a run. */
 export class Rules {
@@ -50,39 +54,58 @@ export class Rules {
    */
   finish(tokens, stats) {
     if (this.eosIds.has(tokens[tokens.length - 1])) return "eos";
+    if (this.sampler.isEnded) return "stop";
     return stats.tokens + tokens.length >= this.maxTokens ? "length" : null;
   }
 }
 
 /**
- * One group, or a draft of at most `room` tokens to be verified.
- * @param {Backend} backend @param {Readout} readout @param {number} row @param {Rules} rules
+ * One group, or a draft of at most `room` tokens to be verified, which may hold more of the forced ones. Without a
+ * readout there are no features for micro steps, and the group begins with a forced token.
+ * @param {Backend} backend @param {Readout | null} readout @param {number} row @param {Rules} rules
  * @param {number} room @param {Stats} stats
  * @returns {Promise<Step>}
  */
 export async function say(backend, readout, row, rules, room, stats) {
   const { sampler } = rules;
-  const limit = Math.min(rules.size, room, rules.maxTokens - stats.tokens);
-  let { token, probability } = sampler.choose(readout.logits[row]);
-  let pStop = readout.pStop[row];
+  const most = Math.min(room, rules.maxTokens - stats.tokens);
+  const limit = Math.min(rules.size, most);
+  const forcedLimit = rules.verifies && readout ? most : 1; // tokens that a group may hold for a forced one to join
+  let forced = sampler.forced === null ? 0 : 1;
+  let pStop = readout && !forced ? readout.pStop[row] : 0;
+  let { token, probability } = readout ? sampler.choose(readout.logits[row]) : sampler.chooseForced();
   const [tokens, probabilities, stops] = [[token], [probability], [pStop]];
-  let isTrying = 1 - pStop >= rules.tryConfidence;
-  while (isTrying && tokens.length < limit && !rules.eosIds.has(token)) {
-    const begin = performance.now();
-    if (tokens.length === 1) backend.microBegin(readout.features[row]);
-    const micro = await backend.micro(token);
-    stats.microSeconds += (performance.now() - begin) / 1000;
-    stats.microSteps += 1;
-    pStop = micro.pStop;
-    isTrying = 1 - pStop >= rules.confidence;
-    if (rules.judgesAfter && 1 - pStop < rules.joinConfidence) break; // the base will choose it instead
-    const choice = rules.verifies ? sampler.chooseMicro(micro.logits) : sampler.chooseJudged(micro.logits);
-    if (!choice) break; // nobody vouches for what the sampler prefers: the base will choose
-    ({ token, probability } = choice);
+  let isTrying = readout !== null && 1 - readout.pStop[row] >= rules.tryConfidence;
+  let fed = 0; // of these tokens, to the micro decoder
+  for (;;) {
+    await sampler.look();
+    if (rules.eosIds.has(token) || sampler.isEnded) break;
+    if (sampler.forced !== null) {
+      if (tokens.length >= forcedLimit) break;
+      ({ token, probability } = sampler.chooseForced());
+      pStop = 0;
+      forced += 1;
+    } else {
+      const behind = tokens.slice(fed);
+      if (!readout || !isTrying || tokens.length >= limit || behind.length > CATCH_UP || !sampler.microOpen) break;
+      const begin = performance.now();
+      if (!fed) backend.microBegin(readout.features[row]);
+      let micro = await backend.micro(behind[0]);
+      for (const read of behind.slice(1)) micro = await backend.micro(read);
+      fed = tokens.length;
+      stats.microSeconds += (performance.now() - begin) / 1000;
+      stats.microSteps += behind.length;
+      pStop = micro.pStop;
+      isTrying = 1 - pStop >= rules.confidence;
+      if (rules.judgesAfter && 1 - pStop < rules.joinConfidence) break; // the base will choose it instead
+      const choice = rules.verifies ? sampler.chooseMicro(micro.logits) : sampler.chooseJudged(micro.logits);
+      if (!choice) break; // nobody vouches for what the sampler prefers: the base will choose
+      ({ token, probability } = choice);
+    }
     tokens.push(token);
     probabilities.push(probability);
     stops.push(pStop);
   }
   const shown = rules.probabilities ? probabilities : [];
-  return { tokens, probabilities: shown, stopProbabilities: stops, finishReason: null };
+  return { tokens, probabilities: shown, stopProbabilities: stops, finishReason: null, forced };
 }

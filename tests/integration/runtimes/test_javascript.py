@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from goldens import BUNDLES, write_goldens
+from goldens import BUNDLES, PROMPTS, STRUCTURED, STRUCTURED_TALKS, write_goldens
 from places import ROOT
 
 import hamburger_edge
@@ -51,6 +51,18 @@ def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path],
     assert write_goldens(goldens, bundles(**changes)) > 60  # groups of several tokens
     said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
     assert "# pass 67" in said
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shortlist_size": 100}, {"stop_rule": "after", "position_rule": "slot"}]
+)
+def test_structured_answers_are_the_same(
+    changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    goldens = tmp_path / "goldens.json"
+    write_goldens(goldens, bundles(**changes), asked=STRUCTURED, talks=STRUCTURED_TALKS)
+    said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
+    assert f"# pass {len(STRUCTURED) * len(PROMPTS) + len(STRUCTURED_TALKS)}" in said
 
 
 def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:

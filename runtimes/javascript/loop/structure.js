@@ -1,0 +1,45 @@
+// What an answer must look like, as it was asked for.
+import { InputError, reason } from "../errors.js";
+import { shown } from "../support/values.js";
+
+/** @import { Options } from "./settings.js" */
+
+/** @typedef {{kind: "jsonSchema" | "regex" | "grammar", text: string}} Structure */
+
+const LARGEST = 1 << 16; // characters of a structure
+const KINDS = /** @type {const} */ (["jsonSchema", "regex", "grammar"]);
+
+/** Of an answer's options, those that say its structure. @param {Options} options */
+export function structural({ jsonSchema = null, regex = null, grammar = null }) {
+  return { jsonSchema, regex, grammar };
+}
+
+/** From the options of an answer; null where none is given. @param {Options} options @returns {Structure | null} */
+export function structureOf(options) {
+  const named = KINDS.filter((kind) => options[kind] !== undefined && options[kind] !== null);
+  if (!named.length) return null;
+  if (named.length > 1) throw new InputError(`give one of ${named.join(" and ")}: an answer has one structure`);
+  const [kind] = named;
+  const text = kind === "jsonSchema" ? schemaText(options.jsonSchema) : options[kind];
+  if (typeof text !== "string" || !text.trim()) {
+    throw new InputError(`${kind} must be a text that says something, got ${shown(text)}`);
+  }
+  if (text.length > LARGEST) {
+    throw new InputError(`${kind} has ${text.length} characters, at most ${LARGEST} are taken: make it simpler`);
+  }
+  return { kind, text };
+}
+
+/** @param {unknown} given */
+function schemaText(given) {
+  try {
+    const schema = typeof given === "string" ? JSON.parse(given) : given;
+    if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
+      throw new InputError(`jsonSchema must be an object, got ${shown(schema)}`);
+    }
+    return JSON.stringify(schema);
+  } catch (error) {
+    if (error instanceof InputError) throw error;
+    throw new InputError(`jsonSchema is not plain JSON (${reason(error)}): correct it`, { cause: error });
+  }
+}

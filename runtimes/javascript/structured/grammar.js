@@ -1,0 +1,207 @@
+// Structured answers: a structure compiled for a tokenizer, and how far in it an answer is.
+//
+//     Structure --Grammars.start--> Grammar:  forced tokens, masks for base and micro steps, consume, rewind
+//
+// The parsing is xgrammar's. It says which text is forced; that is cut into tokens here, as the tokenizer cuts it.
+import { InputError } from "../errors.js";
+import { Vocabulary } from "./vocabulary.js";
+import { xgrammar } from "./xgrammar.js";
+
+/** @import { CompiledGrammar, GrammarCompiler, GrammarMatcher } from "@mlc-ai/web-xgrammar" */
+/** @import { Tokenizer } from "../chat/tokenizer.js" */
+/** @import { Structure } from "../loop/structure.js" */
+
+/**
+ * @typedef {object} Place  What may come next somewhere in an answer.
+ * @property {readonly number[]} run  tokens forced one after the other
+ * @property {number} index  which of them is next
+ * @property {Int32Array | null} bits  [vocab / 32]; null where a token is forced, and after the end token
+ * @property {boolean} isComplete  the answer may end here
+ * @property {boolean} isEnded  it cannot go on
+ */
+
+// As json.dumps writes: a space after commas and colons and none elsewhere, in one line.
+const LAYOUT = /** @type {const} */ ([false, -1, [", ", ": "], true]);
+
+/** Compiles structures for one tokenizer and keeps the newest: the same is asked for again and again. */
+export class Grammars {
+  /** @type {{vocabulary: Vocabulary, compiler: GrammarCompiler} | null} made when a structure is first asked for */
+  #prepared = null;
+  /** @type {{key: string, compiled: CompiledGrammar} | null} */
+  #newest = null;
+
+  /** @param {Tokenizer} tokenizer @param {number} vocabSize @param {readonly number[]} eosIds */
+  constructor(tokenizer, vocabSize, eosIds) {
+    this.tokenizer = tokenizer;
+    this.vocabSize = vocabSize;
+    this.eosIds = eosIds;
+  }
+
+  /** At the beginning of an answer. @param {Structure} structure */
+  async start(structure) {
+    const library = await xgrammar();
+    if (!this.eosIds.length) throw new InputError("this model has no end token, which a structure needs: leave it out");
+    const { vocabulary, compiler } = (this.#prepared ??= await this.#prepare(library));
+    const key = JSON.stringify(structure);
+    if (this.#newest?.key !== key) {
+      const compiled = await compile(compiler, structure);
+      this.#newest?.compiled.dispose();
+      this.#newest = { key, compiled };
+    }
+    const matcher = await library.GrammarMatcher.createGrammarMatcher(this.#newest.compiled);
+    return new Grammar(matcher, vocabulary, structure.kind === "jsonSchema" ? vocabulary.printable : vocabulary.text);
+  }
+
+  /** @param {import("./xgrammar.js").Library} library */
+  async #prepare(library) {
+    const vocabulary = new Vocabulary(this.tokenizer, this.vocabSize, this.eosIds);
+    const { TokenizerInfo, GrammarCompiler } = library;
+    const info = await TokenizerInfo.createTokenizerInfo(
+      vocabulary.pieces, "byte_level", false, this.vocabSize, [...this.eosIds],
+    );
+    return { vocabulary, compiler: await GrammarCompiler.createGrammarCompiler(info, false) };
+  }
+}
+
+/** @param {GrammarCompiler} compiler @param {Structure} structure */
+async function compile(compiler, { kind, text }) {
+  try {
+    if (kind === "jsonSchema") {
+      const [anyWhitespace, indent, separators, isStrict] = LAYOUT;
+      return await compiler.compileJSONSchema(text, anyWhitespace, indent, [...separators], isStrict);
+    }
+    if (kind === "grammar") return await compiler.compileGrammar(text);
+    return await compiler.compileStructuralTag({ type: "structural_tag", format: { type: "regex", pattern: text } });
+  } catch (error) { // thrown out of WebAssembly: a number, without a message
+    throw new InputError(`${kind}: xgrammar cannot compile it: correct it, or make it simpler`, { cause: error });
+  }
+}
+
+/** A place in a structure: what may come next there. One answer's, beside its sampler. */
+export class Grammar {
+  /** @type {Place[]} before each token consumed */
+  #before = [];
+  /** @type {Place | null} here; null: not looked at yet */
+  #here = null;
+  #matcher;
+  #vocabulary;
+  #usable;
+
+  /** @param {GrammarMatcher} matcher @param {Vocabulary} vocabulary @param {Int32Array} usable  bits of tokens */
+  constructor(matcher, vocabulary, usable) {
+    this.#matcher = matcher;
+    this.#vocabulary = vocabulary;
+    this.#usable = usable;
+  }
+
+  /** Find out what may come next. Whoever asks for more has looked since the last token consumed. */
+  async look() {
+    this.#here ??= await this.#find();
+  }
+
+  get #place() {
+    if (!this.#here) throw new Error("look() first");
+    return this.#here;
+  }
+
+  /** The only token that may come next, if there is but one. */
+  get forced() {
+    const { run, index } = this.#place;
+    return run[index] ?? null;
+  }
+
+  /** The answer may end here. */
+  get isComplete() {
+    return this.#here?.isComplete ?? false;
+  }
+
+  get isEnded() {
+    return this.#place.isEnded;
+  }
+
+  /** @param {number} token */
+  allows(token) {
+    const { bits, run, index } = this.#place;
+    return bits ? has(bits, token) : token === run[index];
+  }
+
+  /** @param {number} token */
+  consume(token) {
+    const place = this.#place;
+    if (!this.#matcher.acceptToken(token)) {
+      throw new InputError("the structure allows no answer that goes on from here: correct it");
+    }
+    this.#before.push(place);
+    const next = place.index + 1;
+    // a run's rest is never cut anew, wherever an answer stops and goes on
+    this.#here = token === this.forced && next < place.run.length ? { ...place, index: next } : null;
+  }
+
+  /** @param {number} tokens */
+  rewind(tokens) {
+    if (!tokens) return;
+    this.#matcher.rollBack(tokens);
+    this.#here = this.#before[this.#before.length - tokens];
+    this.#before.length -= tokens;
+  }
+
+  /** After what was said of an answer. @param {Iterable<number>} said */
+  async follow(said) {
+    for (const token of said) {
+      await this.look();
+      this.consume(token);
+    }
+  }
+
+  close() {
+    this.#matcher.dispose();
+  }
+
+  /** @returns {Promise<Place>} */
+  async #find() {
+    const nothing = { run: [], index: 0, bits: null, isComplete: false, isEnded: false };
+    if (this.#matcher.isTerminated()) return { ...nothing, isComplete: true, isEnded: true };
+    const run = await this.#cut(this.#matcher.findJumpForwardString());
+    if (run.length) return { ...nothing, run };
+    const bits = await this.#bits();
+    const { eosIds } = this.#vocabulary;
+    const isComplete = eosIds.some((id) => has(bits, id));
+    const ends = Int32Array.from(bits);
+    for (const id of eosIds) ends[id >> 5] &= ~(1 << (id & 31));
+    const isEnded = ends.every((word) => word === 0);
+    if (isEnded && !isComplete) {
+      throw new InputError("the structure allows no answer that goes on from here: correct it");
+    }
+    return { ...nothing, bits, isComplete, isEnded };
+  }
+
+  async #bits() {
+    const bits = await this.#matcher.getNextTokenBitmask();
+    return bits.map((word, i) => word & this.#usable[i]);
+  }
+
+  /**
+   * The tokens of a forced text, up to where one that goes beyond the text may stand for the rest of it: what
+   * follows is not forced yet, and the tokenizer might cut both as one.
+   * @param {string} text
+   */
+  async #cut(text) {
+    const tokens = this.#vocabulary.cut(text);
+    let kept = 0;
+    for (; kept < tokens.length; kept++) {
+      const longer = this.#vocabulary.longerThan(tokens.slice(kept));
+      if (longer.length) {
+        const bits = await this.#bits();
+        if (longer.some((token) => has(bits, token))) break;
+      }
+      if (!this.#matcher.acceptToken(tokens[kept])) break;
+    }
+    if (kept) this.#matcher.rollBack(kept);
+    return tokens.slice(0, kept);
+  }
+}
+
+/** @param {Int32Array} bits @param {number} token */
+function has(bits, token) {
+  return ((bits[token >> 5] >>> (token & 31)) & 1) === 1;
+}

@@ -1,0 +1,48 @@
+// The library that parses: @mlc-ai/web-xgrammar, which is written for bundlers. Elsewhere its module exports
+// nothing and leaves itself in a global; in Node.js it looks for what modules there do not have.
+import { RuntimeUnavailable, reason } from "../errors.js";
+
+/** @typedef {typeof import("@mlc-ai/web-xgrammar")} Library */
+
+/** @type {Promise<Library> | null} */
+let opened = null;
+
+/** @returns {Promise<Library>} */
+export function xgrammar() {
+  opened ??= open().catch((error) => {
+    opened = null;
+    throw new RuntimeUnavailable(
+      `@mlc-ai/web-xgrammar, which structured answers need, does not start (${reason(error)}): ` +
+        "run  npm install @mlc-ai/web-xgrammar",
+      { cause: error },
+    );
+  });
+  return opened;
+}
+
+/** @returns {Promise<Library>} */
+async function open() {
+  const place = /** @type {any} */ (globalThis);
+  const lent = Object.entries(nodeNames()).filter(([name]) => !(name in place));
+  Object.assign(place, Object.fromEntries(lent));
+  try {
+    const found = /** @type {any} */ (await import("@mlc-ai/web-xgrammar"));
+    const library = found.GrammarMatcher ? found : place.xgrammar;
+    await library.Grammar.builtinJSONGrammar(); // starts the WebAssembly, while what it looks for is there
+    return library;
+  } finally {
+    for (const [name] of lent) delete place[name];
+  }
+}
+
+/** What scripts of Node.js have, and modules do not. */
+function nodeNames() {
+  if (typeof process !== "object" || typeof process.getBuiltinModule !== "function") return {};
+  const { createRequire } = process.getBuiltinModule("node:module");
+  const { fileURLToPath } = process.getBuiltinModule("node:url");
+  return {
+    require: createRequire(import.meta.url),
+    __filename: fileURLToPath(import.meta.url),
+    __dirname: fileURLToPath(new URL(".", import.meta.url)),
+  };
+}
