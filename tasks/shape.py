@@ -71,18 +71,21 @@ def tuning_recipe(
 
 
 def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None) -> Recipe:
-    """A new graft; base and embedder go on to learn."""
+    """A new graft. A base that has learned to read merged text stays as it is, which is a third of the work;
+    any other learns that here, beside the graft."""
+    reads = tuning is not None and "embedder" in tuning.stages[0].learns
     rank = RANK if tuning is None else tuning.stages[0].lora_rank
+    beside = LossWeights(features=1.0 if rank else 0.0, features_every=2, micro_every=2)
     stage = Stage(
         name="graft",
-        learns=("embedder", "base", "micro", "stop_head"),
+        learns=("micro", "stop_head") if reads else ("embedder", "base", "micro", "stop_head"),
         epochs=EPOCHS,
         learning_rate=1.5e-3,
         base_learning_rate=6e-4,
         lora_rank=rank,
         average=0.2,
         cuts=Cuts(entropy=0.5, random=0.3, low=(0.005, 0.02, 0.05), ratio=(0.1, 0.2, 0.3)),
-        loss=LossWeights(features=1.0 if rank else 0.0, features_every=2, micro_every=2),
+        loss=LossWeights(first=0.0, micro_every=2) if reads else beside,
     )
     return Recipe(
         base="",

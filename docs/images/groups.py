@@ -3,19 +3,21 @@
     python docs/images/groups.py tiny "Count from 3 to 12." smollm2-135m "Name three fruits ..." > groups.svg
 
 Bundles and questions by turns. Each question is answered twice with the same beat: by plain decoding
-(confidence 1), and at confidence 0.8.
+(confidence 1), and as the model recommends, or at confidence 0.8.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 
 import hamburger_edge
+from hamburger_edge.loop.backend import Recommended
 
-MAX_TOKENS = 40
+PLAIN = Recommended(confidence=1.0)
+MAX_TOKENS = 60
 BEAT, HOLD = 0.3, 3.0  # seconds: a macro step, and the whole picture before it begins again
 LETTER, LINE, MARGIN, WIDTH = 8.4, 24, 20, 860
 COLUMNS = int((WIDTH - 2 * MARGIN) / LETTER)
@@ -28,11 +30,12 @@ class Answer:
     pieces: list[tuple[str, int]]  # text and tokens of each macro step
 
 
-def ask(model: hamburger_edge.Model, question: str, confidence: float) -> Answer:
-    stream = model.stream(question, confidence=confidence, max_tokens=MAX_TOKENS, reuse_prefix=False)
+def ask(model: hamburger_edge.Model, question: str, setting: Recommended) -> Answer:
+    stream = model.stream(question, **asdict(setting), max_tokens=MAX_TOKENS, reuse_prefix=False)
     pieces = [(record.text, len(record.tokens)) for record in stream]
     stats = stream.stats
-    how = "plain decoding" if confidence >= 1 else f"confidence {confidence}"
+    mode = "" if setting.mode == "trust" else f", mode {setting.mode}"
+    how = "plain decoding" if setting == PLAIN else f"confidence {setting.confidence}{mode}"
     count = f"{stats.tokens} tokens in {stats.macro_steps} steps ({stats.tokens_per_step:.2f} a step)"
     return Answer(f"{how}: {count}", pieces)
 
@@ -88,7 +91,8 @@ def main(words: list[str]) -> None:
     asked = []
     for bundle, question in zip(words[::2], words[1::2], strict=True):
         with hamburger_edge.load(bundle, threads=1) as model:
-            answers = [ask(model, question, confidence) for confidence in (1.0, 0.8)]
+            settings = PLAIN, model.info.recommended or Recommended()
+            answers = [ask(model, question, setting) for setting in settings]
         asked.append((f"{Path(bundle).name} > {question}", answers))
     sys.stdout.write(picture(asked))
 

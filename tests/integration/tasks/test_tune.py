@@ -98,13 +98,14 @@ def paths(folder: Path) -> list[str]:
 
 def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
-    assert [row["name"] for row in figures["rows"]] == ["plain", "0.0", "verify-0.0"]
+    assert [row["name"] for row in figures["rows"]] == ["plain", "0.0", "reread-0.0", "verify-0.0"]
     assert 0 < len(DistilledData.load(task / "made.work" / "more")) <= 20  # answers of its own
-    plain, merged, verify = figures["rows"]
+    plain, merged, reread, verify = figures["rows"]
     assert plain["figures"]["valid"] > 0.5  # it had a few seconds
     assert plain["tokens_per_step"] == 1
     assert merged["tokens_per_step"] > 1.5
     assert merged["slots_per_token"] < plain["slots_per_token"]
+    assert reread["tokens_per_step"] == merged["tokens_per_step"]  # at confidence 0 nothing is in doubt
     assert verify["same"] == 1  # in float32, plain decoding's answers
     assert verify["lost"] == 0
     assert figures["recommended"] == max(figures["rows"], key=lambda row: row["faster"])["name"]

@@ -1,0 +1,27 @@
+"""The trainings that a task is given where its recipe says none."""
+
+from __future__ import annotations
+
+from toy_models import toy_config
+from training_data_files import ladders
+
+from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.tasks.shape import graft_recipe, tuning_recipe
+
+BASE = toy_config().base
+
+
+def learned(tuning: Recipe | None) -> tuple[set[str], float, float]:
+    [stage] = graft_recipe(ladders(40), BASE, tuning).stages
+    return set(stage.learns), stage.loss.first, stage.loss.features
+
+
+def test_a_base_that_reads_merged_text_stays_as_it_is() -> None:
+    tuning = tuning_recipe(ladders(40), BASE, residual="mean")
+    assert set(tuning.stages[0].learns) == {"base", "embedder"}
+    assert learned(tuning) == ({"micro", "stop_head"}, 0.0, 0.0)
+    assert graft_recipe(ladders(40), BASE, tuning).shape.merge_residual == "mean"
+
+
+def test_a_base_that_was_tuned_elsewhere_learns_to_read_beside_the_graft() -> None:
+    assert learned(None) == ({"embedder", "base", "micro", "stop_head"}, 1.0, 1.0)
