@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hamburger_edge.cli.command import option
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import MODES
 from hamburger_edge.loop.settings import Options
+from hamburger_edge.support.cluster import Cluster
 from hamburger_edge.support.files import read_regular
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
@@ -29,6 +32,20 @@ RUNTIME = (
         help="of the KV cache: llamacpp has f16 (default), q8_0, q4_0 and f32; onnx has what was exported",
     ),
     option("--gpu-layers", type=int, metavar="N", help="llamacpp: layers on the GPU (default -1: all)"),
+)
+CLUSTER = (
+    option(
+        "--ray",
+        metavar="ADDRESS",
+        help="spread the work over a Ray cluster's workers; local: of one that is started for this",
+    ),
+    option("--workers", type=int, metavar="N", help="with --ray: how many (default 1)"),
+    option(
+        "--gpus-per-worker",
+        type=float,
+        metavar="G",
+        help="with --ray: GPUs of each worker, or a share of one (default 1 where the cluster has any)",
+    ),
 )
 ANSWER = (
     option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 256)"),
@@ -81,6 +98,21 @@ def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
     """What was given of the runtime's own options."""
     names = ("provider", "threads", "context", "kv", "gpu_layers")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+@contextmanager
+def cluster(options: argparse.Namespace) -> Iterator[Cluster | None]:
+    """The workers that --ray and what belongs to it ask for; None: this process alone."""
+    if options.ray is None:
+        for flag in ("workers", "gpus_per_worker"):
+            if getattr(options, flag) is not None:
+                name = flag.replace("_", "-")
+                raise InputError(f"--{name} is for --ray: add that, or leave it out")
+        yield None
+        return
+    workers = 1 if options.workers is None else options.workers
+    with Cluster(options.ray, workers, gpus=options.gpus_per_worker, threads=options.threads) as there:
+        yield there
 
 
 def answer_options(options: argparse.Namespace) -> Options:

@@ -69,11 +69,17 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 def read_json(path: str | PathLike[str]) -> Any:
     """Decode a JSON file, or raise a ConfigError naming it."""
     try:
-        return json.loads(read_regular(path).decode("utf-8"))
+        return parse_json(read_regular(path), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    """Decode what was read of a JSON file, or raise a ConfigError naming it."""
+    try:
+        return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid JSON ({error})") from error
+        raise ConfigError(f"{where}: not valid JSON ({error})") from error
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -77,6 +77,7 @@ class Conversation:
     text_start: int = 0  # index where that text began
     entropy: list[float] = field(default_factory=list)
     top: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    made_up: list[bytes] = field(default_factory=list)  # hashes of the questions that the base made up
     rejected: str | None = None
     done: bool = False
 
@@ -95,17 +96,49 @@ class Conversation:
         del self.ids[length:], self.roles[length:], self.entropy[length:], self.top[length:]
 
 
-def plan(number: int, settings: DistillSettings, prompts: Sequence[Sequence[int]]) -> Conversation:
-    """Conversation `number` of a run: everything random about it comes from (seed, number)."""
+class Given:
+    """Prompts that conversations may begin with: conversation `number` with prompt `number` modulo how many
+    there are, if its draw says so."""
+
+    def __init__(self, prompts: Sequence[Sequence[int]], settings: DistillSettings):
+        self.prompts, self.settings = [tuple(map(int, prompt)) for prompt in prompts], settings
+        self.alike: dict[tuple[int, ...], list[int]] = {}  # one prompt may be there several times
+        for index, prompt in enumerate(self.prompts):
+            self.alike.setdefault(prompt, []).append(index)
+
+    def at(self, number: int, drawn: float) -> tuple[int, ...] | None:
+        """`drawn`: the conversation's own, see `draws`."""
+        if not self.prompts or drawn >= self.settings.given:
+            return None
+        return self.prompts[number % len(self.prompts)]
+
+    def asked_before(self, number: int) -> bool:
+        """Whether a conversation before this one begins with the same prompt: as (seed, number) say, so that
+        nobody has to have made that one."""
+        alike = self.alike[self.prompts[number % len(self.prompts)]]
+        for start in range(number - number % len(self.prompts), -1, -len(self.prompts)):
+            for earlier in (start + index for index in alike if start + index < number):
+                if draws(earlier, self.settings)[1][2] < self.settings.given:
+                    return True
+        return False
+
+
+def draws(number: int, settings: DistillSettings) -> tuple[np.random.Generator, np.ndarray]:
+    """Where all that is random about a conversation comes from, and its first draws: style, turns, given."""
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, number]))
-    choice, multi, given = draw.random(3)
+    return draw, draw.random(3)
+
+
+def plan(number: int, settings: DistillSettings, given: Given) -> Conversation:
+    """Conversation `number` of a run, by (seed, number) alone."""
+    draw, (choice, multi, begins) = draws(number, settings)
     for share, temperature, penalty in ANSWER_STYLES.values():  # noqa: B007 (read below)
         if choice < share:
             break
         choice -= share
-    prompt = None
-    if prompts and given < settings.given:
-        prompt = tuple(prompts[number % len(prompts)])
+    prompt = given.at(number, begins)
+    # its likeliest answer is wanted once
+    again = prompt is not None and temperature == 0 and given.asked_before(number)
     return Conversation(
         number=number,
         uniforms=draw.random(4 * (settings.max_question + settings.max_answer)),
@@ -113,6 +146,7 @@ def plan(number: int, settings: DistillSettings, prompts: Sequence[Sequence[int]
         turns=2 if multi < settings.multi_turn else 1,
         temperature=temperature,
         penalty=penalty,
+        rejected="duplicate question" if again else None,
     )
 
 
@@ -126,7 +160,10 @@ class ShardRun:
     def run(
         self, conversations: list[Conversation], seen: set[bytes], tick: Callable[[int], None]
     ) -> list[Conversation]:
-        waiting = list(reversed(conversations))
+        """Those that are worth keeping; `seen` gets the questions asked, and none in it is made up again."""
+        waiting = [c for c in reversed(conversations) if c.rejected is None]
+        for _ in range(len(conversations) - len(waiting)):
+            tick(0)
         rows = [waiting.pop() for _ in range(min(self.settings.rows, len(waiting)))]
         started = len(rows)
         self.generator.reset(started)
@@ -213,10 +250,11 @@ class ShardRun:
                 c.rejected = "question too long"
             elif ended and c.given is None and len(text) <= settings.min_question:
                 c.rejected = "question too short"
-            elif ended and key in seen and (c.given is None or c.temperature == 0):
+            elif ended and key in seen and c.given is None:
                 c.rejected = "duplicate question"
             elif ended:
                 seen.add(key)
+                c.made_up += [key] if c.given is None else []
                 self._begin(c, self.turns.user_to_answer, ANSWER)
         elif c.role == ANSWER and len(text) > 0:
             over = ended or full or len(text) >= settings.max_answer

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.support.files import sha256, write_atomically
-from hamburger_edge.support.strict import from_mapping, read_json
+from hamburger_edge.support.storage import Folder, folder_at
+from hamburger_edge.support.strict import from_mapping, parse_json
 
 FORMAT = 1
 NAME = "data.json"
@@ -24,15 +23,13 @@ class Shard:
     conversations: int
     tokens: int
     answer_tokens: int
-    questions: tuple[str, ...] = ()  # hashes, by which none is asked twice
+    questions: tuple[str, ...] = ()  # hashes of those that no shard before it asked
+    repeated: tuple[int, ...] = ()  # conversations of the file that are left out and not counted above: ...
+    # ... a question that the base made up was asked in a shard before
 
-    def whole(self, folder: Path) -> bool:
-        """Whether the file is as it was made; read once, however often a run asks."""
-        path = (folder / self.file).absolute()
-        if not path.is_file():
-            return False
-        facts = path.stat()
-        return _digest(path, facts.st_ino, facts.st_size, facts.st_mtime_ns) == self.sha256
+    def whole(self, folder: str | Path | Folder) -> bool:
+        """Whether the file is as it was made."""
+        return folder_at(folder).sha256(self.file) == self.sha256
 
 
 @dataclass
@@ -58,28 +55,26 @@ class DataManifest:
         """How the data is made: everything but the shards."""
         return {name: value for name, value in vars(self).items() if name != "shards"}
 
-    def save(self, folder: Path) -> None:
-        with write_atomically(folder / NAME) as temporary:
-            temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1), encoding="utf-8")
+    def save(self, folder: str | Path | Folder) -> None:
+        text = json.dumps(dataclasses.asdict(self), indent=1)
+        folder_at(folder).write(NAME, text.encode())
 
 
-@functools.cache
-def _digest(path: Path, inode: int, size: int, modified: int) -> str:
-    """A file's sha256, taken again only where the file is not the same any more."""
-    return sha256(path)
-
-
-def read_data_manifest(folder: Path) -> DataManifest:
-    path = folder / NAME
-    if not path.exists():
+def read_data_manifest(where: str | Path | Folder) -> DataManifest:
+    folder = folder_at(where)
+    path = f"{folder}/{NAME}"
+    if not folder.exists(NAME):
         raise ConfigError(f"{folder}: no training data there: make it with  hamburger-edge distill")
-    data = read_json(path)
+    try:
+        data = parse_json(folder.read(NAME), path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ConfigError(
             f"{path}: is not of format {FORMAT}, which this program reads: update hamburger-edge, or distill "
             "into another folder"
         )
-    manifest: DataManifest = from_mapping(DataManifest, data, str(path))
+    manifest: DataManifest = from_mapping(DataManifest, data, path)
     for shard in manifest.shards:
         if Path(shard.file).name != shard.file:
             raise ConfigError(f"{path}: {shard.file!r} is not a file in this folder: run distill again")

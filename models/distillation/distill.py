@@ -1,8 +1,9 @@
 """Training data made by the base itself, out of conversations that it holds with itself.
 
 Work is cut into shards. A shard is a fixed list of conversations run from scratch with random numbers of
-their own, so a killed run redoes at most one shard and ends with the same bytes. Each shard is one
-safetensors file; `data.json` lists them with hashes and is rewritten, atomically, after each.
+their own, so a killed run redoes at most one shard and ends with the same bytes, and so do any number of
+workers. Each shard is one safetensors file; `data.json` lists them with hashes and is rewritten, atomically,
+after each.
 
 Stored for every token: its id, its role, and what the base predicted at its position (entropy and the top-k
 log-probabilities), which is all that segmentation and training need.
@@ -11,39 +12,35 @@ log-probabilities), which is all that segmentation and training need.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from hamburger_edge.errors import ConfigError, HamburgerWarning
+from hamburger_edge.errors import HamburgerWarning
 from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.distillation.conversations import (
     Conversation,
     DistillSettings,
+    Given,
     ShardRun,
     TurnTokens,
     plan,
 )
-from hamburger_edge.models.distillation.data_manifest import (
-    FORMAT,
-    NAME,
-    DataManifest,
-    Shard,
-    read_data_manifest,
-)
+from hamburger_edge.models.distillation.data_manifest import FORMAT, NAME, DataManifest, read_data_manifest
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.support.files import library_writes, sha256, write_atomically
+from hamburger_edge.models.distillation.joining import Joining, MadeShard
+from hamburger_edge.support.cluster import Cluster
+from hamburger_edge.support.storage import folder_at
 
-MOST_USELESS = 64  # conversations
 USUAL_ANSWERS = 100  # tokens that a conversation adds, rather too few than too many
 
 
@@ -61,11 +58,11 @@ def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np
     }
 
 
-def shard_size(folder: Path, tokens: int, rows: int) -> int:
+def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
     """Conversations of a shard: a few batches after one another, or as few as hold the tokens asked for.
     A folder keeps the size that it began with."""
     wanted = min(8 * rows, math.ceil(tokens / USUAL_ANSWERS))
-    if (folder / NAME).exists():
+    if folder_at(folder).exists(NAME):
         begun = read_data_manifest(folder).settings.get("shard_conversations")
         if isinstance(begun, int) and begun > 0:
             if begun < wanted / 2:
@@ -79,18 +76,58 @@ def shard_size(folder: Path, tokens: int, rows: int) -> int:
     return wanted
 
 
+class ShardMaker:
+    """Makes any shard of a run: it depends on (seed, number) alone."""
+
+    def __init__(
+        self,
+        base: Base,
+        settings: DistillSettings,
+        turns: TurnTokens,
+        prompts: Sequence[Sequence[int]],
+        dtype: torch.dtype,
+    ):
+        generator = BatchGenerator(base, settings.context, dtype)
+        generator.set_prefix(list(turns.prefix[:-1]))
+        self.settings, self.given = settings, Given(prompts, settings)
+        self.run = ShardRun(generator, settings, turns)
+
+    def make(self, number: int, tick: Callable[[int], None] = lambda tokens: None) -> MadeShard:
+        """`tick` is told the answer tokens of every conversation, as it ends."""
+        size, asked = self.settings.shard_conversations, set[bytes]()
+        jobs = [plan(number * size + i, self.settings, self.given) for i in range(size)]
+        kept = self.run.run(jobs, asked, tick)
+        return MadeShard.of(save(to_arrays(kept, self.settings.top_k)), kept, asked, jobs)
+
+
+def worker(
+    base: Base,
+    settings: DistillSettings,
+    turns: TurnTokens,
+    prompts: Sequence[Sequence[int]],
+    dtype: torch.dtype,
+    threads: int | None = None,
+) -> Callable[[int], MadeShard]:
+    """In a process of its own: on its GPU, if it was given one."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    base = base.to("cuda") if torch.cuda.is_available() else base
+    return ShardMaker(base, settings, turns, prompts, dtype).make
+
+
 def distill(
     base: Base,
-    out: Path,
+    out: str | Path,
     settings: DistillSettings,
     turns: TurnTokens,
     prompts: Sequence[Sequence[int]],
     source: dict[str, str],
     report: Callable[[int, int, float], None] = lambda done, total, seconds: None,
     dtype: torch.dtype = torch.bfloat16,
+    cluster: Cluster | None = None,
 ) -> DataManifest:
-    """Fill `out` with shards until they hold settings.tokens answer tokens. Resumes; returns the manifest."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Fill `out`, a folder or a URL, with shards until they hold settings.tokens answer tokens. Resumes;
+    returns the manifest. With a `cluster`, its workers make the shards, each with a copy of the base."""
     order = np.random.Generator(np.random.Philox(key=[settings.seed, 2**32])).permutation(len(prompts))
     prompts = [prompts[i] for i in order]
     given = {k: v for k, v in dataclasses.asdict(settings).items() if k != "tokens"}
@@ -103,71 +140,44 @@ def distill(
         dtype=str(dtype).removeprefix("torch."),
         prompts_sha256=hashlib.sha256(repr([list(map(int, p)) for p in prompts]).encode()).hexdigest(),
     )
-    manifest.shards, gone = _resume(out, manifest)
-    generator = BatchGenerator(base, settings.context, dtype)
-    generator.set_prefix(list(turns.prefix[:-1]))
-    run = ShardRun(generator, settings, turns)
-    done = manifest.answer_tokens - sum(manifest.shards[number].answer_tokens for number in gone)
-    resumed, began = done, time.monotonic()
-    useless = 0  # conversations in a row of which nothing was kept
-    while gone or done < settings.tokens:
-        number = gone.pop(0) if gone else len(manifest.shards)
-        seen = {bytes.fromhex(key) for shard in manifest.shards[:number] for key in shard.questions}
-        first = number * settings.shard_conversations
-        jobs = [plan(first + i, settings, prompts) for i in range(settings.shard_conversations)]
-        progress, finished = done, 0
-
-        def tick(tokens: int, start: int = done) -> None:
-            """Shards are made whole, and the last one usually holds more than was asked for."""
-            nonlocal progress, finished
-            progress, finished = progress + tokens, finished + 1
-            shard = max(1.0, (progress - start) / finished * settings.shard_conversations)
-            total = round(start + math.ceil((settings.tokens - start) / shard) * shard)
-            report(progress, max(total, progress), (time.monotonic() - began) / max(progress - resumed, 1))
-
-        before = set(seen)
-        kept = run.run(jobs, seen, tick)
-        useless = 0 if kept else useless + len(jobs)
-        if useless >= MOST_USELESS:
-            why, _ = Counter(job.rejected or "unfinished" for job in jobs).most_common(1)[0]
-            raise ConfigError(
-                f"{out}: nothing of {useless} conversations could be kept (most often: {why}): "
-                "give --prompts, or a base that was made to chat"
-            )
-        name = f"shard-{number:05d}.safetensors"
-        with write_atomically(out / name) as temporary, library_writes(temporary):
-            save_file(to_arrays(kept, settings.top_k), temporary)
-        shard = Shard(
-            file=name,
-            sha256=sha256(out / name),
-            conversations=len(kept),
-            tokens=sum(len(c.ids) for c in kept),
-            answer_tokens=sum(c.answer_tokens for c in kept),
-            questions=tuple(sorted(key.hex() for key in seen - before)),
-        )
-        manifest.shards = (*manifest.shards[:number], shard, *manifest.shards[number + 1 :])
-        manifest.save(out)
-        done += shard.answer_tokens
+    joining = Joining(folder_at(out), manifest, settings.tokens)
+    counted = _Counted(settings, joining.done, report)
+    makers: Iterable[tuple[int, MadeShard]]
+    if cluster is None:
+        maker = ShardMaker(base, settings, turns, prompts, dtype)
+        # a free worker asks for the next number once the shard before it is joined, and so does this one
+        makers = ((number, maker.make(number, counted.tick)) for number in iter(joining.wanted, None))
+    else:
+        build = functools.partial(worker, base, settings, turns, prompts, dtype, cluster.threads)
+        makers = cluster.results(build, joining.wanted)
+    for number, made in makers:
+        joining.add(number, made)
+        counted.whole(joining.done)
+        if joining.finished:
+            break
     return manifest
 
 
-def _resume(folder: Path, wanted: DataManifest) -> tuple[tuple[Shard, ...], list[int]]:
-    """The shards that were made before, and the numbers of those that are missing or damaged."""
-    if not (folder / NAME).exists():
-        return (), []
-    there = read_data_manifest(folder)
-    made = there.facts()
-    for key, value in wanted.facts().items():
-        if made[key] != value:
-            raise ConfigError(
-                f"{folder / NAME}: was made with another {key}; give another folder or delete this one to "
-                "start over"
-            )
-    gone = [number for number, shard in enumerate(there.shards) if not shard.whole(folder)]
-    for number in gone:
-        warnings.warn(
-            f"{folder / there.shards[number].file}: missing or damaged, is made again",
-            HamburgerWarning,
-            stacklevel=3,
-        )
-    return there.shards, gone
+class _Counted:
+    """How far it is. Shards are made whole, and the last one usually holds more than was asked for."""
+
+    def __init__(self, settings: DistillSettings, done: int, report: Callable[[int, int, float], None]):
+        self.settings, self.report = settings, report
+        self.began, self.resumed = time.monotonic(), done
+        self.whole(done, quietly=True)
+
+    def whole(self, done: int, *, quietly: bool = False) -> None:
+        """So many answer tokens in whole shards."""
+        self.start = self.progress = done
+        self.finished = 0  # conversations of the shard under way
+        if not quietly:
+            self._say(max(done, self.settings.tokens))
+
+    def tick(self, tokens: int) -> None:
+        self.progress, self.finished = self.progress + tokens, self.finished + 1
+        shard = max(1.0, (self.progress - self.start) / self.finished * self.settings.shard_conversations)
+        self._say(round(self.start + math.ceil((self.settings.tokens - self.start) / shard) * shard))
+
+    def _say(self, total: int) -> None:
+        each = (time.monotonic() - self.began) / max(self.progress - self.resumed, 1)
+        self.report(self.progress, max(total, self.progress), each)

@@ -17,22 +17,20 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from torch import Tensor
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.hamburger import GroupBatch
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.distillation.data_manifest import Shard, read_data_manifest
+from hamburger_edge.models.distillation.shard_files import ARRAYS, read_shard
 from hamburger_edge.models.training.segmentation import (
     EntropyRule,
     cut_at_random,
     cut_by_entropy,
     cut_by_lengths,
 )
-
-ARRAYS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")
+from hamburger_edge.support.storage import Folder
 
 
 @dataclass
@@ -93,7 +91,7 @@ class DistilledData:
     shards: list[Shard]
 
     @classmethod
-    def load(cls, *folders: Path) -> DistilledData:
+    def load(cls, *folders: str | Path | Folder) -> DistilledData:
         manifests = [read_data_manifest(folder) for folder in folders]
         for folder, manifest in zip(folders, manifests, strict=True):
             if not manifest.shards:
@@ -107,7 +105,7 @@ class DistilledData:
             for folder, manifest in zip(folders, manifests, strict=True)
             for shard in manifest.shards
         ]
-        arrays = [_read_shard(folder, shard) for folder, shard in shards]
+        arrays = [read_shard(folder, shard) for folder, shard in shards]
         if len({a["top_ids"].shape[1:] for a in arrays}) > 1:
             raise ConfigError(
                 f"{folders[0]}: keeps another number of likeliest tokens than the folders beside it"
@@ -151,21 +149,6 @@ class DistilledData:
         while len(chosen) < size:
             chosen.append(next(fill))
         return np.sort(np.asarray(chosen, dtype=np.int64))
-
-
-def _read_shard(folder: Path, shard: Shard) -> dict[str, npt.NDArray[Any]]:
-    path = folder / shard.file
-    if not shard.whole(folder):
-        raise ConfigError(f"{path}: missing, or changed since it was made: run distill again")
-    try:
-        arrays = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{path}: missing or damaged ({error}): run distill again") from error
-    if lacking := sorted(set(ARRAYS) - set(arrays)):
-        raise ConfigError(f"{path}: has no {lacking[0]}: run distill again")
-    if not len(arrays["starts"]):
-        raise ConfigError(f"{path}: is empty: run distill again")
-    return arrays
 
 
 @dataclass(frozen=True)

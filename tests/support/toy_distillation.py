@@ -20,9 +20,9 @@ SETTINGS = DistillSettings(
 PROMPTS = [[10 + i, 20 + i, 30] for i in range(9)]
 
 
-def toy_base() -> Base:
+def toy_base(**changes: object) -> Base:
     """Unsure enough of everything, and fond enough of the end token, that conversations end and differ."""
-    base = toy_model().base
+    base = toy_model(**changes).base
     with torch.no_grad():
         base.embed_tokens.weight.mul_(0.25)
         cos, sin = rotary_tables(base.config, 90)

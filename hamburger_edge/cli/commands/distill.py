@@ -6,13 +6,13 @@ import argparse
 import itertools
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.options import CLUSTER, cluster
 from hamburger_edge.errors import ConfigError, InputError, require
 from hamburger_edge.support.strict import read_lines
 from hamburger_edge.support.terminal import ProgressBar
@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> None:
         )
     tokenizer = Tokenizer(loaded.tokenizer)
     turns = turn_tokens(ChatTemplate.from_json(loaded.chat_template), tokenizer)
-    out, rows = Path(options.output), changes.get("rows", DistillSettings.rows)
+    out: str = options.output
+    rows = changes.get("rows", DistillSettings.rows)
     changes["shard_conversations"] = shard_size(out, options.tokens, rows)
     settings = DistillSettings(tokens=options.tokens, seed=options.seed, **changes)
     read = [tokenizer.encode_parts([(text, False)]) for text in read_prompts(options.prompts)]
@@ -59,7 +60,6 @@ def run(options: argparse.Namespace) -> None:
         print(f"{left_out} of {len(read)} prompts left out: empty, or above {settings.max_question} tokens")
     base = Base(loaded.config)
     base.load_state_dict(loaded.state)
-    cuda = torch.cuda.is_available()
 
     def report(done: int, total: int, seconds: float) -> None:
         left = max(0, total - done) * seconds
@@ -67,7 +67,10 @@ def run(options: argparse.Namespace) -> None:
         progress("distilling", done, total, speed)
 
     source = {"base": options.base, "sha256": reference.get("sha256", "")}
-    data = distill(base.to("cuda") if cuda else base, out, settings, turns, prompts, source, report)
+    with cluster(options) as workers:
+        if workers is None and torch.cuda.is_available():
+            base.to("cuda")
+        data = distill(base, out, settings, turns, prompts, source, report, cluster=workers)
     progress.close()
     print(f"{out}: {data.answer_tokens} answer tokens in {len(data.shards)} shards")
 
@@ -117,7 +120,13 @@ COMMAND = Command(
             metavar="BASE",
             help="smollm2-135m, hf:ORG/NAME[@REVISION], a GGUF file or a Hugging Face folder",
         ),
-        option("-o", "--output", required=True, metavar="DATA", help="folder for the shards; resumes there"),
+        option(
+            "-o",
+            "--output",
+            required=True,
+            metavar="DATA",
+            help="folder, or URL, for the shards; resumes there",
+        ),
         option("--tokens", type=int, required=True, metavar="N", help="answer tokens to collect"),
         option("--prompts", action="append", default=[], metavar="FILE.jsonl", help="questions to mix in"),
         option(
@@ -129,12 +138,15 @@ COMMAND = Command(
         option("--seed", type=int, default=0, metavar="N", help="default 0"),
         option("--rows", type=int, metavar="N", help="conversations side by side (default 128)"),
         option("--threads", type=int, metavar="N", help="processor threads"),
+        *CLUSTER,
     ),
     examples=(
         "hamburger-edge distill smollm2-135m -o data --tokens 1000000",
         "hamburger-edge distill smollm2-135m -o data --tokens 1000000 --prompts questions.jsonl",
+        "hamburger-edge distill smollm2-135m -o s3://bucket/data --tokens 200000000 --ray auto --workers 8",
     ),
     run=run,
-    notes='Each line of a prompt file is {"prompt": "..."}.',
+    notes='Each line of a prompt file is {"prompt": "..."}. The data is the same, byte for byte,\n'
+    "however many workers make it, as long as they are of one kind. A URL is one that fsspec knows.",
     extra="train",
 )

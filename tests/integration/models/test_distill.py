@@ -25,6 +25,7 @@ from hamburger_edge.models.distillation.conversations import (
     TEMPLATE,
     Conversation,
     DistillSettings,
+    Given,
     ShardRun,
     plan,
 )
@@ -166,7 +167,7 @@ def answer(tokens: list[int], **changes: float) -> Conversation:
     """A conversation whose answer is these tokens, as far as they are listened to."""
     settings = DistillSettings(tokens=1, top_k=1, **changes)  # type: ignore[arg-type]
     run = ShardRun(BatchGenerator(toy_base(), 640, torch.float32), settings, TURNS)
-    c = plan(0, settings, [])
+    c = plan(0, settings, Given([], settings))
     nothing = np.zeros(1), np.zeros(1)
     c.add(1, TEMPLATE, 0.0, nothing)
     c.role, c.text_start = ANSWER, 1

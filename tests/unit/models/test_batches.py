@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.distillation import data_manifest
 from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData
+from hamburger_edge.support import storage
 from hamburger_edge.support.files import sha256
 
 RANDOM = Cuts(entropy=0.0, random=1.0)
@@ -90,7 +90,7 @@ def made_like_this(folder: Path) -> None:
 
 def test_a_run_reads_a_shard_for_its_hash_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, read = DataFiles.write(tmp_path, ladders(3)), list[Path]()
-    monkeypatch.setattr(data_manifest, "sha256", lambda path: (read.append(path), sha256(path))[1])
+    monkeypatch.setattr(storage, "sha256", lambda path: (read.append(path), sha256(path))[1])
     DistilledData.load(folder, folder)
     DistilledData.load(folder)
     assert read == [folder / "shard.safetensors"]

@@ -1,0 +1,159 @@
+"""Shards, made in any order by whoever, become one data folder: the same one, whoever made them.
+
+A shard depends on (seed, number) alone. What depends on the others is found out here, in the order of their
+numbers: questions that an earlier shard asked, and whether there are tokens enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hamburger_edge.errors import ConfigError, HamburgerWarning
+from hamburger_edge.models.distillation.conversations import Conversation
+from hamburger_edge.models.distillation.data_manifest import NAME, DataManifest, Shard, read_data_manifest
+from hamburger_edge.support.storage import Folder
+
+MOST_USELESS = 64  # conversations
+
+
+@dataclass(frozen=True)
+class MadeConversation:
+    """What the folder needs to know of a conversation in the file."""
+
+    tokens: int
+    answer_tokens: int
+    made_up: tuple[str, ...]  # hashes of the questions that the base made up in it
+
+
+@dataclass(frozen=True)
+class MadeShard:
+    data: bytes  # the file
+    conversations: tuple[MadeConversation, ...]
+    asked: tuple[str, ...]  # hashes of all its questions, those of conversations that were given up too
+    tried: int
+    given_up: str  # why, most often
+
+    @classmethod
+    def of(
+        cls, data: bytes, kept: Iterable[Conversation], asked: Iterable[bytes], tried: list[Conversation]
+    ) -> MadeShard:
+        why = Counter(each.rejected or "unfinished" for each in tried).most_common(1)
+        return cls(
+            data,
+            tuple(
+                MadeConversation(len(c.ids), c.answer_tokens, tuple(key.hex() for key in c.made_up))
+                for c in kept
+            ),
+            tuple(sorted(key.hex() for key in asked)),
+            len(tried),
+            why[0][0] if why else "unfinished",
+        )
+
+
+class Joining:
+    """A data folder in the making."""
+
+    def __init__(self, folder: Folder, manifest: DataManifest, tokens: int):
+        """Goes on with what is there, if it was made as `manifest` says."""
+        self.folder, self.manifest, self.tokens = folder, manifest, tokens
+        manifest.shards, self.gone = _resume(folder, manifest)
+        self.following = len(manifest.shards)  # number of the next new shard to make
+        self.begun = set[int]()  # shards under way
+        self.waiting: dict[int, MadeShard] = {}  # made, and one before them is not yet
+        self.useless = 0  # conversations in a row of which nothing was kept
+        self.asked = {key for shard in manifest.shards for key in shard.questions}
+        self.lacking = set(self.gone)
+
+    @property
+    def done(self) -> int:
+        """Answer tokens in whole shards."""
+        shards = enumerate(self.manifest.shards)
+        return sum(shard.answer_tokens for number, shard in shards if number not in self.lacking)
+
+    @property
+    def finished(self) -> bool:
+        return not self.lacking and self.done >= self.tokens
+
+    def wanted(self) -> int | None:
+        """The next shard to make; None: those under way are likely to be enough."""
+        if self.gone:
+            number = self.gone.pop(0)
+        elif self._in_sight() >= self.tokens:
+            return None
+        else:
+            number = self.following
+            self.following += 1
+        self.begun.add(number)
+        return number
+
+    def add(self, number: int, made: MadeShard) -> None:
+        self.begun.discard(number)
+        self.waiting[number] = made
+        for following in self._in_turn():
+            self._write(following, self.waiting.pop(following))
+
+    def _in_sight(self) -> float:
+        """Answer tokens once all is done that was begun, by the mean of what is known."""
+        known = [shard.answer_tokens for shard in self.manifest.shards]
+        known += [sum(c.answer_tokens for c in made.conversations) for made in self.waiting.values()]
+        waiting = sum(known[len(self.manifest.shards) :])
+        mean = sum(known) / len(known) if known else 0.0
+        return self.done + waiting + len(self.begun) * mean
+
+    def _in_turn(self) -> Iterator[int]:
+        yield from sorted(self.lacking & self.waiting.keys())
+        while len(self.manifest.shards) in self.waiting and not self.finished:
+            yield len(self.manifest.shards)
+
+    def _write(self, number: int, made: MadeShard) -> None:
+        shards = self.manifest.shards
+        again = number < len(shards)
+        before = {k for shard in shards[:number] for k in shard.questions} if again else self.asked
+        repeated = [n for n, c in enumerate(made.conversations) if not before.isdisjoint(c.made_up)]
+        kept = [c for n, c in enumerate(made.conversations) if n not in set(repeated)]
+        self.useless = 0 if kept else self.useless + made.tried
+        if self.useless >= MOST_USELESS:
+            raise ConfigError(
+                f"{self.folder}: nothing of {self.useless} conversations could be kept (most often: "
+                f"{made.given_up}): give --prompts, or a base that was made to chat"
+            )
+        shard = Shard(
+            file=f"shard-{number:05d}.safetensors",
+            sha256=hashlib.sha256(made.data).hexdigest(),
+            conversations=len(kept),
+            tokens=sum(c.tokens for c in kept),
+            answer_tokens=sum(c.answer_tokens for c in kept),
+            questions=tuple(key for key in made.asked if key not in before),
+            repeated=tuple(repeated),
+        )
+        self.folder.write(shard.file, made.data)
+        self.manifest.shards = (*shards[:number], shard, *shards[number + 1 :])
+        self.manifest.save(self.folder)
+        self.lacking.discard(number)
+        self.asked.update(shard.questions)
+
+
+def _resume(folder: Folder, wanted: DataManifest) -> tuple[tuple[Shard, ...], list[int]]:
+    """The shards that were made before, and the numbers of those that are missing or damaged."""
+    if not folder.exists(NAME):
+        return (), []
+    there = read_data_manifest(folder)
+    made = there.facts()
+    for key, value in wanted.facts().items():
+        if made[key] != value:
+            raise ConfigError(
+                f"{folder}/{NAME}: was made with another {key}; give another folder or delete this one to "
+                "start over"
+            )
+    gone = [number for number, shard in enumerate(there.shards) if not shard.whole(folder)]
+    for number in gone:
+        warnings.warn(
+            f"{folder}/{there.shards[number].file}: missing or damaged, is made again",
+            HamburgerWarning,
+            stacklevel=4,
+        )
+    return there.shards, gone
