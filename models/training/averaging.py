@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.training.processes import like
 
 
 class WeightMean:
@@ -56,8 +57,8 @@ class WeightMean:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.count = state["count"]
-        own = (parameter.device for parameter in self.parameters)
-        self.means = [mean.to(device) for mean, device in zip(state["means"], own, strict=False)]
+        pairs = zip(state["means"], self.parameters, strict=False)
+        self.means = [like(mean, parameter) for mean, parameter in pairs]
 
 
 def mean_state(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

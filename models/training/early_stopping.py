@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hamburger_edge.models.training.processes import like
+
 
 class BestWeights:
     """Copies of the parameters as they were at the best look so far; `patience` 0 keeps none."""
@@ -38,5 +40,5 @@ class BestWeights:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.loss, self.looks = state["loss"], state["looks"]
-        own = (parameter.device for parameter in self.parameters)
-        self.best = [best.to(device) for best, device in zip(state["best"], own, strict=False)]
+        pairs = zip(state["best"], self.parameters, strict=False)
+        self.best = [like(best, parameter) for best, parameter in pairs]

@@ -13,7 +13,8 @@ them is the KL to the plain base; `hard` mixes in the token that was actually wr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,15 @@ class Objective(nn.Module):
         micro_index = torch.full((vocab,), -1, dtype=torch.long)
         micro_index[model.shortlist.cpu()] = torch.arange(len(model.shortlist))
         self.register_buffer("micro_index", micro_index, persistent=False)
+
+    @contextmanager
+    def weighing(self, weights: LossWeights) -> Iterator[None]:
+        """With these weights for a while."""
+        own, self.weights = self.weights, weights
+        try:
+            yield
+        finally:
+            self.weights = own
 
     def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
         """Sums and counts: {"loss", and name: [sum, count] for each metric}"""

@@ -64,6 +64,7 @@ class Recipe:
     held_out: float = 0.02  # share of questions never trained on
     rows: int = 4  # packed rows a batch ...
     row_slots: int = 640  # ... of this many slots
+    step_batches: int = 0  # batches of a step, shared by however many processes there are; 0: one of each
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices inside layers
     weight_decay: float = 0.01
     clip: float = 1.0  # gradient norm
@@ -109,6 +110,8 @@ class Recipe:
             _positive(f"recipe.{name}", getattr(self, name))
         if self.row_slots < SHORTEST_ROW:
             raise ConfigError(f"recipe.row_slots must be at least {SHORTEST_ROW}, got {self.row_slots}")
+        if self.step_batches < 0:
+            raise ConfigError(f"recipe.step_batches must be 0 or more, got {self.step_batches}")
         if self.more_starts and not self.start:
             raise ConfigError("recipe.more_starts: there is no start that they could be averaged with")
         if self.tuned_base and self.start:

@@ -73,6 +73,8 @@ def load_state(
         ) from error
     if not _same_recipe(made_by, recipe):
         raise ConfigError(f"{path}: was made by another recipe; choose another `out` or delete the folder")
+    if "processes" in saved:  # which took a batch each, before a recipe could say how many make a step
+        saved.setdefault("batches a step", saved["processes"])
     for what, now in surroundings.items():
         if saved.get(what, now) != now:
             raise ConfigError(

@@ -131,19 +131,21 @@ def train(
     rows: RowPrecision = "int8",
     chat_template: dict[str, Any] | None = None,
     report: LogCallback = print,
+    divide: bool = False,
 ) -> Path | None:
     """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
 
     With `finish` there is a checkpoint then, too: of the weights so far, or of their mean if that has begun.
+    `divide`: processes that train together have a part of the weights each.
     """
     check_target(checkpoint)
     base, reference = find_base(recipe.base)
     data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
-    trainer = Trainer(recipe, new_model(recipe, base, data), data, report)
+    trainer = Trainer(recipe, new_model(recipe, base, data), data, report, divide=divide)
     done = trainer.run(minutes=minutes)
-    trainer.leave()
-    if not (done or finish) or not trainer.accelerator.is_main_process:
+    trainer.processes.leave()
+    if not (done or finish) or not trainer.processes.first:
         return None
     so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()
     with so_far:

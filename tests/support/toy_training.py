@@ -48,14 +48,19 @@ def toy_model(recipe: Recipe = RECIPE) -> Hamburger:
     return graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
 
 
-def toy_trainer(out: Path, recipe: Recipe = RECIPE, conversations: int = 500) -> Trainer:
+def toy_trainer(
+    out: Path, recipe: Recipe = RECIPE, conversations: int = 500, *, divide: bool = False
+) -> Trainer:
     torch.set_num_threads(1)
     recipe = replace(recipe, out=str(out))
     quiet = lambda line: None  # noqa: E731
-    return Trainer(recipe, toy_model(recipe), ladders(conversations), quiet, device="cpu")
+    return Trainer(recipe, toy_model(recipe), ladders(conversations), quiet, device="cpu", divide=divide)
 
 
 SHORT = replace(RECIPE, stages=tuple(replace(stage, epochs=1) for stage in RECIPE.stages), judge_every=10**6)
+SHARED = replace(  # by one, two or four processes: five steps of the same four batches
+    SHORT, step_batches=4, stages=(replace(JOINT, epochs=1.5, average=0.5),), judge_every=1, judge_batches=2
+)
 LORA = replace(JOINT, name="lora", epochs=1, lora_rank=2)
 
 

@@ -22,10 +22,19 @@ def run(options: argparse.Namespace) -> None:
     if tiny.is_recipe(path):  # brings a corpus of its own
         if options.finish:
             raise InputError(f"{path}: tiny is trained to its end: leave --finish out")
+        if options.divide:
+            raise InputError(f"{path}: tiny is trained by one process: leave --divide out")
         written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=note)
     else:
         recipe = read_recipe(path)
-        written = train(recipe, output, minutes=options.minutes, finish=options.finish, report=note)
+        written = train(
+            recipe,
+            output,
+            minutes=options.minutes,
+            finish=options.finish,
+            report=note,
+            divide=options.divide,
+        )
     if written is not None:
         print(written)
 
@@ -38,6 +47,11 @@ COMMAND = Command(
         option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
         option("--minutes", type=float, metavar="M", help="stop after M minutes; run again to go on"),
         option("--finish", action="store_true", help="write a checkpoint also where --minutes ended it"),
+        option(
+            "--divide",
+            action="store_true",
+            help="under `accelerate launch`: weights, gradients and optimizer are divided among processes",
+        ),
         option("--threads", type=int, metavar="N", help="processor threads"),
     ),
     examples=(
@@ -45,6 +59,7 @@ COMMAND = Command(
         "hamburger-edge train recipe.toml -o my-checkpoint --minutes 25 --finish",
     ),
     run=run,
-    notes="A run that was stopped or killed goes on from its last save.",
+    notes="A run that was stopped or killed goes on from its last save. Several processes train one model:\n"
+    "accelerate launch -m hamburger_edge train ...",
     extra="train",
 )

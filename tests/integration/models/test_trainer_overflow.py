@@ -80,5 +80,5 @@ def test_a_save_never_holds_nan(tmp_path: Path) -> None:
     with torch.no_grad():
         trainer.model.stop_head[0].weight[0, 0] = float("inf")
     with pytest.raises(HamburgerError, match=r"last\.pt: model\.stop_head.*holds NaN or infinity"):
-        trainer._save([])
+        trainer._save()
     assert (tmp_path / "last.pt").read_bytes() == before

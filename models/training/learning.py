@@ -1,0 +1,71 @@
+"""One step of the optimizers, from several batches that processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from hamburger_edge.models.training.batches import TrainingBatch
+from hamburger_edge.models.training.processes import Processes
+
+
+@dataclass
+class Step:
+    """What came of it, in all processes together."""
+
+    results: dict[str, Tensor] = field(default_factory=dict)  # metrics: [sum, count] each
+    tokens: int = 0
+    fault: str | None = None  # why nothing was learned from it
+
+
+@dataclass
+class Learner:
+    processes: Processes
+    objective: nn.Module  # as `Processes.prepare` gave it
+    learning: list[Tensor]
+    optimizers: list[Optimizer]
+    autocast: Callable[[], AbstractContextManager[Any]]
+    clip: float
+
+    def step(self, batches: Iterable[TrainingBatch], count: int) -> Step:
+        """From the mean loss of this process's `count` batches, and of as many of each other one's. What is
+        not finite would stay in weights, moments and means for good: then nothing is learned."""
+        done = Step()
+        self._forget()
+        for number, batch in enumerate(batches):
+            last = number + 1 == count
+            with nullcontext() if last else self.processes.apart(self.objective):
+                with self.autocast():
+                    results: dict[str, Tensor] = self.objective(batch)
+                loss = results.pop("loss")
+                if self.processes.any(not torch.isfinite(loss)):
+                    self._forget()
+                    return Step(fault=f"the loss is {loss.item()}")
+                (loss / count).backward()
+            for name, pair in results.items():
+                done.results[name] = done.results[name] + pair if name in done.results else pair
+            done.tokens += int((batch.groups.target_sizes > 0).sum())
+        norm = torch.nn.utils.clip_grad_norm_(self.learning, self.clip)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        if self.processes.any(not torch.isfinite(norm)):
+            self._forget()
+            return Step(fault=f"the gradient's norm is {norm.item()}")
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return self._together(done)
+
+    def _together(self, done: Step) -> Step:
+        tokens = torch.tensor([float(done.tokens), 0.0], device=self.processes.device)
+        total = self.processes.summed({**done.results, "tokens": tokens})
+        return Step(tokens=int(total.pop("tokens")[0]), results=total)
+
+    def _forget(self) -> None:
+        for parameter in self.objective.parameters():
+            parameter.grad = None

@@ -1,0 +1,87 @@
+"""Questions that are not trained on: what the model makes of them, and calibration by them."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData, Split
+from hamburger_edge.models.training.metrics import Totals
+from hamburger_edge.models.training.objective import LossWeights, Objective
+from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.stop_calibration import (
+    StopCalibration,
+    apply_to_stop_head,
+    fit_stop_logits,
+    measure,
+    reliability,
+)
+
+# held-out text is merged by one rule for all models, so that figures compare: about 1.7 tokens a slot of a
+# chat model's answers, which is denser than a young graft merges by itself
+JUDGING_CUTS = Cuts(entropy=1.0, random=0.0, low=(0.2,), ratio=(0.5,))
+
+
+def judging_cuts(cuts: Cuts | None) -> Cuts | None:
+    """A stage that cuts at random alone may do so because nobody has scored its text yet."""
+    if cuts is None or cuts.entropy or cuts.agreement:
+        return cuts and JUDGING_CUTS
+    return Cuts(entropy=0.0, random=1.0)
+
+
+class Reader:
+    """Text for a model, as the recipe lays it out."""
+
+    def __init__(self, recipe: Recipe, model: Hamburger, data: DistilledData, device: torch.device):
+        self.recipe, self.model, self.data, self.device = recipe, model, data, device
+
+    def batches(self, numbers: list[int], cuts: Cuts | None, seed: int) -> Batches:
+        """Of these conversations."""
+        config = self.model.config
+        return Batches(
+            self.data,
+            numbers,
+            max_steps=config.max_steps,
+            shortlist=self.model.shortlist.cpu().numpy() if config.shortlist_size else None,
+            vocab_size=config.base.vocab_size,
+            rows=self.recipe.rows,
+            row_slots=self.recipe.row_slots,
+            cuts=cuts,
+            seed=seed,
+        )
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        if self.recipe.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    @torch.no_grad()
+    def means(self, objective: Objective, questions: list[int], cuts: Cuts | None) -> dict[str, float]:
+        """The objective's metrics on the first of them."""
+        totals = Totals()
+        batches = self.batches(questions, cuts, seed=1)
+        for rows in batches.plan(0)[: self.recipe.judge_batches]:
+            with self.autocast():
+                results = objective(batches.build(rows).to(self.device))
+            results.pop("loss")
+            totals.add(results)
+        return totals.means()
+
+    @torch.no_grad()
+    def calibrate(self, split: Split) -> StopCalibration:
+        """Fit the stop head's scale and offset, and fold them into it."""
+        objective = Objective(self.model, LossWeights()).to(self.device).eval()
+
+        def measured(numbers: list[int]) -> tuple[Tensor, Tensor]:
+            batches = self.batches(numbers, JUDGING_CUTS, seed=2)
+            with self.autocast():
+                return measure(objective, (batches.build(rows).to(self.device) for rows in batches.plan(0)))
+
+        scale, offset = fit_stop_logits(*measured(split.calibration))
+        before = reliability(*measured(split.held_out))
+        apply_to_stop_head(self.model, scale, offset)
+        return StopCalibration(scale, offset, before, reliability(*measured(split.held_out)))

@@ -1,0 +1,92 @@
+"""A stage under way: what learns, and all that moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.training.averaging import WeightMean
+from hamburger_edge.models.training.early_stopping import BestWeights
+from hamburger_edge.models.training.grafting import learned_state, prepare
+from hamburger_edge.models.training.learning import Learner
+from hamburger_edge.models.training.objective import Objective
+from hamburger_edge.models.training.optimizers import make_optimizers
+from hamburger_edge.models.training.processes import Processes, load_optimizer
+from hamburger_edge.models.training.recipe import Recipe, Stage
+
+
+@dataclass
+class StageRun:
+    model: Hamburger  # the trainer's own, or, where weights are divided, this process's part of a copy
+    objective: Objective
+    learner: Learner
+    names: list[str]  # of what learns, in the order of the optimizers' groups
+    mean: WeightMean
+    best: BestWeights
+
+    @classmethod
+    def begin(
+        cls,
+        whole: Hamburger,
+        stage: Stage,
+        recipe: Recipe,
+        processes: Processes,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        steps: int,
+        saved: dict[str, Any] | None,
+    ) -> StageRun:
+        """Goes on from what was `saved` of it, by however many processes."""
+        groups = prepare(whole, stage, bf16=recipe.rounds_base)
+        called = {id(parameter): name for name, parameter in whole.named_parameters()}
+        named = [[called[id(parameter)] for parameter in group["params"]] for group in groups]
+        if saved is not None:
+            whole.load_state_dict(saved["model"], strict=False)
+        model = processes.own(whole)
+        objective = Objective(model, stage.loss)
+        prepared = processes.prepare(objective)
+        # dividing puts others in their place
+        there = dict(model.named_parameters())
+        groups = [
+            {**group, "params": [there[name] for name in names]}
+            for group, names in zip(groups, named, strict=True)
+        ]
+        learning: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
+        optimizers = make_optimizers(model, groups, recipe)
+        mean = WeightMean(learning, begins=steps - round(stage.average * steps))
+        best = BestWeights(learning, recipe.patience)
+        if saved is not None:
+            for optimizer, state in zip(optimizers, saved["optimizers"], strict=False):
+                load_optimizer(optimizer, state)
+            if "mean" in saved:
+                mean.load(saved["mean"])
+            if "best" in saved:
+                best.load(saved["best"])
+        learner = Learner(processes, prepared, learning, optimizers, autocast, recipe.clip)
+        return cls(model, objective, learner, [name for names in named for name in names], mean, best)
+
+    def state(self) -> dict[str, Any]:
+        """What `begin` goes on from; all processes must ask, and the first is answered."""
+        return self.learner.processes.whole(
+            {
+                "model": learned_state(self.model),
+                "optimizers": [optimizer.state_dict() for optimizer in self.learner.optimizers],
+                "mean": self.mean.state(),
+                "best": self.best.state(),
+            }
+        )
+
+    def end(self, whole: Hamburger) -> WeightMean:
+        """What was learned is in the trainer's model then; the mean so far, of that model's parameters."""
+        if self.model is whole:
+            return self.mean
+        processes = self.learner.processes
+        whole.load_state_dict(processes.whole(dict(self.model.state_dict()), everywhere=True))
+        parameters = dict(whole.named_parameters())
+        mean = WeightMean([parameters[name] for name in self.names], self.mean.begins)
+        mean.load(processes.whole(self.mean.state(), everywhere=True))
+        return mean
