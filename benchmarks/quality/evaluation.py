@@ -19,6 +19,7 @@ from hamburger_edge.benchmarks.quality.figures import reliability
 from hamburger_edge.benchmarks.quality.judging import JudgedAnswer, ask, prompt_ids
 from hamburger_edge.benchmarks.quality.models import JudgeBase
 from hamburger_edge.benchmarks.quality.report import ModelReport, QualityReport, Row
+from hamburger_edge.benchmarks.quality.spreading import Opener, Question, Workers
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
@@ -81,23 +82,31 @@ class Evaluation:
         models: int = 1,
         judge_is_one: bool = False,
         progress: Progress = unheard,
+        workers: Workers | None = None,
     ) -> None:
-        """`models` will run, the judge's among them or not: that is for the estimate."""
+        """`models` will run, the judge's among them or not: that is for the estimate. `workers` ask instead
+        of this process."""
         self.base, self.prompts, self.plan = base, prompts, plan
         self.progress = progress
+        self.workers = workers
+        self._ahead: dict[Question, JudgedAnswer] = {}  # what workers have answered, until it is its turn
         self._skipped: dict[int, dict[str, Any]] = {}  # by number of the prompt
         shared = judge_is_one and plan.greedy  # its plain answers are the judge's
         self._estimate = _Estimate(models * len(plan.confidences) + (not shared))
-        self.answers = self._pass(base.name, base.judge.model, 1.0, greedy=True)
+        model = base.judge.model
+        self._spread(base.name, model, None, {1.0: plan.settings(1.0) | {"temperature": 0.0}})
+        self.answers = self._pass(base.name, model, 1.0, greedy=True)
         self.row = Row.of(1.0, self.answers, self.answers, self.answers)
 
-    def run(self, name: str, model: Model) -> ModelReport:
-        """A model at every confidence."""
+    def run(self, name: str, model: Model, opener: Opener | None = None) -> ModelReport:
+        """A model at every confidence. `opener` opens it where a worker is; None: it is the judge's."""
         check_tokens(self.base, self.prompts, name, model)
         rows: list[Row] = []
         plain: Answers = {}
         everything: list[JudgedAnswer] = []
         same = model is self.base.judge.model and self.plan.greedy
+        asked = [confidence for confidence in self.plan.confidences if not (same and confidence == 1)]
+        self._spread(name, model, opener, {each: self.plan.settings(each) for each in asked})
         for confidence in self.plan.confidences:
             known = confidence == 1 and same
             answers = self.answers if known else self._pass(name, model, confidence)
@@ -129,11 +138,24 @@ class Evaluation:
         for done, number in enumerate(numbers):
             self.progress(stage, done, len(numbers), self._estimate.left(numbers[done:], numbers))
             begin = time.perf_counter()
-            answers[number] = ask(model, self.base.judge, self.prompts[number], number, **options)
+            known = self._ahead.pop((confidence, number), None)
+            judge, prompt = self.base.judge, self.prompts[number]
+            answers[number] = known or ask(model, judge, prompt, number, **options)
             self._estimate.took(number, time.perf_counter() - begin)
         self.progress(stage, len(numbers), len(numbers), "")
         self._estimate.passes -= 1
         return answers
+
+    def _spread(
+        self, name: str, model: Model, opener: Opener | None, options: dict[float, dict[str, Any]]
+    ) -> None:
+        """Have workers answer what the passes after this ask, if there are any."""
+        if self.workers is None:
+            return
+        numbers = check_room(self.base, self.prompts, self.plan, name, model)
+        questions = [(confidence, number) for confidence in options for number in numbers]
+        tick = lambda done: self.progress(name, done, len(questions))  # noqa: E731
+        self._ahead = self.workers.answers(opener, self.prompts, options, questions, tick)
 
     def _fitting(self, name: str, model: Model) -> list[int]:
         """Numbers of the prompts that `check_room` finds; the others are noted as left out."""

@@ -57,6 +57,12 @@ class JudgeBase:
     description: str
 
 
+def first_base(source: ModelFolder, **options: Any) -> JudgeBase:
+    """Opened, its own base."""
+    model = source.open(**options)
+    return own_base(model, name_of(source, model))
+
+
 def own_base(model: Model, name: str) -> JudgeBase:
     info = model.info
     text = (

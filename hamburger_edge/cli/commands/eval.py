@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import RUNTIME, runtime_options
+from hamburger_edge.cli.options import CLUSTER, RUNTIME, cluster, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load
@@ -67,6 +68,8 @@ def _recommend(options: argparse.Namespace) -> None:
     for flag in ("reference", "temperature", "seed", "plot"):
         if getattr(options, flag) is not None:
             raise InputError(f"--{flag} has no part in --recommend, which decodes greedily: leave it out")
+    if options.ray is not None:
+        raise InputError("--ray has no part in --recommend, which measures time: leave it out")
     if options.quick or len(options.bundle) != 1 or options.backend == "all":
         raise InputError("--recommend takes one bundle, one backend and all questions: no --quick")
     bundle = Path(options.bundle[0])
@@ -104,30 +107,48 @@ def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
 def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan) -> QualityReport:
     """Every bundle is opened once to see that it can be, then again for its turn: one at a time in memory."""
     from hamburger_edge.benchmarks.quality.evaluation import Evaluation, check_room, check_tokens
-    from hamburger_edge.benchmarks.quality.models import name_of, own_base, reference_base, sources
+    from hamburger_edge.benchmarks.quality.models import first_base, name_of, reference_base, sources
+    from hamburger_edge.benchmarks.quality.spreading import Workers
 
     found = sources(options.bundle, options.backend)
     settings = runtime_options(options)
+    if options.ray is not None:  # a worker has as many threads as it has processors, and a folder of its own
+        settings["threads"] = options.threads or 1
+        found = [replace(source, path=Path(_wherever(str(source.path)))) for source in found]
+    open_base = functools.partial(first_base, found[0], **settings)
+    if options.reference:
+        where, threads = _wherever(options.reference), settings.get("threads")
+        open_base = functools.partial(reference_base, where, context=options.context, threads=threads)
     with contextlib.ExitStack() as opened, ProgressBar() as progress:
         progress("loading", 0, 0)
-        if options.reference:
-            base = reference_base(options.reference, context=options.context, threads=options.threads)
-            opened.enter_context(base.judge.model)
-        else:
-            first = opened.enter_context(found[0].open(**settings))
-            base = own_base(first, name_of(found[0], first))
+        base = open_base()
+        opened.enter_context(base.judge.model)
         others = found if options.reference else found[1:]
         for source in others:
             with source.open(**settings) as model:
                 check_tokens(base, prompts, name_of(source, model), model)
                 check_room(base, prompts, plan, name_of(source, model), model)
-        own = not options.reference
-        evaluation = Evaluation(base, prompts, plan, models=len(found), judge_is_one=own, progress=progress)
+        there = opened.enter_context(cluster(options))
+        evaluation = Evaluation(
+            base,
+            prompts,
+            plan,
+            models=len(found),
+            judge_is_one=not options.reference,
+            progress=progress,
+            workers=None if there is None else Workers(there, open_base),
+        )
         models = [] if options.reference else [evaluation.run(base.name, base.judge.model)]
         for source in others:
             with source.open(**settings) as model:
-                models.append(evaluation.run(name_of(source, model), model))
+                opener = functools.partial(source.open, **settings)
+                models.append(evaluation.run(name_of(source, model), model, opener))
         return evaluation.report(models, options.prompts or "the built-in set")
+
+
+def _wherever(folder: str) -> str:
+    """Of a folder, its whole path; or a built-in name."""
+    return str(Path(folder).absolute()) if Path(folder).exists() else folder
 
 
 def _grid(text: str) -> tuple[float, ...]:
@@ -180,11 +201,13 @@ COMMAND = Command(
         option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
         option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
         option("--plot", metavar="DIR", help="write quality.png and reliability.png"),
+        *CLUSTER,
     ),
     examples=(
         "hamburger-edge eval bundle --quick",
         "hamburger-edge eval my-checkpoint fp32-bundle int8-bundle int4-bundle --reference my-checkpoint",
         "hamburger-edge eval bundle --recommend",
+        "hamburger-edge eval bundle --ray local --workers 4",
         "hamburger-edge eval bundle --prompts questions.jsonl --json quality.json --plot pictures",
     ),
     run=run,

@@ -101,3 +101,20 @@ def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> 
     plain, merged = (row["all"] for row in model["rows"])
     assert plain["agreement"] > 0.95  # reading in one go rounds otherwise than step by step
     assert merged["tokens_per_step"] > 1
+
+
+def test_workers_find_the_figures_of_one_process(
+    run_eval: Run, prompts: str, tiny_bundles: dict[str, str]
+) -> None:
+    """Of the judge's own bundle and of another; and the prompt that is too long is left out."""
+    pytest.importorskip("ray", reason="needs the extra [cluster]")
+    words = [tiny_bundles["fp32"], tiny_bundles["int4"], "--threads", "1", "--prompts", prompts]
+    words += ["--confidence", "0.8", "--max-tokens", "24", "--json", "-"]
+    code, alone, err = run_eval(*words)
+    assert code == 0, err
+    code, together, err = run_eval(*words, "--ray", "local", "--workers", "2")
+    assert code == 0, err
+    assert json.loads(together) == json.loads(alone)
+    code, _, err = run_eval(tiny_bundles["fp32"], "--recommend", "--ray", "local")
+    assert code == 1
+    assert "--ray has no part in --recommend, which measures time" in err
