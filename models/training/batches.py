@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -193,8 +194,12 @@ class Batches:
 
     def plan(self, epoch: int) -> list[list[list[_Slots]]]:
         """Batches of rows of conversations, laid out but not yet built."""
+        return list(self.laid_out(epoch))
+
+    def laid_out(self, epoch: int) -> Iterator[list[list[_Slots]]]:
+        """The same, one after another."""
         draw = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        batches: list[list[list[_Slots]]] = []
+        begun = False
         rows: list[list[_Slots]] = []
         space: list[int] = []
         for index in draw.permutation(len(self.conversations)):
@@ -203,16 +208,15 @@ class Batches:
             row = next((r for r, room in enumerate(space) if room >= len(slots)), None)
             if row is None:
                 if len(rows) == self.rows:
-                    batches.append(rows)
-                    rows, space = [], []
+                    yield rows
+                    begun, rows, space = True, [], []
                 row = len(rows)
                 rows.append([])
                 space.append(self.row_slots)
             rows[row].append(slots)
             space[row] -= len(slots)
-        if len(rows) == self.rows or not batches:  # a short last batch only where it is the only one
-            batches.append(rows)
-        return batches
+        if len(rows) == self.rows or not begun:  # a short last batch only where it is the only one
+            yield rows
 
     def _slots(self, conversation: int, draw: np.random.Generator) -> _Slots:
         start, stop = (int(x) for x in self.data.starts[conversation : conversation + 2])
@@ -234,9 +238,8 @@ class Batches:
         sizes = sizes[: self.row_slots]  # a conversation longer than a row loses its end
         ends = np.cumsum(sizes)  # first token after each slot, relative to start
         # how many tokens in a row, from each token on, may follow in one group
-        run = np.zeros(stop - start + 1, dtype=np.int64)
-        for i in range(stop - start - 1, -1, -1):
-            run[i] = 1 + (run[i + 1] if i + 1 < stop - start and may_join[i + 1] else 0)
+        numbers, breaks = np.arange(stop - start), np.append(np.flatnonzero(~may_join), stop - start)
+        run = np.append(breaks[np.searchsorted(breaks, numbers, side="right")] - numbers, 0)
         target_sizes = np.where(
             (ends < stop - start) & np.append(answer, False)[ends], run[ends].clip(max=self.max_steps), 0
         )

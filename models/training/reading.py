@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -64,7 +65,7 @@ class Reader:
         """The objective's metrics on the first of them."""
         totals = Totals()
         batches = self.batches(questions, cuts, seed=1)
-        for rows in batches.plan(0)[: self.recipe.judge_batches]:
+        for rows in itertools.islice(batches.laid_out(0), self.recipe.judge_batches):
             with self.autocast():
                 results = objective(batches.build(rows).to(self.device))
             results.pop("loss")

@@ -37,7 +37,6 @@ class StageRun:
         recipe: Recipe,
         processes: Processes,
         autocast: Callable[[], AbstractContextManager[Any]],
-        steps: int,
         saved: dict[str, Any] | None,
     ) -> StageRun:
         """Goes on from what was `saved` of it, by however many processes."""
@@ -57,7 +56,7 @@ class StageRun:
         ]
         learning: list[Tensor] = [parameter for group in groups for parameter in group["params"]]
         optimizers = make_optimizers(model, groups, recipe)
-        mean = WeightMean(learning, begins=steps - round(stage.average * steps))
+        mean = WeightMean(learning, begins=0)
         best = BestWeights(learning, recipe.patience)
         if saved is not None:
             for optimizer, state in zip(optimizers, saved["optimizers"], strict=False):

@@ -81,13 +81,14 @@ class Trainer:
         return self.reader.batches(numbers, cuts, seed)
 
     def _run_stage(self, stage: Stage, saved: dict[str, Any] | None) -> bool:
+        processes = self.processes
+        run = StageRun.begin(self.model, stage, self.recipe, processes, self.reader.autocast, saved)
         batches = self.batches(self.split.train, stage.cuts, self.recipe.seed * 1000 + self.reached.stage)
-        per_epoch = max(1, len(batches.plan(0)) // self.together)
-        steps = max(1, round(stage.epochs * per_epoch))
-        reader, processes = self.reader, self.processes
-        run = StageRun.begin(self.model, stage, self.recipe, processes, reader.autocast, steps, saved)
         if stage.cuts is not None and stage.cuts.agreement:
             batches.own_lengths = self._own_lengths(stage, run.objective)
+        per_epoch = max(1, len(batches.plan(0)) // self.together)
+        steps = max(1, round(stage.epochs * per_epoch))
+        run.mean.begins = steps - round(stage.average * steps)
         self.mean = run.mean
         slots = self.together * self.recipe.rows * self.recipe.row_slots
         self.report(
