@@ -7,7 +7,7 @@
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
 # make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped
 # All of them make .venv on first use and are quick from then on.
-# make graft BIN=gpu/bin  with a torch that knows the GPU: new data, and on from the shipped graft; goes on where it stopped
+# make graft BIN=gpu/bin GPUS=1  with a torch that knows the GPU: new data, and on from the shipped graft; goes on where it stopped
 
 PYTHON ?= python3.11
 VENV   ?= .venv
@@ -61,10 +61,13 @@ fuzz: $(VENV)/.dev
 TOKENS ?= 20000000
 ROWS   ?= 512
 RECIPE ?= models/zoo/smollm2-135m/recipe.toml
+GPUS   ?= 1
+SPREAD := $(if $(filter-out 1,$(GPUS)),--ray local --workers $(GPUS))
+LAUNCH := $(if $(filter-out 1,$(GPUS)),accelerate launch --multi-gpu --num-processes $(GPUS) -m hamburger_edge,hamburger-edge)
 graft:
 	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) --rows $(ROWS) \
-		--prompts models/distillation/prompts.jsonl
-	$(BIN)/hamburger-edge train $(RECIPE) -o my-checkpoint
+		--prompts models/distillation/prompts.jsonl $(SPREAD)
+	$(BIN)/$(LAUNCH) train $(RECIPE) -o my-checkpoint
 
 $(VENV)/.torch:
 	@echo "creating $(VENV) and installing torch (CPU) ..."

@@ -113,7 +113,8 @@ class DistilledData:
             )
         offsets = np.cumsum([0, *(a["starts"][-1] for a in arrays)])
         starts = [a["starts"][:-1] + offset for a, offset in zip(arrays, offsets, strict=False)]
-        joined = {name: np.concatenate([a[name] for a in arrays]) for name in ARRAYS if name != "starts"}
+        # each kind leaves the shards as it is joined: all of it twice may be more than there is memory
+        joined = {name: np.concatenate([a.pop(name) for a in arrays]) for name in ARRAYS if name != "starts"}
         return cls(
             starts=np.concatenate([*starts, offsets[-1:]]),
             source=manifests[0].source,

@@ -10,6 +10,7 @@ from typing import Literal
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.training.batches import Cuts
 from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.support.storage import Folder, folder_at
 from hamburger_edge.support.strict import from_mapping, read_toml
 
 SHORTEST_ROW = 16  # slots; a conversation has to have a question and an answer in it
@@ -52,7 +53,7 @@ class Stage:
 @dataclass(frozen=True)
 class Recipe:
     base: str  # built-in name, GGUF file or Hugging Face folder
-    data: str  # folder made by `distill`
+    data: str  # folder made by `distill`, or its URL
     out: str  # folder for checkpoints, metrics and curves
     shape: Shape
     stages: tuple[Stage, ...]
@@ -78,8 +79,8 @@ class Recipe:
     calibrate: bool = True  # fit the stop head's scale and offset at the end
 
     @property
-    def data_folders(self) -> tuple[Path, ...]:
-        return tuple(map(Path, (self.data, *self.more_data)))
+    def data_folders(self) -> tuple[Folder, ...]:
+        return tuple(map(folder_at, (self.data, *self.more_data)))
 
     @property
     def starts(self) -> tuple[str, ...]:

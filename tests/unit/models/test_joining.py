@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 from toy_distillation import SETTINGS
+from toy_training import RECIPE
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.distillation.conversations import DistillSettings, Given, plan
 from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, read_data_manifest
 from hamburger_edge.models.distillation.joining import Joining, MadeConversation, MadeShard
 from hamburger_edge.models.distillation.shard_files import read_shard
+from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.support.storage import DiskFolder, folder_at
 
 LENGTH = 10  # tokens of each conversation, half of them its answer's
@@ -143,6 +146,8 @@ def test_a_folder_in_object_storage_is_like_one_on_a_disk(tmp_path: Path) -> Non
         assert all(each.whole(where) for each in manifest.shards)
         names = [*(each.file for each in manifest.shards), "data.json"]
         assert {name: folder.read(name) for name in names} == contents(tmp_path / "here")
+        recipe = replace(RECIPE, data=where, more_data=(where,))
+        assert len(DistilledData.load(*recipe.data_folders)) == 2 * 6
         folder.write(names[1], b"half")
         assert not manifest.shards[1].whole(where)
         with pytest.raises(ConfigError, match=r"shard-00001\.safetensors: missing, or changed since"):
