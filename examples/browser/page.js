@@ -131,6 +131,7 @@ function options() {
     temperature: Number(at("temperature").value) || 0,
     ...(at("mode").value && { mode: at("mode").value }),
     ...(seed && { seed: Number(seed) }),
+    jsonSchema: at("schema").value.trim() || null,
     ...(at("confidence").dataset.given && { confidence: Number(at("confidence").value) }),
   };
 }

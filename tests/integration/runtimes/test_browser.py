@@ -153,7 +153,7 @@ def test_files_are_kept_and_the_next_load_needs_no_network(page: tuple[Browser, 
     browser.say("What is the capital of Norway?")
     assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
     browser.complaints()  # the browser's own word for what it could not reach
-    browser.find("summary").click()
+    browser.find("#computing summary").click()
     browser.find("#forget").click()
     browser.until(lambda: browser.find("#memory").text.startswith("Nothing is kept"))
     browser.driver.refresh()
@@ -187,6 +187,19 @@ def test_three_turns_are_those_of_python_and_memory_is_said(page: tuple[Browser,
         browser.until(lambda number=number: len(browser.answers()) == number)
     assert browser.answers() == [message.text for message in drawn.messages[1::2]]
     assert f"in {steps} steps" in browser.all(".about")[-1].text
+
+
+def test_a_schema_is_followed(page: tuple[Browser, Served]) -> None:
+    browser, _ = page
+    browser.find("#structure summary").click()
+    colour = {"type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"]}
+    browser.set("#schema", json.dumps({**colour, "additionalProperties": False}))
+    browser.say("What colour?")
+    [said] = browser.until(browser.answers)
+    assert json.loads(said)["colour"] in ("red", "green")
+    browser.set("#schema", "{")
+    browser.say("And now?")
+    assert "jsonSchema is not plain JSON" in browser.until(lambda: browser.find("#notice").text)
 
 
 def test_an_answer_is_stopped_in_the_middle_and_the_page_stays_smooth(page: tuple[Browser, Served]) -> None:
