@@ -203,12 +203,20 @@ def provenance(recipe: Recipe, data: DistilledData, calibration: StopCalibration
         if source
     }
     return {
-        "recipe": json.loads(json.dumps(dataclasses.asdict(recipe))),
+        "recipe": _told(json.loads(json.dumps(dataclasses.asdict(recipe)))),
         "data_answer_tokens": sum(shard.answer_tokens for shard in data.shards),
         "data_sha256": data.sha256,
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
         **began,  # how the checkpoint it went on from was made
     }
+
+
+def _told(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Without the folders that are above what a checkpoint was made in: nobody else has those."""
+    for name in ("data", "out", "start", "tuned_base"):
+        if (path := Path(recipe[name])).is_absolute():
+            recipe[name] = str(Path(*path.parts[-2:]))
+    return recipe
 
 
 def _same_source(data: DistilledData, reference: dict[str, Any], recipe: Recipe) -> None:

@@ -94,7 +94,7 @@ COMMAND = Command(
         option(
             "source",
             metavar="CHECKPOINT",
-            help="checkpoint folder, or a built-in model: tiny, smollm2-135m",
+            help="checkpoint folder, or a built-in model: tiny, smollm2-135m, voice-commands",
         ),
         option("-o", "--output", required=True, metavar="BUNDLE", help="folder to write"),
         *OPTIONS,

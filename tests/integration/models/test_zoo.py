@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from hamburger_edge.benchmarks.quality.judging import ask
 from hamburger_edge.benchmarks.quality.models import reference_base
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.models.checkpoints import built_in
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.conversations import ANSWER
@@ -39,8 +42,20 @@ QUESTIONS = [
 ]
 
 
-def test_both_are_there() -> None:
-    assert NAMES == ["smollm2-135m", "tiny"]
+# what somebody says, and what is meant; none of it in the examples
+COMMANDS = [
+    ("put this tune on my sunday cooking playlist", "AddToPlaylist"),
+    ("book a table for five at a thai restaurant in Oslo tonight", "BookRestaurant"),
+    ("will it rain in Lisbon on friday morning", "GetWeather"),
+    ("play some jazz by Nina Simone from the sixties", "PlayMusic"),
+    ("give the novel The Stone Boat four out of 6 stars", "RateBook"),
+    ("find the trailer of Evening on the Quay", "SearchCreativeWork"),
+    ("which movies are playing at the nearest cinema at noon", "SearchScreeningEvent"),
+]
+
+
+def test_all_are_there() -> None:
+    assert NAMES == sorted(built_in.NAMES) == ["smollm2-135m", "tiny", "voice-commands"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,6 +71,7 @@ def test_files_are_those_that_were_recorded(name: str) -> None:
 def test_a_folder_holds_what_the_model_needs_and_nothing_else(name: str) -> None:
     folder = ZOO / name
     papers = {"README.md", "SHA256SUMS", "recipe.toml"}
+    papers |= {"examples.jsonl.gz", "schema.json"} if name == "voice-commands" else set()
     recorded = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
     assert {path.name for path in folder.iterdir()} == recorded | papers
     assert len((folder / "README.md").read_text().splitlines()) <= 50  # a screen
@@ -72,7 +88,7 @@ def test_card_and_provenance(name: str) -> None:
     assert set(manifest["license"]) == {"base", "graft"}
 
 
-@pytest.mark.parametrize(("name", "most"), [("tiny", 6e6), ("smollm2-135m", 32e6)])
+@pytest.mark.parametrize(("name", "most"), [("tiny", 6e6), ("smollm2-135m", 32e6), ("voice-commands", 25e6)])
 def test_files_fit_their_size(name: str, most: float) -> None:
     assert sum(path.stat().st_size for path in (ZOO / name).iterdir()) <= most
 
@@ -125,6 +141,21 @@ def test_smollm2_is_not_broken() -> None:
     # an embedder that hands on a group's first token alone reaches 0.33 and 3.3 nats on four such prompts
     assert grouped.first_agreement > 0.75
     assert grouped.nll_difference < 0.5
+
+
+def test_voice_commands_understands_and_merges() -> None:
+    """As it recommends; every answer is JSON of the schema, and nearly every intent the one that is meant."""
+    torch.set_num_threads(1)
+    folder = ZOO / "voice-commands"
+    schema = jsonschema.Draft202012Validator(json.loads((folder / "schema.json").read_text()))
+    with hamburger_edge.load(folder, backend="torch") as model:
+        assert model.info.recommended is not None
+        results = [model.generate(command, max_tokens=80) for command, _ in COMMANDS]
+    answers = [json.loads(result.text) for result in results]
+    assert all(schema.is_valid(answer) for answer in answers)
+    meant = [intent for _, intent in COMMANDS]
+    assert sum(answer["intent"] == intent for answer, intent in zip(answers, meant, strict=True)) >= 6
+    assert sum(len(result.tokens) for result in results) > 2 * sum(len(result.groups) for result in results)
 
 
 def test_tiny_makes_groups_of_every_size(answers: tuple[Figures, Figures]) -> None:
