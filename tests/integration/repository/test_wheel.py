@@ -129,7 +129,7 @@ def test_the_core_alone_says_where_the_built_in_models_are(core_alone: Path, tmp
     assert done.returncode == 0, done.stderr
     error = "the built-in model {} is not installed: run  pip install ./models/zoo  in the checkout\n".format
     assert done.stdout == error("tiny")
-    assert done.stderr == f"error: {error('smollm2-135m')}error: {error('tiny')}"
+    assert done.stderr == f"error: {error('voice-commands')}error: {error('tiny')}"
 
 
 def test_wheels_are_whole_outside_the_checkout(core_and_zoo: Path, tmp_path: Path) -> None:
