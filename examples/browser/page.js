@@ -1,14 +1,8 @@
 // The page: a conversation with the model in worker.js, and what its steps were like. No library, no build.
 
-const at = (id) => document.getElementById(id);
-const made = (tag, name, text) => {
-  const node = document.createElement(tag);
-  if (name) node.className = name;
-  if (text !== undefined) node.textContent = text;
-  return node;
-};
+import { at, follow, grow, made, notice, wire } from "./parts.js";
+
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
-const EXAMPLES = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
 const ENDINGS = { length: "cut at the most tokens", cancelled: "stopped", context: "the context is full" };
 
 let worker = null; // of the model that is chosen
@@ -119,7 +113,7 @@ function ask(text) {
   at("talk").append(mine, shown);
   at("prompt").value = "";
   answer = { shown, text: words, groups: 0 };
-  grow();
+  written();
   follow();
   tell("ask", { text, options: options() });
 }
@@ -166,19 +160,8 @@ function controls() {
   for (const button of at("examples").children) button.disabled = !isLoaded;
 }
 
-function notice(text) {
-  at("notice").textContent = text;
-  at("notice").hidden = !text;
-}
-
-function follow() {
-  const talk = at("talk");
-  if (talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160) talk.scrollTop = talk.scrollHeight;
-}
-
-function grow() {
-  at("prompt").style.height = "auto";
-  at("prompt").style.height = `${at("prompt").scrollHeight}px`;
+function written() {
+  grow();
   controls();
 }
 
@@ -188,22 +171,7 @@ function dial(recommended) {
   at("confidence-shown").textContent = dataset.given ? Number(value).toFixed(2) : (dataset.usual ?? "");
 }
 
-for (const text of EXAMPLES) {
-  const button = made("button", "", text);
-  button.type = "button";
-  button.addEventListener("click", () => ask(text));
-  at("examples").append(button);
-}
-at("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
-  ask(at("prompt").value);
-});
-at("prompt").addEventListener("input", grow);
-at("prompt").addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  ask(at("prompt").value);
-});
+wire(ask, written);
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && answer) tell("cancel");
 });
@@ -217,11 +185,6 @@ at("forget").addEventListener("click", () => tell("forget"));
 at("confidence").addEventListener("input", () => {
   at("confidence").dataset.given = "yes";
   dial();
-});
-at("groups").addEventListener("change", () => at("talk").classList.toggle("tinted", at("groups").checked));
-at("settings-toggle").addEventListener("click", () => {
-  const isOpen = at("settings").classList.toggle("open");
-  at("settings-toggle").setAttribute("aria-expanded", String(isOpen));
 });
 for (const id of ["model", "provider", "threads"]) at(id).addEventListener("change", open);
 

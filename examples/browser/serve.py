@@ -22,6 +22,7 @@ PAGE = {
     "/worker.js": HERE / "worker.js",
     "/own.css": HERE / "own.css",
     "/page.css": ROOT / "serve" / "page" / "page.css",  # as the server's page looks
+    "/parts.js": ROOT / "serve" / "page" / "parts.js",
     "/icon.svg": ROOT / "serve" / "page" / "icon.svg",
 }
 # Where browsers find what modules import by name: workers know no import maps, and there is no build step.

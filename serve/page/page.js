@@ -1,13 +1,6 @@
 // The page: a conversation over /v1/chat/completions, with what its steps were like. No library, no build.
 
-const at = (id) => document.getElementById(id);
-const made = (tag, name, text) => {
-  const node = document.createElement(tag);
-  if (name) node.className = name;
-  if (text !== undefined) node.textContent = text;
-  return node;
-};
-const EXAMPLES = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
+import { at, follow, grow, made, notice, wire } from "./parts.js";
 
 let messages = []; // as the interface takes them
 let turns = 0; // conversations begun: what comes late for an earlier one is not shown
@@ -169,7 +162,7 @@ function ask(text) {
   mine.append(made("p", "", text));
   at("talk").append(mine);
   at("prompt").value = "";
-  grow();
+  written();
   answer();
 }
 
@@ -257,19 +250,8 @@ function controls() {
   at("send").disabled = !at("prompt").value.trim();
 }
 
-function notice(text) {
-  at("notice").textContent = text;
-  at("notice").hidden = !text;
-}
-
-function follow() {
-  const talk = at("talk");
-  if (talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160) talk.scrollTop = talk.scrollHeight;
-}
-
-function grow() {
-  at("prompt").style.height = "auto";
-  at("prompt").style.height = `${at("prompt").scrollHeight}px`;
+function written() {
+  grow();
   controls();
 }
 
@@ -295,20 +277,7 @@ async function listModels() {
   }
 }
 
-for (const text of EXAMPLES) {
-  const button = made("button", "", text);
-  button.type = "button";
-  button.addEventListener("click", () => ask(text));
-  at("examples").append(button);
-}
-at("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(at("prompt").value); });
-at("prompt").addEventListener("input", grow);
-at("prompt").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    ask(at("prompt").value);
-  }
-});
+wire(ask, written);
 at("stop").addEventListener("click", () => { running?.abort(); at("prompt").focus(); });
 at("new").addEventListener("click", begin);
 document.addEventListener("keydown", (event) => {
@@ -322,11 +291,6 @@ at("theme").addEventListener("click", () => {
   theme(next);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(stored("theme") ?? "system"));
-at("settings-toggle").addEventListener("click", () => {
-  const open = at("settings").classList.toggle("open");
-  at("settings-toggle").setAttribute("aria-expanded", String(open));
-});
-at("groups").addEventListener("change", () => at("talk").classList.toggle("tinted", at("groups").checked));
 at("confidence").addEventListener("input", () => { at("confidence").dataset.given = "yes"; dial(); });
 at("mode").addEventListener("change", dial);
 at("model").addEventListener("change", dial);
