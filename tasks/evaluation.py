@@ -7,17 +7,21 @@ The answers of one setting are judged beside plain decoding's to the same prompt
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from hamburger_edge.loop.backend import Mode, Recommended
 from hamburger_edge.model import Model
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, time_left, unheard
 from hamburger_edge.tasks.judges import Case, Judge, Judgement
+from hamburger_edge.tasks.kept_answers import Answer, keeping
 
 PLAIN = Recommended(confidence=1.0)
 CHANCE = 0.05  # a loss that chance brings less often is one
@@ -80,15 +84,6 @@ class Row:
         return {"name": self.name, **asdict(self), "chance": self.chance}
 
 
-@dataclass
-class _Answers:
-    texts: list[str]
-    seconds: list[float]
-    tokens: int = 0
-    steps: int = 0
-    slots: int = 0
-
-
 def evaluate(
     model: Model,
     requests: Sequence[Request],
@@ -96,21 +91,50 @@ def evaluate(
     settings: Sequence[Recommended],
     *,
     max_tokens: int,
+    kept: Path | None = None,
     progress: Progress = unheard,
 ) -> list[Row]:
-    """`settings` begin with plain decoding."""
-    answered = {setting: _Answers([], []) for setting in settings}
-    model.generate(list(requests[0].ids), max_tokens=2, reuse_prefix=False)  # memory is touched once
-    for done, request in enumerate(requests):
-        for setting, answers in answered.items():
-            _answer(model, request, setting, answers, max_tokens)
-        progress("evaluating", done + 1, len(requests))
-    judged = {setting: judge(_cases(requests, answers.texts)) for setting, answers in answered.items()}
-    plain = answered[settings[0]], judged[settings[0]]
-    return [_row(setting, answered[setting], judged[setting], *plain) for setting in settings]
+    """`settings` begin with plain decoding. `kept`: a file for the answers as they come, by which the next
+    call with the same questions goes on; whoever has stored the figures deletes it."""
+    asked = _asked(model, requests, settings, max_tokens)
+    with keeping(kept, asked, len(requests), len(settings)) as answers:
+        model.generate(list(requests[0].ids), max_tokens=2, reuse_prefix=False)  # memory is touched once
+        for request in requests[len(answers.rows) :]:
+            _tell(progress, answers.rows, len(requests))
+            answers.add([_answer(model, request, setting, max_tokens) for setting in settings])
+        _tell(progress, answers.rows, len(requests))
+    columns = list(zip(*answers.rows, strict=True))
+    judged = [judge(_cases(requests, column)) for column in columns]
+    return [
+        _row(setting, column, verdict, columns[0], judged[0])
+        for setting, column, verdict in zip(settings, columns, judged, strict=True)
+    ]
 
 
-def _answer(model: Model, request: Request, setting: Recommended, answers: _Answers, most: int) -> None:
+def _asked(
+    model: Model, requests: Sequence[Request], settings: Sequence[Recommended], max_tokens: int
+) -> dict[str, Any]:
+    """What answers and their times depend on."""
+    info = model.info
+    return {
+        "fingerprint": info.fingerprint,
+        "backend": info.backend,
+        "provider": info.provider,
+        "kv_bytes_per_slot": info.kv_bytes_per_slot,
+        "capacity": info.capacity,
+        "max_tokens": max_tokens,
+        "settings": [str(setting) for setting in settings],
+        "requests": hashlib.sha256(json.dumps([request.ids for request in requests]).encode()).hexdigest(),
+    }
+
+
+def _tell(progress: Progress, rows: Sequence[Sequence[Answer]], total: int) -> None:
+    seconds = sum(answer.seconds for row in rows for answer in row)
+    left = time_left(seconds / len(rows) * (total - len(rows))) if rows else ""
+    progress("evaluating", len(rows), total, left)
+
+
+def _answer(model: Model, request: Request, setting: Recommended, most: int) -> Answer:
     begin = time.perf_counter()
     result = model.generate(
         list(request.ids),
@@ -119,35 +143,39 @@ def _answer(model: Model, request: Request, setting: Recommended, answers: _Answ
         max_tokens=most,
         reuse_prefix=False,
     )
-    answers.seconds.append(time.perf_counter() - begin)
-    answers.texts.append(result.text)
-    answers.tokens += result.stats.tokens
-    answers.steps += result.stats.macro_steps
-    answers.slots += result.stats.slots - result.stats.prompt_tokens
+    seconds = time.perf_counter() - begin
+    stats = result.stats
+    return Answer(result.text, seconds, stats.tokens, stats.macro_steps, stats.slots - stats.prompt_tokens)
 
 
-def _cases(requests: Sequence[Request], texts: Sequence[str]) -> list[Case]:
-    pairs = zip(requests, texts, strict=True)
-    return [Case(request.prompt, request.expected, text) for request, text in pairs]
+def _cases(requests: Sequence[Request], answers: Sequence[Answer]) -> list[Case]:
+    pairs = zip(requests, answers, strict=True)
+    return [Case(request.prompt, request.expected, answer.text) for request, answer in pairs]
 
 
 def _row(
-    setting: Recommended, answers: _Answers, judged: Judgement, plain: _Answers, plain_judged: Judgement
+    setting: Recommended,
+    answers: Sequence[Answer],
+    judged: Judgement,
+    plain: Sequence[Answer],
+    plain_judged: Judgement,
 ) -> Row:
     losses = [a - b for a, b in zip(plain_judged.scores, judged.scores, strict=True)]
-    ratios = [a / b for a, b in zip(plain.seconds, answers.seconds, strict=True)]
+    ratios = [a.seconds / b.seconds for a, b in zip(plain, answers, strict=True)]
     error = statistics.stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else 0.0
-    quartiles = statistics.quantiles(answers.seconds, n=4) if len(losses) > 1 else answers.seconds * 3
+    seconds = [answer.seconds for answer in answers]
+    quartiles = statistics.quantiles(seconds, n=4) if len(losses) > 1 else seconds * 3
+    tokens = sum(answer.tokens for answer in answers)
     return Row(
         setting=setting,
         score=judged.score,
         figures=judged.figures,
         lost=statistics.fmean(losses),
         lost_error=error,
-        same=statistics.fmean(a == b for a, b in zip(plain.texts, answers.texts, strict=True)),
-        tokens=answers.tokens / len(losses),
-        tokens_per_step=answers.tokens / max(1, answers.steps),
-        slots_per_token=answers.slots / max(1, answers.tokens),
+        same=statistics.fmean(a.text == b.text for a, b in zip(plain, answers, strict=True)),
+        tokens=tokens / len(losses),
+        tokens_per_step=tokens / max(1, sum(answer.steps for answer in answers)),
+        slots_per_token=sum(answer.slots for answer in answers) / max(1, tokens),
         milliseconds=(1e3 * quartiles[0], 1e3 * quartiles[1], 1e3 * quartiles[2]),
         faster=statistics.median(ratios),
         worse=sum(loss > 0 for loss in losses),

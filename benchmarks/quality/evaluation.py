@@ -23,7 +23,7 @@ from hamburger_edge.benchmarks.quality.spreading import Opener, Question, Worker
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, time_left, unheard
 
 Answers = dict[int, JudgedAnswer]  # by number of the prompt
 
@@ -222,4 +222,4 @@ class _Estimate:
         unknown = sum(means.values()) / len(means)
         seconds = sum(means.get(number, unknown) for number in rest)
         seconds += (self.passes - 1) * sum(means.get(number, unknown) for number in everything)
-        return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+        return time_left(seconds)

@@ -64,8 +64,10 @@ def find_recommendation(
     plan: EvaluationPlan,
     *,
     max_tokens: int = MAX_TOKENS,
+    kept: Path | None = None,
     progress: Progress = unheard,
 ) -> Recommendation:
+    """`kept` as for `evaluate`."""
     requests = [Request(tuple(prompt_ids(model, each.text)), each.text, "") for each in questions]
     most = max(len(request.ids) for request in requests) + max_tokens
     if most > (has := min(model.info.capacity, model.info.context_length)):
@@ -74,7 +76,13 @@ def find_recommendation(
             "larger --context, or fewer --max-tokens"
         )
     rows = evaluate(
-        model, requests, _checks(questions), plan.settings, max_tokens=max_tokens, progress=progress
+        model,
+        requests,
+        _checks(questions),
+        plan.settings,
+        max_tokens=max_tokens,
+        kept=kept,
+        progress=progress,
     )
     return Recommendation(rows, recommend(rows, plan.points), len(questions), plan.points)
 

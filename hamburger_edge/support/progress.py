@@ -17,3 +17,8 @@ class Progress(Protocol):
 
 def unheard(stage: str, done: int, total: int, note: str = "", /) -> None:
     """Where nobody asked for progress."""
+
+
+def time_left(seconds: float) -> str:
+    """For a note."""
+    return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"

@@ -82,11 +82,12 @@ def _recommend(options: argparse.Namespace) -> None:
         plan = replace(plan, points=number_in("--points", options.points, 0, 100))
     if options.confidence is not None:
         plan = replace(plan, confidences=_merging(_grid(options.confidence)))
+    kept = bundle.absolute().with_name(f"{bundle.absolute().name}.answers.jsonl")
     most = MAX_TOKENS if options.max_tokens is None else whole_in("--max-tokens", options.max_tokens, 1, 4096)
     with ProgressBar() as progress:
         progress("loading", 0, 0)
         with load(bundle, options.backend, **runtime_options(options)) as model:
-            found = find_recommendation(model, questions, plan, max_tokens=most, progress=progress)
+            found = find_recommendation(model, questions, plan, max_tokens=most, kept=kept, progress=progress)
     tell_bundle(bundle, found.best.setting)
     written = [str(bundle)]
     if checkpoint is not None:
@@ -94,6 +95,7 @@ def _recommend(options: argparse.Namespace) -> None:
         written.append(str(checkpoint))
     text = json.dumps(found.to_json(), indent=1, allow_nan=False)
     show_report(options.json, text, f"{found}\nwritten into {' and '.join(written)}")
+    kept.unlink(missing_ok=True)  # the figures are out
 
 
 def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
@@ -221,5 +223,6 @@ COMMAND = Command(
     "each by plain decoding, at 0.95, 0.9 and 0.8 in trust and in reread mode, and in verify mode, in turn.\n"
     "Of the settings that lose no more than --points, and whose loss a paired sign test cannot tell from\n"
     "chance (5%), the fastest becomes what `run`, `chat` and `load` use where nothing else is asked for;\n"
-    "`inspect` shows it.",
+    "`inspect` shows it. Answers are kept beside the bundle, in BUNDLE.answers.jsonl, until that is done:\n"
+    "the same command goes on where it was stopped.",
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,6 +72,34 @@ def test_what_is_found_is_written_and_used(
     assert sums["hamburger.json"] == sha256(checkpoint / "hamburger.json")
     with hamburger_edge.load(bundle) as model:
         assert model.info.recommended == after.recommended
+
+
+def test_a_killed_run_goes_on(run_eval: Run, bundle: Path, questions: str) -> None:
+    """It began anew, after hours of answers."""
+    kept = bundle.with_name("bundle.answers.jsonl")
+    words = [str(bundle), "--recommend", "--prompts", questions, "--confidence", "0.8"]
+    words += ["--max-tokens", "16", "--threads", "1"]
+    with subprocess.Popen([sys.executable, "-m", "hamburger_edge", "eval", *words]) as process:
+        while not kept.exists() or len(kept.read_bytes().splitlines()) < 6:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    before = kept.read_bytes().splitlines()
+    assert 6 <= len(before) < 101
+    code, _, err = run_eval(*words, "--max-tokens", "12")
+    assert code == 1
+    assert "bundle.answers.jsonl: holds answers to other questions" in err
+    kept.rename(kept.with_suffix(".aside"))
+    assert run_eval(*words, "--json", str(bundle.with_name("whole.json")))[0] == 0
+    kept.with_suffix(".aside").rename(kept)
+    assert run_eval(*words, "--json", str(bundle.with_name("resumed.json")))[0] == 0
+    whole, resumed = (json.loads(bundle.with_name(f"{n}.json").read_text()) for n in ("whole", "resumed"))
+    for one, other in zip(whole["rows"], resumed["rows"], strict=True):
+        timed = {"milliseconds", "faster"}
+        assert {k: v for k, v in one.items() if k not in timed} == {
+            k: v for k, v in other.items() if k not in timed
+        }
+    assert not kept.exists()
 
 
 @pytest.mark.parametrize(

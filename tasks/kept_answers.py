@@ -1,0 +1,84 @@
+"""Answers of an evaluation, kept in a file as they come, so that one that was stopped goes on where it was.
+
+{"asked": ...}             what the answers depend on
+[[text, seconds, ...], ...]    a line a request: an answer at every setting
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.cache import lock_for
+from hamburger_edge.support.files import locked, read_regular
+
+
+@dataclass(frozen=True)
+class Answer:
+    text: str
+    seconds: float
+    tokens: int
+    steps: int
+    slots: int  # of its own, the prompt's left out
+
+
+Answered = list[Answer]  # of one request, a setting each
+
+
+class KeptAnswers:
+    """What was answered, request by request; without a path, in memory alone."""
+
+    def __init__(self, path: Path | None, asked: Any, requests: int, settings: int) -> None:
+        self.path = path
+        self.rows: list[Answered] = []
+        if path is None:
+            return
+        first, whole = _line({"asked": asked}), b""
+        if path.exists():
+            whole, _, _ = read_regular(path).rpartition(b"\n")  # behind it, half a line that a kill left
+        head, *lines = [line + b"\n" for line in whole.split(b"\n")] if whole else [first]
+        try:
+            self.rows = [_answered(line, settings) for line in lines]
+            other = head != first or len(self.rows) > requests
+        except (TypeError, ValueError):
+            other = True
+        if other:
+            raise InputError(
+                f"{path}: holds answers to other questions, or of another model: delete it to begin anew"
+            )
+        with open(path, "ab") as file:
+            file.truncate(sum(map(len, (head, *lines))) if whole else 0)
+            if not whole:
+                file.write(first)
+
+    def add(self, answered: Answered) -> None:
+        self.rows.append(answered)
+        if self.path is not None:
+            with open(self.path, "ab") as file:
+                file.write(_line([astuple(answer) for answer in answered]))
+
+
+@contextmanager
+def keeping(path: Path | None, asked: Any, requests: int, settings: int) -> Iterator[KeptAnswers]:
+    """One process at a time."""
+    if path is None:
+        yield KeptAnswers(None, asked, requests, settings)
+        return
+    with locked(lock_for(path.absolute())):
+        yield KeptAnswers(path, asked, requests, settings)
+
+
+def _line(content: Any) -> bytes:
+    return json.dumps(content).encode() + b"\n"  # ASCII, and no line feed inside
+
+
+def _answered(line: bytes, settings: int) -> Answered:
+    answered = [Answer(*each) for each in json.loads(line)]
+    if len(answered) != settings:
+        raise ValueError(f"{len(answered)} answers")
+    return answered
