@@ -6,6 +6,10 @@
 # make docs   build the site of docs/ into site/; a broken link fails
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
 # make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped
+# make kills KILLS=100  export, distill, train, tune and sessions killed at random moments; nothing half-made is ever taken for whole
+# make soak SPOKEN=200000  one process talks for long, its sessions saved and resumed: memory level, texts unchanged
+# make test-matrix  the core on Python 3.11 to 3.14, with the oldest and newest of what it needs
+# make test-arm64, make test-older-x86  the core on other processors, by qemu-user 10 or newer (and debootstrap)
 # All of them make .venv on first use and are quick from then on.
 # make graft BIN=gpu/bin GPUS=1  with a torch that knows the GPU: new data, and on from the shipped graft; goes on where it stopped
 
@@ -18,7 +22,7 @@ PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo serve browser test check docs bench fuzz graft clean
+.PHONY: demo serve browser test check docs bench fuzz kills soak test-matrix test-arm64 test-older-x86 graft clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
@@ -57,6 +61,23 @@ N    ?= 1000
 SEED ?= 0
 fuzz: $(VENV)/.dev
 	@$(BIN)/python tests/fuzzing --cases $(N) --seed $(SEED)
+
+kills: $(VENV)/.dev
+	@PYTHONPATH=tests/support $(BIN)/python tests/faults/kills.py --kills $(or $(KILLS),100) --seed $(SEED)
+
+SPOKEN ?= 200000
+soak: $(VENV)/.dev
+	@$(BIN)/python tests/faults/soak.py --tokens $(SPOKEN)
+
+test-matrix: $(VENV)/.dev
+	@$(PIP) install "uv>=0.8"
+	@$(BIN)/python tests/processors/matrix.py
+
+test-arm64: $(VENV)/.dev
+	@$(BIN)/python tests/processors/emulated.py arm64
+
+test-older-x86: $(VENV)/.dev
+	@$(BIN)/python tests/processors/emulated.py x86-no-avx
 
 TOKENS ?= 20000000
 ROWS   ?= 512
