@@ -60,6 +60,7 @@ PERSON = {
     "required": ["age", "name"],
     "additionalProperties": False,
 }
+SWITCHES = {"type": "array", "items": {"type": "boolean"}, "maxItems": 3, "uniqueItems": True}
 STRUCTURED: tuple[dict[str, Any], ...] = tuple(
     {**structure, **options}
     for structure in (
@@ -67,12 +68,17 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"json_schema": PERSON},
         {"regex": "(yes|no|maybe), [a-z]{3,8}!"},
         {"regex": "[0-9]{4}-[0-9]{2}(-[0-9]{2})?"},
+        {"json_schema": SWITCHES, "lenient": True},
     )
     for options in (
         {"confidence": 0.0},
         {"confidence": 1.0},
         {"confidence": 0.3, "mode": "verify"},
         {"confidence": 0.2, "temperature": 1.0, "seed": 8},
+        {"confidence": 0.0, "forced": "merge"},
+        {"confidence": 0.2, "forced": "merge", "temperature": 1.0, "seed": 9},
+        {"confidence": 0.3, "mode": "verify", "forced": "single"},
+        {"confidence": 0.0, "forced": "single"},
     )
 )
 STRUCTURED_TALKS: tuple[
@@ -80,6 +86,7 @@ STRUCTURED_TALKS: tuple[
 ] = (  # too long for one part: the structure goes on with the answer
     {"regex": "(ab|[c-f])[a-z]{60}", "confidence": 0.3},
     {"regex": "[a-z]{20}forced[a-z]{60}", "mode": "verify", "temperature": 0.8, "seed": 3},
+    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1, "forced": "merge"},
 )
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (

@@ -20,6 +20,7 @@ export { clearStore } from "../bundle/download.js";
  * @property {boolean} [store]  keep the files in the browser for the next time; true where it is left out
  * @property {(progress: Progress) => void} [onProgress]
  * @property {AbortSignal} [signal]  ends the download
+ * @property {HeadersInit} [headers]  of each of its requests: a key, where the server asks for one
  * @property {Env.WebAssemblyFlags["wasmPaths"]} [wasmPaths]  where onnxruntime-web finds its .wasm files
  */
 
@@ -29,7 +30,7 @@ export { clearStore } from "../bundle/download.js";
  * @param {LoadOptions} [options]
  */
 export async function load(address, options = {}) {
-  const { context, threads, provider = "wasm", store = true, onProgress, signal, wasmPaths } = options;
+  const { context, threads, provider = "wasm", store = true, onProgress, signal, headers, wasmPaths } = options;
   if (provider !== "wasm" && provider !== "webgpu") {
     throw new InputError(`provider must be "wasm" or "webgpu", got ${shown(provider)}`);
   }
@@ -37,7 +38,7 @@ export async function load(address, options = {}) {
   if (threads !== undefined) ort.env.wasm.numThreads = wholeIn("threads", threads, 1, 1024);
   if (wasmPaths !== undefined) ort.env.wasm.wasmPaths = wasmPaths;
   const check = provider === "webgpu" ? checkForGpu : undefined;
-  const { manifest, contents } = await download(String(address), { isStored: store, check, onProgress, signal });
+  const { manifest, contents } = await download(String(address), { isStored: store, check, onProgress, signal, headers });
   const taken = (/** @type {string} */ file) => /** @type {Uint8Array} */ (contents.get(file));
   const graphs = new Set(manifest.graphs.map(({ file }) => file));
   const externalData = [...contents]

@@ -18,6 +18,7 @@ import { FILE_NAME, filesToRun, readManifest } from "./manifest.js";
  * @property {boolean} isStored
  * @property {(manifest: Manifest, address: string) => void} [check]  what the runtime cannot compute is not loaded
  * @property {AbortSignal} [signal]
+ * @property {HeadersInit} [headers]  of each request
  * @property {(progress: Progress) => void} [onProgress]
  */
 
@@ -29,10 +30,10 @@ const STORE = "hamburger-edge"; // of the Cache API
  * @param {string} address  of the folder
  * @param {DownloadOptions} options
  */
-export async function download(address, { isStored, check, signal, onProgress }) {
+export async function download(address, { isStored, check, signal, headers, onProgress }) {
   const base = address.replace(/\/*$/, "/");
   const store = isStored && typeof caches !== "undefined" ? await caches.open(STORE) : null;
-  const manifest = readManifest(await readManifestFile(base, store, signal), address);
+  const manifest = readManifest(await readManifestFile(base, store, { signal, headers }), address);
   check?.(manifest, address);
   const entries = filesToRun(manifest);
   const total = entries.reduce((sum, entry) => sum + entry.bytes, 0);
@@ -43,7 +44,7 @@ export async function download(address, { isStored, check, signal, onProgress })
     const key = `${base}${entry.path}?sha256=${entry.sha256}`;
     const found = await store?.match(key);
     // kept once: not by the browser's own cache too
-    const response = found ?? (await request(base + entry.path, { signal, cache: store ? "no-store" : "default" }));
+    const response = found ?? (await request(base + entry.path, { signal, headers, cache: store ? "no-store" : "default" }));
     const told = (/** @type {number} */ bytes) =>
       onProgress?.({ file: entry.path, loaded: (loaded += bytes), total, isStored: found !== undefined });
     const content = await readBody(response, entry, told);
@@ -59,15 +60,15 @@ export async function clearStore() {
   if (typeof caches !== "undefined") await caches.delete(STORE);
 }
 
-/** The newest one; without a network the one that was kept. @param {string} base @param {Cache | null} store @param {AbortSignal} [signal] */
-async function readManifestFile(base, store, signal) {
+/** The newest one; without a network the one that was kept. @param {string} base @param {Cache | null} store @param {RequestInit} asking */
+async function readManifestFile(base, store, asking) {
   const key = base + FILE_NAME;
   let response;
   try {
-    response = await request(key, { signal, cache: "no-cache" });
+    response = await request(key, { ...asking, cache: "no-cache" });
   } catch (error) {
     response = await store?.match(key);
-    if (!response || signal?.aborted) throw error;
+    if (!response || asking.signal?.aborted) throw error;
     return new Uint8Array(await response.arrayBuffer());
   }
   const content = new Uint8Array(await response.arrayBuffer());

@@ -20,6 +20,7 @@ import { Stream } from "./stream.js";
  * @property {Options["jsonSchema"]} [jsonSchema]  this answer's structure, in place of the conversation's
  * @property {Options["regex"]} [regex]
  * @property {Options["grammar"]} [grammar]
+ * @property {boolean} [lenient]
  */
 
 /**

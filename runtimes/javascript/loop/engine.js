@@ -81,7 +81,7 @@ export class Engine {
       let [isRead, isOpening] = [false, true]; // the prompt; up to the first group that the base had a say in
       while (!isCancelled()) {
         await sampler.look();
-        if (!readout && sampler.forced === null) {
+        if (!readout && !rules.isAhead) {
           readout = await this.#read(stats, isRead ? null : isCancelled);
           if (!readout) return;
           [row, isRead] = [0, true];

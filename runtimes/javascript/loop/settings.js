@@ -28,6 +28,9 @@ import { structureOf } from "./structure.js";
  * @property {object | string | null} [jsonSchema]  the answer is JSON that follows this schema
  * @property {string | null} [regex]  the answer matches this regular expression
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
+ * @property {boolean} [lenient]  keywords of a schema that are not supported are left out of account
+ * @property {"split" | "merge" | "single"} [forced]  tokens that the structure leaves no choice about: one a slot, but
+ *   in one call of the base; merged into groups (not at confidence 1 and in verify mode); or each with a call of its own
  */
 
 /**
@@ -65,6 +68,8 @@ const DEFAULTS = {
   jsonSchema: null,
   regex: null,
   grammar: null,
+  lenient: false,
+  forced: "split",
 };
 const MOST = 2 ** 31 - 1;
 
@@ -90,6 +95,10 @@ export class Settings {
       throw new InputError(`mode must be "trust", "reread" or "verify", got ${shown(o.mode)}`);
     }
     this.mode = o.mode;
+    if (!["split", "merge", "single"].includes(o.forced)) {
+      throw new InputError(`forced must be "split", "merge" or "single", got ${shown(o.forced)}`);
+    }
+    this.forced = o.forced;
     this.probabilities = flag("probabilities", o.probabilities);
     this.ignoreEos = flag("ignoreEos", o.ignoreEos);
     this.stop = typeof o.stop === "string" ? [o.stop] : o.stop;

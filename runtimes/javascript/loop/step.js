@@ -40,12 +40,19 @@ export class Rules {
     this.judgesAfter = info.stopRule === "after";
     this.tryConfidence = this.judgesAfter ? TRY * this.confidence : this.confidence;
     this.joinConfidence = this.verifies ? Math.min(this.confidence, JOIN) : this.confidence;
+    this.merges = settings.forced === "merge" && !settings.isExact;
+    this.rides = settings.forced !== "single"; // forced tokens need no call of their own
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxSteps;
   }
 
   /** Whether the base, having read merged groups, is not sure of what comes next. @param {Float32Array} logits */
   doubts(logits) {
     return this.rereads && this.sampler.surety(logits) < this.confidence;
+  }
+
+  /** Whether the next token can be said before the last ones are read. */
+  get isAhead() {
+    return this.rides && this.sampler.forced !== null;
   }
 
   /**
@@ -70,7 +77,9 @@ export async function say(backend, readout, row, rules, room, stats) {
   const { sampler } = rules;
   const most = Math.min(room, rules.maxTokens - stats.tokens);
   const limit = Math.min(rules.size, most);
-  const forcedLimit = rules.verifies && readout ? most : 1; // tokens that a group may hold for a forced one to join
+  let forcedLimit = 1; // tokens that a group may hold for another forced one to join
+  if (rules.merges) forcedLimit = limit;
+  else if (rules.verifies && rules.rides && readout) forcedLimit = most;
   let forced = sampler.forced === null ? 0 : 1;
   let pStop = readout && !forced ? readout.pStop[row] : 0;
   let { token, probability } = readout ? sampler.choose(readout.logits[row]) : sampler.chooseForced();

@@ -1,21 +1,22 @@
 // What an answer must look like, as it was asked for.
 import { InputError, reason } from "../errors.js";
-import { shown } from "../support/values.js";
+import { flag, shown } from "../support/values.js";
 
 /** @import { Options } from "./settings.js" */
 
-/** @typedef {{kind: "jsonSchema" | "regex" | "grammar", text: string}} Structure */
+/** @typedef {{kind: "jsonSchema" | "regex" | "grammar", text: string, isLenient: boolean}} Structure */
 
 const LARGEST = 1 << 16; // characters of a structure
 const KINDS = /** @type {const} */ (["jsonSchema", "regex", "grammar"]);
 
 /** Of an answer's options, those that say its structure. @param {Options} options */
-export function structural({ jsonSchema = null, regex = null, grammar = null }) {
-  return { jsonSchema, regex, grammar };
+export function structural({ jsonSchema = null, regex = null, grammar = null, lenient = false }) {
+  return { jsonSchema, regex, grammar, lenient };
 }
 
 /** From the options of an answer; null where none is given. @param {Options} options @returns {Structure | null} */
 export function structureOf(options) {
+  const isLenient = flag("lenient", options.lenient ?? false);
   const named = KINDS.filter((kind) => options[kind] !== undefined && options[kind] !== null);
   if (!named.length) return null;
   if (named.length > 1) throw new InputError(`give one of ${named.join(" and ")}: an answer has one structure`);
@@ -27,7 +28,7 @@ export function structureOf(options) {
   if (text.length > LARGEST) {
     throw new InputError(`${kind} has ${text.length} characters, at most ${LARGEST} are taken: make it simpler`);
   }
-  return { kind, text };
+  return { kind, text, isLenient };
 }
 
 /** @param {unknown} given */

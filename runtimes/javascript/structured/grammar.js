@@ -4,6 +4,7 @@
 //
 // The parsing is xgrammar's. It says which text is forced; that is cut into tokens here, as the tokenizer cuts it.
 import { InputError } from "../errors.js";
+import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
 import { xgrammar } from "./xgrammar.js";
 
@@ -64,7 +65,8 @@ export class Grammars {
 }
 
 /** @param {GrammarCompiler} compiler @param {Structure} structure */
-async function compile(compiler, { kind, text }) {
+async function compile(compiler, { kind, text, isLenient }) {
+  if (kind === "jsonSchema") checkSchema(text, isLenient);
   try {
     if (kind === "jsonSchema") {
       const [anyWhitespace, indent, separators, isStrict] = LAYOUT;
@@ -81,6 +83,8 @@ async function compile(compiler, { kind, text }) {
 export class Grammar {
   /** @type {Place[]} before each token consumed */
   #before = [];
+  /** @type {number[]} tokens consumed */
+  #said = [];
   /** @type {Place | null} here; null: not looked at yet */
   #here = null;
   #matcher;
@@ -132,6 +136,7 @@ export class Grammar {
       throw new InputError("the structure allows no answer that goes on from here: correct it");
     }
     this.#before.push(place);
+    this.#said.push(token);
     const next = place.index + 1;
     // a run's rest is never cut anew, wherever an answer stops and goes on
     this.#here = token === this.forced && next < place.run.length ? { ...place, index: next } : null;
@@ -143,6 +148,7 @@ export class Grammar {
     this.#matcher.rollBack(tokens);
     this.#here = this.#before[this.#before.length - tokens];
     this.#before.length -= tokens;
+    this.#said.length -= tokens;
   }
 
   /** After what was said of an answer. @param {Iterable<number>} said */
@@ -177,7 +183,9 @@ export class Grammar {
 
   async #bits() {
     const bits = await this.#matcher.getNextTokenBitmask();
-    return bits.map((word, i) => word & this.#usable[i]);
+    const last = this.#said.at(-1);
+    const following = last === undefined ? null : this.#vocabulary.following(last);
+    return bits.map((word, i) => word & this.#usable[i] & (following?.[i] ?? -1));
   }
 
   /**

@@ -3,6 +3,9 @@ import { BYTES } from "../support/byte_alphabet.js";
 
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
 
+// Bytes of UTF-8 after which only some of 0x80..0xbf may follow: else a character is written too long, or is none.
+const SECOND = new Map([[0xe0, [0xa0, 0xbf]], [0xed, [0x80, 0x9f]], [0xf0, [0x90, 0xbf]], [0xf4, [0x80, 0x8f]]]);
+
 export class Vocabulary {
   /** @type {string[]} of each token, in the byte-level alphabet; nothing for a special one, which is never allowed */
   pieces;
@@ -10,6 +13,8 @@ export class Vocabulary {
   text;
   /** Of them those without control characters, as JSON is usually written. */
   printable;
+  /** @type {Map<number, Int32Array>} bits of the tokens that may follow a byte of `SECOND` */
+  #following = new Map();
   #sorted; // tokens by their pieces, so that those with one beginning stand side by side
   #longest;
 
@@ -23,12 +28,29 @@ export class Vocabulary {
     for (let id = 0; id < size; id++) {
       const bytes = tokenizer.bytes([id]);
       if (bytes.some((byte) => byte === 0xc0 || byte === 0xc1 || byte > 0xf4)) continue;
+      if (bytes.some((byte, i) => !follows(bytes[i - 1], byte))) continue;
       this.text[id >> 5] |= 1 << (id & 31);
       if (bytes.every((byte) => byte >= 32 && byte !== 127)) this.printable[id >> 5] |= 1 << (id & 31);
     }
     const { pieces } = this;
     this.#sorted = [...pieces.keys()].filter((id) => pieces[id]).sort((a, b) => (pieces[a] < pieces[b] ? -1 : 1));
     this.#longest = Math.max(...pieces.map((piece) => piece.length));
+  }
+
+  /** Bits of the tokens that may stand behind this one; null: any whose bytes may stand there. @param {number} token */
+  following(token) {
+    const last = this.tokenizer.bytes([token]).at(-1) ?? 0;
+    if (!SECOND.has(last)) return null;
+    let bits = this.#following.get(last);
+    if (!bits) {
+      bits = new Int32Array(this.text.length);
+      for (let id = 0; id < this.pieces.length; id++) {
+        const [first] = this.tokenizer.bytes([id]);
+        if (first !== undefined && follows(last, first)) bits[id >> 5] |= 1 << (id & 31);
+      }
+      this.#following.set(last, bits);
+    }
+    return bits;
   }
 
   /** A text as the tokenizer cuts it; none where it ends inside a character. @param {string} text */
@@ -53,6 +75,12 @@ export class Vocabulary {
     }
     return found;
   }
+}
+
+/** @param {number | undefined} last @param {number} byte */
+function follows(last, byte) {
+  const [low, high] = SECOND.get(last ?? 0) ?? [0, 0xff];
+  return low <= byte && byte <= high;
 }
 
 /** @param {Uint8Array} bytes */

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { InputError } from "../errors.js";
+import { Vocabulary } from "../structured/vocabulary.js";
 import { ids, scripted } from "./scripted_backend.js";
 
 describe("a structured answer", () => {
@@ -14,6 +15,35 @@ describe("a structured answer", () => {
     assert.deepEqual([stream.text, stream.finishReason, stream.isComplete], ["abdef", "stop", true]);
     assert.deepEqual(backend.fed, [[ids("x"), ids("a"), ids("b")]]);
     assert.deepEqual([stream.stats.forcedTokens, stream.stats.baseCalls], [4, 0]);
+  });
+
+  it("has them merged into groups, or read one by one, where that is asked for", async () => {
+    const groupsOf = async (/** @type {"merge" | "single"} */ forced, /** @type {string} */ script) => {
+      const { model, backend } = scripted(script, { maxSteps: 2 });
+      const { groups, stats } = await model.generate("x", { regex: "abb(c|d)ef", forced });
+      assert.equal(stats.forcedTokens, 5);
+      return [groups, backend.fed];
+    };
+    assert.deepEqual(await groupsOf("merge", "zd"), [
+      [ids("ab"), ids("b"), ids("de"), ids("f")],
+      [[ids("x")], [ids("ab"), ids("b")]],
+    ]);
+    const [a, b] = [ids("a"), ids("b")];
+    assert.deepEqual(await groupsOf("single", "zzzd"), [
+      [a, b, ids("bd"), ids("e"), ids("f")], // a micro step may go on from a forced token
+      [[ids("x")], [a], [b], [ids("bd")], [ids("e")]],
+    ]);
+  });
+
+  it("has only bytes that make up characters", async () => {
+    const bytes = [...Array(256).keys()];
+    const vocabulary = new Vocabulary(/** @type {any} */ ({ bytes: (/** @type {number[]} */ ids) => Uint8Array.from(ids) }), 256, []);
+    const after = (/** @type {number} */ byte) =>
+      bytes.filter((id) => ((vocabulary.following(byte)?.[id >> 5] ?? -1) >>> (id & 31)) & 1);
+    assert.equal(vocabulary.following(0xe3), null);
+    for (const [lead, low, high] of [[0xe0, 0xa0, 0xbf], [0xed, 0x80, 0x9f], [0xf0, 0x90, 0xbf], [0xf4, 0x80, 0x8f]]) {
+      assert.deepEqual(after(lead), bytes.slice(low, high + 1));
+    }
   });
 
   it("takes what is allowed, and is not complete where it was cut", async () => {
@@ -34,11 +64,39 @@ describe("a structured answer", () => {
     assert.equal(chat.messages.at(-1)?.text, "hi");
   });
 
+  it("is not made of a schema that would be followed in part, unless that is asked for", async () => {
+    const { model } = scripted("");
+    const tags = { type: "array", items: { enum: ["a"] }, uniqueItems: true };
+    /** @type {[object, RegExp][]} */
+    const refused = [
+      [{ properties: { tags } }, /"uniqueItems" \(at #\/properties\/tags\) is not supported: leave it out, or set lenient/],
+      [{ items: { type: "string", format: "colour" } }, /format "colour" \(at #\/items\) is not supported/],
+      [{ type: "string", pattern: "a", maxLength: 3 }, /"maxLength" \(at #\) is not supported/],
+      [{ type: "string", enum: ["a", 1] }, /"type" \(at #\) is not supported/],
+      [{ type: "number", exclusiveMinimum: 0 }, /"exclusiveMinimum" \(at #\) is not supported/],
+      [{ minimum: 3 }, /"minimum" \(at #\) is not supported/],
+      [{ type: "object", required: ["a"] }, /"required" \(at #\) is not supported/],
+      [{ anyOf: [{ const: 1 }], not: { const: 2 } }, /"not" \(at #\) is not supported/],
+      [{ $defs: { a: { allOf: [{}, {}] } } }, /allOf of several schemas \(at #\/\$defs\/a\) is not supported/],
+      [{ oneOf: [{ const: 1 }] }, /oneOf, whose alternatives may overlap, \(at #\) is not supported/],
+    ];
+    for (const [jsonSchema, message] of refused) await assert.rejects(model.generate("x", { jsonSchema }), message);
+    const deep = `${'{"items":'.repeat(70)}{}${"}".repeat(70)}`;
+    await assert.rejects(model.generate("x", { jsonSchema: deep, lenient: true }), /more than 64 levels/);
+    const yes = { type: "boolean", const: true };
+    assert.equal((await model.generate("x", { jsonSchema: { ...yes, uniqueItems: true }, lenient: true })).text, "true");
+    for (const jsonSchema of [yes, { $ref: "#/$defs/yes", $defs: { yes } }]) {
+      assert.equal((await model.generate("x", { jsonSchema })).text, "true");
+    }
+  });
+
   it("is refused in one line, and the model is free afterwards", async () => {
     const { model } = scripted("za."); // one is looked at in vain
     assert.throws(() => model.stream("x", { regex: "a", grammar: "b" }), /give one of regex and grammar/);
     assert.throws(() => model.stream("x", { jsonSchema: "{" }), /jsonSchema is not plain JSON/);
     assert.throws(() => model.stream("x", { jsonSchema: [] }), /jsonSchema must be an object/);
+    assert.throws(() => model.stream("x", { regex: "a", forced: /** @type {any} */ ("all") }), /forced must be "split"/);
+    assert.throws(() => model.stream("x", { lenient: /** @type {any} */ (1) }), /lenient must be true or false/);
     assert.throws(() => model.stream("x", { regex: " " }), /regex must be a text that says something/);
     assert.throws(() => model.stream("x", { regex: "a".repeat(70_000) }), /at most 65536 are taken/);
     await assert.rejects(model.generate("x", { regex: "[a" }), InputError);
