@@ -12,6 +12,7 @@ pool           workers: a thread and a loaded model each
 metrics        counts and times in Prometheus's text format
 gate           what reaches the application at all: Host, Origin, key; and what every answer carries
 bodies         a request's body, in bounded memory and time
+browser        what it takes to run a model in the browser instead: addresses and their files
 application    routes
 server         the settings, and the program that listens
 page/          the page: HTML, CSS, JavaScript

@@ -9,18 +9,19 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hamburger_edge.serve import answers
 from hamburger_edge.serve.bodies import read_body
+from hamburger_edge.serve.browser import HEADERS, KINDS, NOTHING, PAGE, InBrowser, script
 from hamburger_edge.serve.fields import Refused, decoded
 from hamburger_edge.serve.gate import Access, Gate, refusal
 from hamburger_edge.serve.jobs import Begun, Ended, Event, Failed, Job, Piece
@@ -55,8 +56,11 @@ class Log:
             note(f"{kind} {text}")
 
 
-def application(pool: Pool, access: Access, limits: Limits, log: Log) -> ASGIApp:
-    server = _Server(pool, limits, log)
+def application(
+    pool: Pool, access: Access, limits: Limits, log: Log, in_browser: InBrowser = NOTHING
+) -> ASGIApp:
+    server = _Server(pool, limits, log, in_browser)
+    offered = {**in_browser.code, **in_browser.files}
     routes = [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
         Route("/v1/completions", server.completion, methods=["POST"]),
@@ -65,16 +69,19 @@ def application(pool: Pool, access: Access, limits: Limits, log: Log) -> ASGIApp
         Route("/health", server.health),
         Route("/metrics", server.metrics),
         *(Route(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
+        *(Route(path, _offered(file)) for path, file in offered.items()),
+        *([Route("/bundles.json", server.bundles)] if offered else []),
     ]
     handlers: Any = {HTTPException: _http_error, Refused: _refused, Exception: _mistake}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return Gate(app, access, frozenset(_PAGE))
+    return Gate(app, access, frozenset({*_PAGE, *in_browser.code}))
 
 
 class _Server:
-    def __init__(self, pool: Pool, limits: Limits, log: Log) -> None:
+    def __init__(self, pool: Pool, limits: Limits, log: Log, in_browser: InBrowser) -> None:
         self.pool, self.limits, self.log = pool, limits, log
+        self.in_browser = in_browser.names
         self.created = int(time.time())
 
     async def chat(self, request: Request) -> Response:
@@ -89,6 +96,9 @@ class _Server:
 
     async def model(self, request: Request) -> Response:
         return _json(self._described(self.pool.find(request.path_params["name"])))
+
+    async def bundles(self, request: Request) -> Response:
+        return _json(self.in_browser)
 
     async def health(self, request: Request) -> Response:
         return _json({"status": "ok"})
@@ -110,6 +120,7 @@ class _Server:
             "max_steps": info.max_steps,
             "slots": info.capacity,
             "context_length": info.context_length,
+            "in_browser": served.name in self.in_browser,
             "recommended": None if advice is None else {"mode": advice.mode, "confidence": advice.confidence},
         }
 
@@ -253,10 +264,22 @@ def _json(data: Any) -> Response:
 
 
 def _file(name: str, kind: str) -> Any:
-    content = files("hamburger_edge.serve").joinpath("page", name).read_bytes()
+    content = (PAGE / name).read_bytes()
 
     async def send(request: Request) -> Response:
         return Response(content, media_type=kind, headers={"content-security-policy": _POLICY})
+
+    return send
+
+
+def _offered(path: Path) -> Any:
+    kind = KINDS.get(path.suffix, "application/octet-stream")
+    content = script(path) if path.suffix == ".js" else None
+
+    async def send(request: Request) -> Response:
+        if content is None:
+            return FileResponse(path, media_type=kind, headers=HEADERS)
+        return Response(content, media_type=kind, headers=HEADERS)
 
     return send
 

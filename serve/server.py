@@ -10,6 +10,7 @@ import uvicorn
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve.application import Log, application
 from hamburger_edge.serve.bodies import Connection
+from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
 from hamburger_edge.serve.requests import Limits
@@ -22,10 +23,19 @@ _AFTER = 5  # seconds for what was cancelled to end
 class Server(uvicorn.Server):
     """When told to stop it takes no more, gives answers `grace` seconds, and cancels what is left then."""
 
-    def __init__(self, pool: Pool, access: Access, limits: Limits, log: Log, *, grace: float = 10) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        access: Access,
+        limits: Limits,
+        log: Log,
+        *,
+        grace: float = 10,
+        in_browser: InBrowser = NOTHING,
+    ) -> None:
         self.pool, self.grace = pool, grace
         config = uvicorn.Config(
-            application(pool, access, limits, log),
+            application(pool, access, limits, log, in_browser),
             http=Connection,
             ws="none",
             lifespan="off",

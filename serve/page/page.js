@@ -255,9 +255,17 @@ function written() {
   controls();
 }
 
+const chosen = () => models.find(({ id }) => id === at("model").value);
+
+/** To a page in which this model runs without the server, where it brings one. */
+function offer() {
+  at("in-browser").hidden = !chosen()?.in_browser;
+  at("in-browser").href = `/browser#${encodeURIComponent(at("model").value)}`;
+}
+
 function dial() {
   const given = at("confidence").dataset.given;
-  const advice = models.find(({ id }) => id === at("model").value)?.recommended;
+  const advice = chosen()?.recommended;
   const usual = at("mode").value ? "" : advice ? `as recommended, ${advice.confidence}` : "as usual, 0.8";
   at("confidence-shown").textContent = given ? Number(at("confidence").value).toFixed(2) : usual || "as usual, 0.8";
 }
@@ -271,6 +279,7 @@ async function listModels() {
     at("model").replaceChildren(...models.map(({ id }) => new Option(id, id)));
     notice("");
     dial();
+    offer();
   } catch (error) {
     notice(error.message);
     if (/key/.test(error.message)) at("access").open = true;
@@ -293,7 +302,7 @@ at("theme").addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(stored("theme") ?? "system"));
 at("confidence").addEventListener("input", () => { at("confidence").dataset.given = "yes"; dial(); });
 at("mode").addEventListener("change", dial);
-at("model").addEventListener("change", dial);
+at("model").addEventListener("change", () => { dial(); offer(); });
 at("schema").addEventListener("input", readSchema);
 at("key-form").addEventListener("submit", (event) => { event.preventDefault(); at("key").blur(); });
 at("key").addEventListener("change", () => {

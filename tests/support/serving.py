@@ -19,6 +19,7 @@ import httpx
 
 from hamburger_edge.model import Model
 from hamburger_edge.serve.application import Log
+from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
 from hamburger_edge.serve.requests import Limits
@@ -92,6 +93,7 @@ def serving(
     limits: Limits | None = None,
     log: Log = QUIET,
     grace: float = 5,
+    in_browser: InBrowser = NOTHING,
     **options: Any,
 ) -> Iterator[Running]:
     bundles = [("toy", load)] if callable(load) else load
@@ -100,7 +102,7 @@ def serving(
         with listen("127.0.0.1", 0) as listening:
             port = listening.getsockname()[1]
             access = access or Access.of("127.0.0.1")
-            server = Server(pool, access, limits or Limits(), log, grace=grace)
+            server = Server(pool, access, limits or Limits(), log, grace=grace, in_browser=in_browser)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
             thread.start()
             running = Running(server, pool, port, thread)

@@ -8,6 +8,8 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hamburger_edge.bundle.manifest import FILE_NAME
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._built_in import built_in_bundle
 from hamburger_edge.cli.options import RUNTIME, runtime_options
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.serve.application import Log
+    from hamburger_edge.serve.browser import NOTHING, InBrowser
     from hamburger_edge.serve.pool import Pool
     from hamburger_edge.serve.requests import Limits
     from hamburger_edge.serve.server import Server, listen
@@ -39,16 +42,18 @@ def run(options: argparse.Namespace) -> None:
     runtime = {"threads": max(1, usable_processors() // workers), **runtime_options(options)}
     if options.backend == "torch":
         runtime.pop("threads")
+    folders = {name: _folder(path, options.backend) for name, path in named(options.bundle)}
     bundles = [
-        (name, functools.partial(_load, _folder(path, options.backend), options.backend, runtime))
-        for name, path in named(options.bundle)
+        (name, functools.partial(_load, path, options.backend, runtime)) for name, path in folders.items()
     ]
+    in_browser = InBrowser.of(Path(options.browser), _with_graphs(folders)) if options.browser else NOTHING
     with listen(options.host, whole_in("--port", options.port, 0, 65535)) as listening:
         pool = Pool(bundles, workers=workers, queue=queue, sessions=sessions)
         try:
             host = f"[{options.host}]" if ":" in options.host else options.host
             note(f"{', '.join(pool.served)} at http://{host}:{listening.getsockname()[1]}")
-            server = Server(pool, access, limits, Log(prompts=options.log_prompts), grace=grace)
+            log = Log(prompts=options.log_prompts)
+            server = Server(pool, access, limits, log, grace=grace, in_browser=in_browser)
             with contextlib.suppress(KeyboardInterrupt):  # uvicorn passes on the one that it stopped at
                 server.run(sockets=[listening])
         finally:
@@ -89,6 +94,13 @@ def _load(path: str, backend: str, runtime: dict[str, Any]) -> Model:
     from hamburger_edge.loading import load
 
     return load(path, backend, **runtime)
+
+
+def _with_graphs(folders: dict[str, str]) -> dict[str, Path]:
+    """Those that are bundles of ONNX graphs: a browser runs nothing else."""
+    found = {name: Path(path) for name, path in folders.items()}
+    bundles = {name: folder for name, folder in found.items() if (folder / FILE_NAME).is_file()}
+    return {name: folder for name, folder in bundles.items() if load_manifest(folder).graphs}
 
 
 def _folder(path: str, backend: str) -> str:
@@ -137,12 +149,18 @@ COMMAND = Command(
         option(
             "--grace", type=float, default=10, metavar="S", help="for answers when it is stopped (default 10)"
         ),
+        option(
+            "--browser",
+            metavar="FOLDER",
+            help="of the package for JavaScript, as npm installs it: the page offers to run there too",
+        ),
         option("--log-prompts", action="store_true", help="write what is asked and answered to the log"),
         *RUNTIME,
     ),
     examples=(
         "hamburger-edge serve bundle",
         "hamburger-edge serve small=bundle-135m large=bundle-1b --workers 2 --port 9000",
+        "hamburger-edge serve bundle --browser runtimes/javascript",
         "hamburger-edge serve bundle --host 0.0.0.0 --api-key-file keys.txt",
     ),
     run=run,

@@ -59,6 +59,7 @@ def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
         (["--host", "no.such.host.invalid", "--no-auth"], "cannot listen"),
         ([], "no such folder"),
         (["--api-key-file", "no-such-file"], "--api-key-file"),
+        (["--browser", "no-such-package"], "no-such-package: lacks packages: run  npm install"),
     ],
 )
 def test_refusals(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,11 @@
-// The page: a conversation with the model in worker.js, and what its steps were like. No library, no build.
+// The page in which the model runs in the browser: a conversation with the model in worker.js, and what its steps
+// were like. No library, no build.
 
 import { at, follow, grow, made, notice, wire } from "./parts.js";
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
+const key = sessionStorage.getItem("hamburger.key"); // of a server that asks for one; given on its own page
+const headers = key ? { authorization: `Bearer ${key}` } : {};
 const ENDINGS = { length: "cut at the most tokens", cancelled: "stopped", context: "the context is full" };
 
 let worker = null; // of the model that is chosen
@@ -33,8 +36,9 @@ function open() {
 
 const heard = {
   ready() {
-    const address = new URL(`/bundles/${at("model").value}`, location.href).href;
-    tell("load", { address, provider: at("provider").value, threads: Number(at("threads").value) || 1 });
+    const address = new URL(`/bundles/${encodeURIComponent(at("model").value)}`, location.href).href;
+    const threads = Number(at("threads").value) || 1;
+    tell("load", { address, headers, provider: at("provider").value, threads });
   },
 
   progress({ loaded, total, isStored }) {
@@ -195,9 +199,13 @@ at("threads").max = crossOriginIsolated ? navigator.hardwareConcurrency : 1;
 at("threads").value = Math.min(4, Number(at("threads").max));
 at("threads-note").textContent = crossOriginIsolated ? "" : "This page is not cross-origin isolated: one thread.";
 try {
-  const names = await (await fetch("/bundles.json")).json();
+  const response = await fetch("/bundles.json", { headers });
+  const names = await response.json();
+  if (!response.ok) throw new Error(names.error.message);
   at("model").replaceChildren(...names.map((name) => new Option(name, name)));
+  const asked = decodeURIComponent(location.hash.slice(1));
+  if (names.includes(asked)) at("model").value = asked;
   open();
 } catch (error) {
-  notice(`The server does not say which models it has (${error.message}): start it again.`);
+  notice(`The server does not say which models it has (${error.message}).`);
 }

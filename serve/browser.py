@@ -1,0 +1,99 @@
+"""A model in the browser instead of on the server: the page, the package that it imports, and bundles.
+
+Nothing is looked up by what a request says: all addresses stand in one table, made at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.manifest import FILE_NAME
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.errors import InputError
+
+PAGE = Path(__file__).resolve().parent / "page"
+# Where browsers find what modules import by name: workers know no import maps, and there is no build step.
+NAMES = {
+    "hamburger-edge/web": "/hamburger-edge/adapters/onnxruntime-web.js",
+    "@huggingface/tokenizers": "/packages/@huggingface/tokenizers/dist/tokenizers.min.mjs",
+    "@mlc-ai/web-xgrammar": "/packages/@mlc-ai/web-xgrammar/lib/index.js",
+    "onnxruntime-web/wasm": "/packages/onnxruntime-web/dist/ort.wasm.bundle.min.mjs",
+    "onnxruntime-web/webgpu": "/packages/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs",
+}
+LOADED = ("ort-wasm-simd-threaded.wasm", "ort-wasm-simd-threaded.asyncify.wasm")  # by those two
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".wasm": "application/wasm",
+}
+HEADERS = {
+    # The first two make the page cross-origin isolated: threads of WebAssembly need it.
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; "
+        "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True)
+class InBrowser:
+    """What a server offers to run in the browser."""
+
+    code: Mapping[str, Path]
+    files: Mapping[str, Path]  # of bundles
+    names: Sequence[str]  # of bundles
+
+    @classmethod
+    def of(cls, package: Path, bundles: Mapping[str, Path]) -> InBrowser:
+        return cls(code(package), bundle_files(bundles), list(bundles))
+
+
+NOTHING = InBrowser({}, {}, [])
+
+
+def code(package: Path) -> dict[str, Path]:
+    """The page and what it imports: each address, and the file that it stands for. `package` is the folder of
+    the package for JavaScript, with what npm installs there."""
+    installed = package / "node_modules"
+    if not (installed / "onnxruntime-web").is_dir():
+        raise InputError(f"{package}: lacks packages: run  npm install --ignore-scripts --prefix {package}")
+    found = {"/browser": PAGE / "browser.html"}
+    found |= {f"/{name}": PAGE / name for name in ("browser.js", "browser.css", "worker.js")}
+    for path in sorted(package.rglob("*.js")):
+        if path.relative_to(package).parts[0] not in ("node_modules", "tests"):
+            found[f"/hamburger-edge/{path.relative_to(package).as_posix()}"] = path
+    packages = [name for name in NAMES.values() if name.startswith("/packages/")]
+    for name in (*packages, *(f"/packages/onnxruntime-web/dist/{name}" for name in LOADED)):
+        found[name] = installed / name.removeprefix("/packages/")
+    return {address: path for address, path in found.items() if path.is_file()}
+
+
+def bundle_files(bundles: Mapping[str, Path]) -> dict[str, Path]:
+    """Of each bundle what its manifest lists, and nothing else that lies in its folder."""
+    found = {}
+    for name, folder in bundles.items():
+        manifest = load_manifest(folder)
+        check_files(folder, manifest)
+        for file in (FILE_NAME, *(entry.path for entry in manifest.files)):
+            found[f"/bundles/{name}/{file}"] = folder / file
+    return found
+
+
+def script(path: Path) -> bytes:
+    """Of a module: what it imports by name has an address."""
+    text = path.read_text(encoding="utf-8")
+    for name, address in NAMES.items():
+        text = text.replace(f'"{name}"', f'"{address}"')
+    return text.encode()
