@@ -2,5 +2,6 @@
 
 servers     each in a process of its own, on a port of its own
 clients     who asks, and what they measure
-bench       one run: everybody answers everything, in turns; figures and tables
+bench       one run: everybody answers everything, in turns
+report      figures and tables
 """

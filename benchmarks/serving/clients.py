@@ -12,6 +12,10 @@ from typing import Any
 
 from hamburger_edge.errors import HamburgerError
 
+CLIENTS = {"1 client": 1, "4 clients": 4, "16 clients": 16}
+ALTERNATING = "2 conversations in turn"
+SCENARIOS = (*CLIENTS, ALTERNATING)
+
 Messages = list[dict[str, str]]
 
 
@@ -34,7 +38,7 @@ def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> Answered:
     body = json.dumps({"messages": messages, "stream": True, "temperature": 0, **fields})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     began = perf_counter()
-    first, text = None, ""
+    first, text, finish = None, "", None
     try:
         connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
         response = connection.getresponse()
@@ -44,13 +48,18 @@ def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> Answered:
             if not line.startswith(b"data: {"):
                 continue
             chunk = json.loads(line[6:])
-            said = chunk["choices"][0]["delta"].get("content") if chunk.get("choices") else None
-            if said:
+            if "error" in chunk:
+                raise HamburgerError(f"answered {chunk['error']}")
+            [choice] = chunk["choices"]
+            finish = choice["finish_reason"] or finish
+            if said := choice["delta"].get("content"):
                 text += said
                 first = first or perf_counter()
     finally:
         connection.close()
     end = perf_counter()
+    if finish != "length":  # all answers are to be as long, or requests a second say nothing
+        raise HamburgerError(f"an answer ended by {finish} after {len(text)} characters: it was to be longer")
     return Answered((first or end) - began, end - began, text)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.serving.clients import ALTERNATING, CLIENTS, SCENARIOS
 from hamburger_edge.errors import HamburgerError, one_line
 
 SECONDS = 120  # until a model is loaded
@@ -21,26 +22,41 @@ SECONDS = 120  # until a model is loaded
 
 @dataclass(frozen=True)
 class Contestant:
-    """How a server is started, and what its requests hold beyond everybody's."""
+    """How a server is started, what its requests hold beyond everybody's, and what it is asked at all."""
 
     name: str
     command: tuple[str, ...]  # {port} stands for one that is free
     fields: Mapping[str, Any] = field(default_factory=dict)
+    scenarios: Sequence[str] = SCENARIOS
 
 
-def ours(bundle: Path, threads: int, slots: int, name: str, **fields: Any) -> Contestant:
-    words = ("serve", str(bundle), "--port", "{port}", "--threads", str(threads), "--context", str(slots))
-    return Contestant(name, (sys.executable, "-m", "hamburger_edge", *words), fields)
+def ours(
+    bundle: Path, threads: int, slots: int, name: str = "serve", *, workers: int = 1, **fields: Any
+) -> Contestant:
+    """With several workers, which share the threads, it is asked by several clients alone."""
+    options = {"--threads": threads // workers, "--context": slots, "--workers": workers}
+    given = [word for option, value in options.items() for word in (option, str(value))]
+    command = (sys.executable, "-m", "hamburger_edge", "serve", str(bundle), "--port", "{port}", *given)
+    several = [name for name, clients in CLIENTS.items() if clients > 1]
+    return Contestant(name, command, fields, SCENARIOS if workers == 1 else several)
 
 
 def llama_cpp(file: Path, threads: int, slots: int, *, cache: bool = False) -> Contestant:
-    """Of llama-cpp-python; with `cache` it keeps earlier contexts in memory, which it does not by itself."""
+    """Of llama-cpp-python; with `cache` it keeps earlier contexts in memory, which it does not by itself, and
+    is asked by conversations in turn alone.
+
+    By itself it also ends a stream when the next request arrives, and computes and copies the scores of every
+    token of a prompt: both are off, so that all answers are whole and none waits for what nobody reads.
+    """
     options = {"model": file, "n_ctx": slots, "n_threads": threads, "n_threads_batch": threads}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     given += ["--chat_format", "chatml", "--port", "{port}", "--verbose", "false"]
+    given += ["--interrupt_requests", "false", "--logits_all", "false"]
     given += ["--cache", "true"] if cache else []
-    name = "llama.cpp+cache" if cache else "llama.cpp"
-    return Contestant(name, (sys.executable, "-m", "llama_cpp.server", *given))
+    command = (sys.executable, "-m", "llama_cpp.server", *given)
+    if cache:
+        return Contestant("llama.cpp+cache", command, scenarios=(ALTERNATING,))
+    return Contestant("llama.cpp", command)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from hamburger_edge.support.values import number_in
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.requests.plan import RequestPlan
     from hamburger_edge.benchmarks.requests.report import RequestReport
-    from hamburger_edge.benchmarks.serving.bench import ServingReport
+    from hamburger_edge.benchmarks.serving.report import ServingReport
     from hamburger_edge.benchmarks.speed.plan import BenchPlan
     from hamburger_edge.benchmarks.speed.report import SpeedReport
 
@@ -150,7 +150,8 @@ def _requests(options: argparse.Namespace) -> None:
 def _serving(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.peers import weights
     from hamburger_edge.benchmarks.peers.contender import Source, installed
-    from hamburger_edge.benchmarks.serving.bench import ServingPlan, measure, tables
+    from hamburger_edge.benchmarks.serving.bench import ServingPlan, measure
+    from hamburger_edge.benchmarks.serving.report import tables
     from hamburger_edge.benchmarks.serving.servers import llama_cpp, ours
 
     if options.bundle is None:
@@ -169,12 +170,13 @@ def _serving(options: argparse.Namespace) -> None:
     plan = ServingPlan(
         eos_ids=manifest.model.eos_ids,
         background=5 if slots >= 1024 else 1,
+        base=manifest.base.name,
+        threads=threads,
         **{**quick, **{name: value for name, value in given.items() if value is not None}},
     )
-    servers = [
-        ours(bundle, threads, slots, "serve"),
-        ours(bundle, threads, slots, "serve@1", confidence=1),
-    ]
+    servers = [ours(bundle, threads, slots), ours(bundle, threads, slots, "serve@1", confidence=1)]
+    if threads > 1:
+        servers.append(ours(bundle, threads, slots, "serve, 2 workers", workers=2))
     checkpoint = find_checkpoint(options.against, manifest)
     with ProgressBar() as progress:
         if checkpoint is None or not installed("llama_cpp") or not installed("fastapi"):

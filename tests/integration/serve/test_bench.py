@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hamburger_edge.benchmarks.serving.bench import ALTERNATING, CLIENTS, ServingPlan, measure, tables
+from hamburger_edge.benchmarks.serving.bench import ServingPlan, measure
+from hamburger_edge.benchmarks.serving.clients import ALTERNATING, SCENARIOS
+from hamburger_edge.benchmarks.serving.report import markdown, tables
 from hamburger_edge.benchmarks.serving.servers import Contestant, ours
 
 QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0)
@@ -14,15 +16,25 @@ QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0)
 def test_servers_are_measured_in_turn(tiny: Path) -> None:
     broken = Contestant("broken", (sys.executable, "-c", "raise SystemExit('no port {port} for me')"))
     strange = ours(tiny, 1, 512, "strange", loudness=3)
-    report = measure([ours(tiny, 1, 512, "serve"), broken, strange], QUICK)
+    two = ours(tiny, 2, 512, "two", workers=2)
+    report = measure([ours(tiny, 1, 512), broken, strange, two], QUICK)
     assert set(report.failed) == {"broken", "strange"}
     assert "for me" in report.failed["broken"]
     assert "loudness" in report.failed["strange"]
-    assert list(report.measured) == [*(f"{number} clients" for number in CLIENTS), ALTERNATING]
+    assert tuple(report.measured) == SCENARIOS
     for title, of in report.to_json()["scenarios"].items():
-        assert list(of) == ["serve"], title
-        assert of["serve"]["requests_per_s"]["median"] > 0
-        assert of["serve"]["first_text_s"]["median"] > 0
+        alone = title in ("1 client", ALTERNATING)
+        assert list(of) == (["serve"] if alone else ["serve", "two"]), title
+        for each in of.values():
+            assert each["requests_per_s"]["median"] > 0
+            assert each["first_text_s"]["median"] > 0
     [burst] = report.measured["16 clients"]["serve"]
     assert len(burst.first_s) == 16
     assert all(title in tables(report) for title in report.measured)
+    assert len(markdown(report.to_json()).splitlines()) == 2 + 6  # head and rows
+
+
+def test_an_answer_that_ends_early_is_no_answer(tiny: Path) -> None:
+    """Requests a second of servers that cut their answers short would say nothing."""
+    report = measure([ours(tiny, 1, 512, stop=["a"])], QUICK)
+    assert "it was to be longer" in report.failed["serve"]

@@ -1,0 +1,105 @@
+"""What the clients measured as figures: JSON, and tables for a terminal and for documents."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.benchmarks.machine import describe
+from hamburger_edge.benchmarks.serving.clients import Burst
+from hamburger_edge.benchmarks.speed.interleave import Spread, ratios
+from hamburger_edge.support.tables import pipes, table
+
+PEER = "llama.cpp"  # and its variants, whose names begin so
+
+
+@dataclass(frozen=True)
+class ServingReport:
+    base: str
+    threads: int
+    tokens: int  # of each answer
+    each: int  # requests of a client in a round
+    measured: dict[str, dict[str, list[Burst]]]  # by scenario, by server
+    failed: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "machine": describe(),
+            "base": self.base,
+            "threads": self.threads,
+            "tokens": self.tokens,
+            "requests_of_a_client": self.each,
+            "failed": self.failed,
+            "scenarios": {name: _scenario(of) for name, of in self.measured.items()},
+        }
+
+
+def _scenario(of: Mapping[str, list[Burst]]) -> dict[str, Any]:
+    speeds = {name: [each.requests_per_s for each in bursts] for name, bursts in of.items()}
+    firsts = {name: [statistics.median(each.first_s) for each in bursts] for name, bursts in of.items()}
+    peers = [name for name in of if name.startswith(PEER)]
+    return {
+        name: {
+            "rounds": len(of[name]),
+            "requests_per_s": Spread.of(speeds[name]).to_json(),
+            "first_text_s": Spread.of(firsts[name]).to_json(),
+            "speed_over": {
+                peer: ratios(speeds[name], speeds[peer]).to_json() for peer in peers if name not in peers
+            },
+        }
+        for name in of
+    }
+
+
+def tables(report: ServingReport) -> str:
+    """For people."""
+    data = report.to_json()
+    machine = data["machine"]["cpu"]
+    about = f"{report.base}, {machine}, threads: {report.threads}, answers of {report.tokens} tokens"
+    return "\n\n".join([about, *(table(rows) for rows in _rows(data).values())])
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """The report as JSON -> the table of docs/research/speed.md: the scenarios below each other."""
+    found = _rows(report)
+    peers = list(dict.fromkeys(name for rows in found.values() for name in rows[0][3:]))
+    lines = [["asked by", "server", "requests a second", "first text, ms", *peers]]
+    for title, (head, *rows) in found.items():
+        for name, speed, first, *over in rows:
+            cells = dict(zip(head[3:], over, strict=True))
+            lines.append([title, f"`{name}`", speed, first, *(cells.get(peer, "") for peer in peers)])
+    return pipes(lines)
+
+
+def _rows(report: Mapping[str, Any]) -> dict[str, list[list[str]]]:
+    """By scenario: a head, and a row for each server."""
+    found = {}
+    for title, of in report["scenarios"].items():
+        peers = [name for name in of if name.startswith(PEER)]
+        rows = [[title, "requests a second", "first text, ms", *(f"speed over {peer}" for peer in peers)]]
+        for name, each in of.items():
+            over = each["speed_over"]
+            rows.append(
+                [
+                    name,
+                    _spread(each["requests_per_s"], 1, 2),
+                    _spread(each["first_text_s"], 1000, 0),
+                    *(_spread(over[peer], 1, 2) if peer in over else "" for peer in peers),
+                ]
+            )
+        found[title] = rows
+    return found
+
+
+def _spread(found: Mapping[str, float], scale: float, digits: int) -> str:
+    median, q1, q3 = (f"{scale * found[name]:.{digits}f}" for name in ("median", "q1", "q3"))
+    return f"{median} ({q1}-{q3})"
+
+
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.serving.report serving.json
+    print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
