@@ -34,6 +34,7 @@ _PAGE = {
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
     "/parts.js": ("parts.js", "text/javascript"),
+    "/meter.js": ("meter.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _POLICY = (

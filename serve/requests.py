@@ -117,10 +117,9 @@ def _asked(
         settings = Settings.of(options, recommended)
     except InputError as error:
         raise Refused(str(error), _named(str(error))) from error
-    decoding = settings.decoding
-    if decoding.probabilities and decoding.mode == "trust" and decoding.confidence < 1:
+    if settings.decoding.probabilities and not settings.decoding.exact:
         raise Refused(
-            f"logprobs: tokens of a trusted group are not the base's own choice: ask for {_EXACT}", "logprobs"
+            f"logprobs: tokens of a drafted group are not the base's own choice: ask for {_EXACT}", "logprobs"
         )
     return Asked(model, prompt, settings, stream, include_usage, tools, user)
 

@@ -1,7 +1,7 @@
 // The page in which the model runs in the browser: a conversation with the model in worker.js, and what its steps
 // were like. No library, no build.
 
-import { at, follow, grow, made, notice, wire } from "./parts.js";
+import { at, follow, grow, made, notice, suggest, wire } from "./parts.js";
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
 const key = sessionStorage.getItem("hamburger.key"); // of a server that asks for one; given on its own page
@@ -52,6 +52,7 @@ const heard = {
     at("progress").hidden = true;
     at("state").textContent = `Ready: ${info.precision}, ${info.provider}.`;
     dial(info.recommended);
+    suggest(ask, at("model").value, Boolean(info.recommended));
     controls();
     remember();
   },
@@ -176,6 +177,7 @@ function dial(recommended) {
 }
 
 wire(ask, written);
+suggest(ask);
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && answer) tell("cancel");
 });

@@ -1,6 +1,7 @@
 // The page: a conversation over /v1/chat/completions, with what its steps were like. No library, no build.
 
-import { at, follow, grow, made, notice, wire } from "./parts.js";
+import { Meter } from "./meter.js";
+import { at, follow, grow, made, notice, suggest, wire } from "./parts.js";
 
 let messages = []; // as the interface takes them
 let turns = 0; // conversations begun: what comes late for an earlier one is not shown
@@ -17,6 +18,10 @@ const store = (name, value) => {
 };
 const KEPT = ["mode", "confidence", "groups", "max-tokens", "temperature", "penalty"];
 
+function keep() {
+  for (const id of KEPT) store(id, at(id).type === "checkbox" ? at(id).checked : at(id).value);
+}
+
 function restore() {
   for (const id of KEPT) {
     const value = stored(id);
@@ -24,7 +29,7 @@ function restore() {
     if (at(id).type === "checkbox") at(id).checked = value === "true";
     else at(id).value = value;
   }
-  at("confidence").dataset.given = stored("confidence") === null ? "" : "yes";
+  at("confidence").dataset.given = at("mode").value && stored("confidence") !== null ? "yes" : "";
   try { at("key").value = sessionStorage.getItem("hamburger.key") ?? ""; } catch { /* as above */ }
   theme(stored("theme") ?? "system");
 }
@@ -46,9 +51,10 @@ const headers = () => {
 
 function request() {
   const system = at("system").value.trim();
+  const said = at("alone").checked ? messages.slice(-1) : messages;
   const body = {
     model: at("model").value || undefined,
-    messages: [...(system ? [{ role: "system", content: system }] : []), ...messages],
+    messages: [...(system ? [{ role: "system", content: system }] : []), ...said],
     max_tokens: Number(at("max-tokens").value) || 400,
     temperature: Number(at("temperature").value) || 0,
     repetition_penalty: Number(at("penalty").value) || 1,
@@ -179,69 +185,6 @@ function begin() {
   at("prompt").focus();
 }
 
-// -- the meter ---------------------------------------------------------------------------------------------
-
-class Meter {
-  constructor() {
-    this.sizes = [];
-    this.tokens = this.groups = 0;
-    this.first = this.last = 0;
-    this.saving = 0;
-    this.draw();
-  }
-
-  step({ tokens, slots, slots_uncompressed: plain }) {
-    this.last = performance.now();
-    if (!tokens) return;
-    this.first ||= this.last;
-    this.tokens += tokens;
-    this.sizes.push(tokens);
-    if (tokens > 1) this.groups += 1;
-    if (plain) this.saving = 1 - slots / plain;
-    this.draw();
-  }
-
-  end({ slots, slots_uncompressed: plain }) {
-    if (plain) this.saving = 1 - slots / plain;
-    this.draw();
-  }
-
-  shade(tokens) {
-    return tokens > 1 ? `g${this.groups % 4}` : "";
-  }
-
-  get rate() {
-    const seconds = (this.last - this.first) / 1000; // from the first group on
-    return seconds > 0 ? (this.tokens - this.sizes[0]) / seconds : 0;
-  }
-
-  summary() {
-    if (!this.tokens) return "nothing was said";
-    const each = (this.tokens / this.sizes.length).toFixed(2);
-    return `${this.tokens} tokens in ${this.sizes.length} steps (${each} a step), ${Math.round(100 * this.saving)}% of the cache saved`;
-  }
-
-  draw() {
-    at("rate").textContent = this.rate ? this.rate.toFixed(this.rate < 10 ? 1 : 0) : "–";
-    at("perstep").textContent = this.tokens ? (this.tokens / this.sizes.length).toFixed(2) : "–";
-    at("saved").textContent = this.tokens ? `${Math.round(100 * this.saving)}%` : "–";
-    const plot = at("plot"), count = Math.max(24, this.sizes.length), width = 240 / count;
-    const highest = Math.max(4, ...this.sizes);
-    let groups = 0;
-    plot.replaceChildren(...this.sizes.map((size, index) => {
-      const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      const height = (60 * size) / highest;
-      if (size > 1) groups += 1;
-      const place = { x: index * width, y: 64 - height, width: width * 0.82, height };
-      for (const [name, value] of Object.entries(place)) bar.setAttribute(name, value.toFixed(2));
-      bar.setAttribute("class", size > 1 ? `g${groups % 4}` : "one");
-      return bar;
-    }));
-    const said = this.tokens ? `${this.sizes.length} steps, at most ${Math.max(...this.sizes)} tokens in one` : "no answer yet";
-    plot.setAttribute("aria-label", `Tokens of each step of the answer: ${said}`);
-  }
-}
-
 // -- the controls ------------------------------------------------------------------------------------------
 
 function controls() {
@@ -256,6 +199,7 @@ function written() {
 }
 
 const chosen = () => models.find(({ id }) => id === at("model").value);
+const advice = () => chosen()?.recommended;
 
 /** To a page in which this model runs without the server, where it brings one. */
 function offer() {
@@ -263,11 +207,32 @@ function offer() {
   at("in-browser").href = `/browser#${encodeURIComponent(at("model").value)}`;
 }
 
+/** Mode and confidence: both as the model recommends, or both as they are set here. */
 function dial() {
-  const given = at("confidence").dataset.given;
-  const advice = chosen()?.recommended;
-  const usual = at("mode").value ? "" : advice ? `as recommended, ${advice.confidence}` : "as usual, 0.8";
-  at("confidence-shown").textContent = given ? Number(at("confidence").value).toFixed(2) : usual || "as usual, 0.8";
+  const { mode, confidence } = advice() ?? { mode: "trust", confidence: 0.8 };
+  const why = advice() ? "as recommended" : "as usual";
+  at("mode").options[0].textContent = `${why}: ${mode}`;
+  if (!at("mode").value) {
+    at("confidence").dataset.given = "";
+    at("confidence").value = confidence;
+  }
+  const usual = at("mode").value ? "as usual, 0.8" : `${why}, ${confidence}`;
+  at("confidence-shown").textContent = at("confidence").dataset.given ? Number(at("confidence").value).toFixed(2) : usual;
+}
+
+function turned() {
+  at("confidence").dataset.given = "yes";
+  if (!at("mode").value) at("mode").value = advice()?.mode ?? "trust";
+  dial();
+}
+
+/** What depends on the model: one that recommends a setting was tuned to a task, and a task has no before. */
+function changed() {
+  at("alone").checked = Boolean(advice());
+  at("alone-hint").hidden = !at("alone").checked;
+  suggest(ask, at("model").value, at("alone").checked);
+  dial();
+  offer();
 }
 
 async function listModels() {
@@ -278,8 +243,7 @@ async function listModels() {
     models = body.data;
     at("model").replaceChildren(...models.map(({ id }) => new Option(id, id)));
     notice("");
-    dial();
-    offer();
+    changed();
   } catch (error) {
     notice(error.message);
     if (/key/.test(error.message)) at("access").open = true;
@@ -300,20 +264,19 @@ at("theme").addEventListener("click", () => {
   theme(next);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(stored("theme") ?? "system"));
-at("confidence").addEventListener("input", () => { at("confidence").dataset.given = "yes"; dial(); });
+at("confidence").addEventListener("input", turned);
 at("mode").addEventListener("change", dial);
-at("model").addEventListener("change", () => { dial(); offer(); });
+at("model").addEventListener("change", changed);
+at("alone").addEventListener("change", () => { at("alone-hint").hidden = !at("alone").checked; });
 at("schema").addEventListener("input", readSchema);
 at("key-form").addEventListener("submit", (event) => { event.preventDefault(); at("key").blur(); });
 at("key").addEventListener("change", () => {
   try { sessionStorage.setItem("hamburger.key", at("key").value); } catch { /* as above */ }
   listModels();
 });
-for (const id of KEPT) {
-  at(id).addEventListener("change", () => store(id, at(id).type === "checkbox" ? at(id).checked : at(id).value));
-}
+for (const id of KEPT) at(id).addEventListener("change", keep);
 restore();
 at("talk").classList.toggle("tinted", at("groups").checked);
 controls();
-dial();
+chosen();
 listModels();

@@ -1,6 +1,17 @@
 // What every page of a conversation does alike: this server's, and that in which the model runs in the browser.
 
-const EXAMPLES = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
+const TALK = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
+const TASKS = { // built-in models of one task, by what a bundle's name is likely to hold
+  "voice-commands": [
+    "Play some jazz by Miles Davis from the fifties",
+    "Will it rain in Oslo on friday",
+    "book a table for four at an italian place in Boston tomorrow evening",
+  ],
+  proofread: [
+    "i dont think its goingto rain tomorow so lets meet at teh park",
+    "Thanks for you're help, we recieved the books yesterday.",
+  ],
+};
 
 export const at = (id) => document.getElementById(id);
 export const made = (tag, name, text) => {
@@ -27,14 +38,20 @@ export function grow() {
   at("prompt").style.height = `${at("prompt").scrollHeight}px`;
 }
 
-/** Examples, the prompt and its keys, and the switches whose work is the same everywhere. */
-export function wire(ask, written) {
-  for (const text of EXAMPLES) {
+/** What to ask a model of this name; nothing where it has a task that nobody here knows. */
+export function suggest(ask, name = "", hasTask = false) {
+  const known = Object.keys(TASKS).find((task) => name.includes(task));
+  const texts = known ? TASKS[known] : hasTask ? [] : TALK;
+  at("examples").replaceChildren(...texts.map((text) => {
     const button = made("button", "", text);
     button.type = "button";
     button.addEventListener("click", () => ask(text));
-    at("examples").append(button);
-  }
+    return button;
+  }));
+}
+
+/** The prompt and its keys, and the switches whose work is the same everywhere. */
+export function wire(ask, written) {
   at("ask").addEventListener("submit", (event) => {
     event.preventDefault();
     ask(at("prompt").value);

@@ -16,6 +16,7 @@ from browsing import LACKING, Browser, browsing
 from places import ROOT
 from serving import Running, serving
 
+from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
 from hamburger_edge.serve.browser import InBrowser
@@ -96,6 +97,34 @@ def test_the_dial_and_the_mode_are_asked_for(page: Browser) -> None:
     page.until(lambda: page.answers())
     assert float(page.find("#perstep").text) > 1
     assert page.find("#saved").text == "0%"
+
+
+def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny: Callable[[], Model]) -> None:
+    model = load_tiny()
+    model.engine.info = replace(model.info, recommended=Recommended("verify", 0.85))
+    with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
+        page.driver.get(f"{running.url}/")
+        page.until(lambda: page.all("#model option"))
+        usual = page.find("#mode option").text
+        assert (usual, page.find("#confidence-shown").text) == ("as usual: trust", "as usual, 0.8")
+        assert len(page.all("#examples button")) == 3
+        page.set("#model", "tuned", "change")
+        assert page.find("#mode option").text == "as recommended: verify"
+        assert page.find("#confidence-shown").text == "as recommended, 0.85"
+        assert page.find("#alone").is_selected()
+        assert page.find("#alone-hint").is_displayed()
+        assert not page.all("#examples button")
+        for number in (1, 2):  # each on its own: the second is told what the first was
+            page.say("What is the capital of Norway?")
+            page.until(lambda number=number: len(page.answers()) == number)
+            assert page.answers()[-1] == "The capital of Norway is Oslo."
+            assert page.find("#saved").text == "0%"
+        page.set("#confidence", "0.6")  # what is set is what is asked for: the mode shows too
+        assert page.find("#mode").get_attribute("value") == "verify"
+        page.set("#mode", "", "change")
+        assert page.find("#confidence-shown").text == "as recommended, 0.85"
+        page.set("#model", "tiny", "change")
+        assert not page.find("#alone").is_selected()
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_key_files(tmp_path: Path) -> None:
 
 def test_the_page_and_nothing_else_is_sent_with_a_policy(running: Running) -> None:
     with running.client() as client:
-        for path in ("/", "/page.css", "/page.js", "/parts.js", "/icon.svg"):
+        for path in ("/", "/page.css", "/page.js", "/parts.js", "/meter.js", "/icon.svg"):
             policy = client.get(path).headers["content-security-policy"]
             assert "default-src 'none'" in policy
             assert "unsafe" not in policy

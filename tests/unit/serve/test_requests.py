@@ -65,6 +65,7 @@ def test_every_option_arrives() -> None:
         ({"n": 2}, "n"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"logprobs": True}, "logprobs"),
+        ({"logprobs": True, "mode": "reread", "confidence": 0.9}, "logprobs"),
         ({"audio": {}}, "audio"),
         ({"metadata": {"a": "b"}}, "metadata"),
         ({"store": True}, "store"),
