@@ -63,7 +63,9 @@ class Genai:
         self.genai = genai
         config = genai.Config(str(self.made))
         session = {"intra_op_num_threads": self.source.threads}
-        config.overlay(json.dumps({"model": {"decoder": {"session_options": session}}}))
+        # The builder calls the end token padding, which is masked in prompts too, where it ends turns.
+        model = {"decoder": {"session_options": session}, "pad_token_id": self._settings()["vocab_size"] - 1}
+        config.overlay(json.dumps({"model": model}))
         self.model = genai.Model(config)
         decoder = self._decoder()
         heads = decoder["num_key_value_heads"] * decoder["head_size"]
@@ -74,10 +76,14 @@ class Genai:
         assert self.made is not None
         return WeightBytes(onnx_weight_bytes(self.made / self._decoder()["filename"]))
 
-    def _decoder(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         assert self.made is not None
-        settings = json.loads((self.made / "genai_config.json").read_text(encoding="utf-8"))
-        decoder: dict[str, Any] = settings["model"]["decoder"]
+        config = json.loads((self.made / "genai_config.json").read_text(encoding="utf-8"))
+        settings: dict[str, Any] = config["model"]
+        return settings
+
+    def _decoder(self) -> dict[str, Any]:
+        decoder: dict[str, Any] = self._settings()["decoder"]
         return decoder
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> TimedTurn:

@@ -278,5 +278,5 @@ for (const id of KEPT) at(id).addEventListener("change", keep);
 restore();
 at("talk").classList.toggle("tinted", at("groups").checked);
 controls();
-chosen();
+changed();
 listModels();
