@@ -10,6 +10,7 @@ import pytest
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
+from hamburger_edge.support.cluster import Cluster
 from hamburger_edge.support.files import locked
 
 # Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
@@ -40,6 +41,14 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def bundle(bundles: Callable[..., Path]) -> Path:
     """A toy bundle with a shortlist, positions by token and groups of every length."""
     return bundles(shortlist_size=100)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Two workers on this machine; `--ray local` finds it there, and starts none of its own."""
+    pytest.importorskip("ray", reason="needs the extra [cluster]")
+    with Cluster("local", 2, threads=1) as there:
+        yield there
 
 
 @pytest.fixture(scope="session")

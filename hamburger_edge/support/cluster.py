@@ -125,15 +125,20 @@ class _Run(Generic[Job, Result]):
             except (self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError) as error:
                 self.ray.kill(worker)  # it may be there again, without what it was doing
                 self._replace(job, error)
+                self._hand_out()
                 continue
             except self.ray.exceptions.RayTaskError as error:
                 raise error.cause from error
             if job is not None:
                 yield job, result
             self.idle.append(worker)
-            while self.idle and (following := self.again.pop() if self.again else self.wanted()) is not None:
-                worker = self.idle.pop()
-                self.busy[worker.do.remote(following)] = worker, following
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """To whoever is idle, and first what others were lost at: nothing is left while somebody is idle."""
+        while self.idle and (following := self.again.pop() if self.again else self.wanted()) is not None:
+            worker = self.idle.pop()
+            self.busy[worker.do.remote(following)] = worker, following
 
     def stop(self) -> None:
         """What is still under way is not wanted any more."""

@@ -11,6 +11,7 @@ import pytest
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.support.cluster import Cluster
 
 TINY = str(ZOO / "tiny")
 PROMPTS = [
@@ -104,10 +105,9 @@ def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> 
 
 
 def test_workers_find_the_figures_of_one_process(
-    run_eval: Run, prompts: str, tiny_bundles: dict[str, str]
+    run_eval: Run, prompts: str, tiny_bundles: dict[str, str], cluster: Cluster
 ) -> None:
     """Of the judge's own bundle and of another; and the prompt that is too long is left out."""
-    pytest.importorskip("ray", reason="needs the extra [cluster]")
     words = [tiny_bundles["fp32"], tiny_bundles["int4"], "--threads", "1", "--prompts", prompts]
     words += ["--confidence", "0.8", "--max-tokens", "24", "--json", "-"]
     code, alone, err = run_eval(*words)

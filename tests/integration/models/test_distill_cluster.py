@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,6 @@ from hamburger_edge.support.cluster import Cluster
 
 pytest.importorskip("ray", reason="needs the extra [cluster]")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no signal that kills")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster("local", 2, threads=1) as there:
-        yield there
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +86,30 @@ def test_what_kills_every_worker_ends_the_run(cluster: Cluster) -> None:
     jobs = iter([7])
     with pytest.raises(HamburgerError, match="3 workers were lost at 7, the last with: "):
         next(cluster.results(worker, lambda: next(jobs, None)))
+
+
+def test_what_one_worker_is_lost_at_another_that_was_idle_does(cluster: Cluster, tmp_path: Path) -> None:
+    """It was forgotten where all others had nothing left to do and the new worker was still to begin."""
+    begun, killed = tmp_path / "begun", tmp_path / "killed"
+    begun.mkdir()
+
+    def worker() -> Callable[[int], int]:
+        (begun / str(os.getpid())).touch()
+
+        def work(job: int) -> int:
+            if not killed.exists():
+                while len(list(begun.iterdir())) < 2:
+                    time.sleep(0.05)
+                time.sleep(0.5)  # until the other is known to be idle
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return 2 * job
+
+        return work
+
+    jobs = iter([7])
+    assert list(cluster.results(worker, lambda: next(jobs, None))) == [(7, 14)]
+    assert killed.exists()
 
 
 def test_an_error_in_a_worker_is_the_same_here(cluster: Cluster) -> None:
