@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -21,8 +22,9 @@ SCRIPT = PROGRAMS / "trained_together.py"
 PATIENCE = 240  # seconds until the test gives up: never part of what is tested
 
 
-def together(out: Path, minutes: str, how: str = "", count: int = 2) -> list[str]:
-    """What all of them say in the end."""
+def together(count: int, *trainings: tuple[Path, str, str]) -> list[list[str]]:
+    """What all of them say in the end of each training: (out, minutes, how)."""
+    words = [str(word) for training in trainings for word in training]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -30,7 +32,7 @@ def together(out: Path, minutes: str, how: str = "", count: int = 2) -> list[str
     common |= {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(out), minutes, *([how] if how else [])],
+            [sys.executable, str(SCRIPT), *words],
             env=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -41,17 +43,7 @@ def together(out: Path, minutes: str, how: str = "", count: int = 2) -> list[str
     said = [process.communicate(timeout=PATIENCE) for process in started]
     assert {process.returncode for process in started} == {0}, "\n".join(text[1][-2000:] for text in said)
     assert len({text[0] for text in said}) == 1
-    return said[0][0].split()
-
-
-def test_processes_train_as_one_and_stop_together(tmp_path: Path) -> None:
-    """One starts a second after the other, and time is up at once; run again, both go on to the end."""
-    done, steps, first = together(tmp_path, "0")
-    assert (done, steps) == ("False", "1")
-    done, _, last = together(tmp_path, "100")
-    assert done == "True"
-    assert last != first
-    assert {path.name for path in tmp_path.iterdir()} == {"last.pt", "metrics.jsonl"}
+    return [line.split() for line in said[0][0].splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +52,33 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("alone")
     assert toy_trainer(out, SHARED, 300).run()
     return out
+
+
+class Runs(NamedTuple):
+    folder: Path
+    stopped: list[list[str]]  # plain, shared, divided: begun by two processes
+    ended: list[list[str]]  # plain, whole, shared: gone on with by two, two and four
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """All that several processes train, by as few as will do: most of their time is PyTorch's start."""
+    folder = tmp_path_factory.mktemp("together")
+    plain, shared, divided, whole = (folder / name for name in ("plain", "shared", "divided", "whole"))
+    assert not toy_trainer(whole, SHARED, 300).run(minutes=0)
+    stopped = together(2, (plain, "0", "plain"), (shared, "0", "shared"), (divided, "0", "divided"))
+    ended = together(2, (plain, "100", "plain"), (whole, "100", "divided"))
+    return Runs(folder, stopped, [*ended, *together(4, (shared, "100", "shared"))])
+
+
+def test_processes_train_as_one_and_stop_together(runs: Runs) -> None:
+    """One starts a second after the other, and time is up at once; run again, both go on to the end."""
+    done, steps, first = runs.stopped[0]
+    assert (done, steps) == ("False", "1")
+    done, _, last = runs.ended[0]
+    assert done == "True"
+    assert last != first
+    assert {path.name for path in (runs.folder / "plain").iterdir()} == {"last.pt", "metrics.jsonl"}
 
 
 def curve(out: Path) -> list[dict[str, float]]:
@@ -79,24 +98,22 @@ def same_training(one: Path, other: Path) -> None:
         torch.testing.assert_close(a[name], b[name], atol=2e-4, rtol=2e-3, msg=name)
 
 
-def test_two_processes_and_four_that_go_on_train_as_one_does(alone: Path, tmp_path: Path) -> None:
-    done, steps, _ = together(tmp_path, "0", "shared", 2)
+def test_two_processes_and_four_that_go_on_train_as_one_does(alone: Path, runs: Runs) -> None:
+    done, steps, _ = runs.stopped[1]
     assert (done, steps) == ("False", "1")
-    assert together(tmp_path, "100", "shared", 4)[0] == "True"
-    same_training(tmp_path, alone)
-    assert {path.name for path in tmp_path.iterdir()} == {"last.pt", "metrics.jsonl"}
+    assert runs.ended[2][0] == "True"
+    same_training(runs.folder / "shared", alone)
+    assert {path.name for path in (runs.folder / "shared").iterdir()} == {"last.pt", "metrics.jsonl"}
 
 
-def test_divided_weights_are_trained_as_whole_ones_are(alone: Path, tmp_path: Path) -> None:
+def test_divided_weights_are_trained_as_whole_ones_are(alone: Path, runs: Runs) -> None:
     """Begun in one process, gone on with in two that have half of everything each; and the other way."""
-    first = toy_trainer(tmp_path / "whole", SHARED, 300)
-    assert not first.run(minutes=0)
-    assert together(tmp_path / "whole", "100", "divided")[0] == "True"
-    same_training(tmp_path / "whole", alone)
-    assert together(tmp_path / "divided", "0", "divided")[:2] == ["False", "1"]
-    last = toy_trainer(tmp_path / "divided", SHARED, 300)
+    assert runs.ended[1][0] == "True"
+    same_training(runs.folder / "whole", alone)
+    assert runs.stopped[2][:2] == ["False", "1"]
+    last = toy_trainer(runs.folder / "divided", SHARED, 300)
     assert last.run()
-    same_training(tmp_path / "divided", alone)
+    same_training(runs.folder / "divided", alone)
 
 
 def test_a_step_is_of_as_many_batches_as_its_recipe_says(tmp_path: Path) -> None:
