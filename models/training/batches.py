@@ -187,7 +187,6 @@ class Batches:
         self.data, self.conversations, self.cuts, self.seed = data, conversations, cuts, seed
         self.max_steps, self.rows, self.row_slots = max_steps, rows, row_slots
         self.own_lengths: npt.NDArray[np.int8] | None = None  # [tokens], see own_groups.py
-        self.ids = torch.from_numpy(data.ids.astype(np.int64))
         self.may_join = np.ones(vocab_size, dtype=bool)
         if shortlist is not None:
             self.may_join[:] = False
@@ -268,12 +267,12 @@ class Batches:
         members = np.minimum(first[..., None] + members_at, last)
         follow = np.minimum((first + sizes)[..., None] + members_at, last)
         read = follow[target_sizes > 0]  # [G, m]
-        ids = self.ids
+        ids = self.data.ids
         return TrainingBatch(
             GroupBatch(
-                groups=ids[torch.from_numpy(members)],
+                groups=torch.from_numpy(ids[members].astype(np.int64)),
                 sizes=torch.from_numpy(sizes),
-                targets=ids[torch.from_numpy(follow)],
+                targets=torch.from_numpy(ids[follow].astype(np.int64)),
                 target_sizes=torch.from_numpy(target_sizes),
                 documents=torch.from_numpy(documents),
             ),
