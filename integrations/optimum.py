@@ -26,6 +26,7 @@ from optimum.onnxruntime import ORTModelForCausalLM  # noqa: E402
 from torch import Tensor  # noqa: E402
 from transformers import GenerationConfig, PretrainedConfig  # noqa: E402
 from transformers.modeling_outputs import CausalLMOutput  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 from hamburger_edge.bundle.manifest import FILE_NAME  # noqa: E402
 from hamburger_edge.errors import InputError  # noqa: E402
@@ -146,3 +147,7 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         """The bundle as it is, in a folder of its own: tokenizers write files of the names that it has."""
         shutil.copytree(self.bundle, Path(save_directory) / _GRAPHS, dirs_exist_ok=True)
         self.generation_config.save_pretrained(save_directory)
+
+
+# pipelines know a class by its name here; the type, under which no configuration is, counts for nothing
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["hamburger-bundle"] = ORTHamburgerForCausalLM.__name__

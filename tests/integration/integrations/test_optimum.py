@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -92,7 +93,13 @@ def test_it_says_what_the_checkpoint_says(
         torch.testing.assert_close(*scores, atol=2e-3, rtol=1e-3)
 
 
-def test_pipelines_of_both_say_what_generate_says(model: ORTHamburgerForCausalLM, tokenizer: Any) -> None:
+def test_pipelines_of_both_say_what_generate_says(
+    model: ORTHamburgerForCausalLM,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     chat = [{"role": "user", "content": "hello world"}]
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")
     answer = model.generate(ids, max_new_tokens=12)[0, ids.shape[1] :]
@@ -101,6 +108,7 @@ def test_pipelines_of_both_say_what_generate_says(model: ORTHamburgerForCausalLM
         talk = made("text-generation", model=model, tokenizer=tokenizer)
         [found] = talk(chat, max_new_tokens=12, do_sample=False)
         assert found["generated_text"] == expected
+    assert "is not supported" not in caplog.text  # which transformers says of classes that it cannot name
 
 
 def test_a_streamer_hears_groups_as_they_come(model: ORTHamburgerForCausalLM, tokenizer: Any) -> None:
