@@ -40,6 +40,12 @@ doc_to_target: 0
 target_delimiter: ""
 metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
 """,
+    "read": """
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{answer}}"
+metric_list: [{metric: byte_perplexity}]
+""",
 }
 
 
@@ -85,6 +91,7 @@ def test_a_local_task_from_its_command_line(tmp_path: Path) -> None:
     results = json.loads(path.read_text())["results"]
     assert results["said"]["exact_match,none"] == 1
     assert results["chosen"]["acc,none"] == 1
+    assert 1 < results["read"]["byte_perplexity,none"] < 5
 
 
 def test_likelihoods_are_the_plain_base_s(lm: HamburgerLM) -> None:

@@ -24,7 +24,7 @@ NOT_RUN = {
     "cluster.md": 4,
     "export.md": 1,
     FIRST: 2,
-    "hugging-face.md": 1,
+    "hugging-face.md": 2,
     "install.md": 2,
     "javascript.md": 2,
     "serve.md": 1,
