@@ -74,10 +74,10 @@ test-matrix: $(VENV)/.dev
 	@$(BIN)/python tests/processors/matrix.py
 
 test-arm64: $(VENV)/.dev
-	@$(BIN)/python tests/processors/emulated.py arm64
+	@$(BIN)/python tests/processors/emulated.py arm64 $(ANSWERS)
 
 test-older-x86: $(VENV)/.dev
-	@$(BIN)/python tests/processors/emulated.py x86-no-avx
+	@$(BIN)/python tests/processors/emulated.py x86-no-avx $(ANSWERS)
 
 TOKENS ?= 20000000
 ROWS   ?= 512
