@@ -51,6 +51,7 @@ def answer(python: Command, folder: Path, name: str, env: dict[str, str]) -> boo
 
 def test(python: Command, env: dict[str, str]) -> bool:
     command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE_TESTS]
+    command += ["-k", "not options_of_loading"]  # which exports a bundle first, with PyTorch
     return subprocess.run(command, cwd=ROOT, env=env).returncode == 0
 
 
