@@ -50,7 +50,7 @@ def main(folder: Path, here: str, there: str | None) -> None:
                 other = folder.with_name(f"{folder.name}.{there}") / bundle.name
                 found[bundle.name]["resumed"] = resumed(model, other)
         print(bundle.name, found[bundle.name], flush=True)
-    sessions.with_suffix(f".{here}.json").write_text(json.dumps(found))
+    folder.with_name(f"{folder.name}.{here}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
