@@ -74,7 +74,7 @@ class Llama:
         width = low.llama_model_n_embd(self.model) // low.llama_model_n_head(self.model)
         values = 2 * low.llama_model_n_layer(self.model) * heads * width
         self.kv_bytes_per_slot = values * (4 if exact else 2)
-        precision = Path(file).parent.name.removeprefix("gguf-")
+        precision = Path(file).parent.name.removeprefix("llama-")
         return Facts(precision, self.kv_bytes_per_slot)
 
     def weight_bytes(self) -> WeightBytes:

@@ -2,7 +2,7 @@
 
 <home>/peers/<name>-<digest of the base>/
   hf/            Hugging Face: config.json, model.safetensors (float32), tokenizer.json
-  gguf-<type>/   llama.cpp: an ordinary llama model, without the graft
+  llama-<type>/  llama.cpp: an ordinary llama model, without the graft
   ...            what peers build from these
 """
 
@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,11 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
 
 
 def gguf(source: Source) -> Path:
-    """A `llama` file: plain positions have no gaps, whatever rule the graft was trained by."""
+    """A `llama` file, rounded as our own are: plain positions have no gaps, whatever rule the graft was
+    trained by."""
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
-    from hamburger_edge.export.gguf.writer import BASE, check_supported, write_gguf
+    from hamburger_edge.export.gguf.writer import BASE, calibrated_layers, check_supported, write_gguf
+    from hamburger_edge.export.quantization.activations import Calibration
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     plan = make_gguf_plan(source.gguf_precision or source.precision)
@@ -132,11 +135,12 @@ def gguf(source: Source) -> Path:
         checkpoint = load_checkpoint(str(source.checkpoint))
         checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
         check_supported(checkpoint.model.config)
-        write_gguf(checkpoint, folder, plan=plan)
+        with closing(Calibration(checkpoint, calibrated_layers(checkpoint.model, plan))) as calibration:
+            write_gguf(checkpoint, folder, plan=plan, calibration=calibration)
         for other in set(folder.iterdir()) - {folder / BASE}:
             other.unlink()
 
-    return built(source, f"gguf-{plan.base}", make) / BASE
+    return built(source, f"llama-{plan.base}", make) / BASE
 
 
 def _save_json(path: Path, data: Any) -> None:
