@@ -125,7 +125,7 @@ def chromium() -> Iterator[Any]:
 def in_page(driver: Any, address: str, program: str, threads: int) -> Rate:
     """A page of its own: threads of WebAssembly are chosen once a page."""
     driver.switch_to.new_window("tab")
-    driver.get(f"{address}?{program}&{threads}")
+    driver.get(f"{address}#{program}&{threads}")
     window = driver.current_window_handle
     script = (
         "const [prompt, tokens, options, done] = arguments;"

@@ -1,6 +1,6 @@
-// /bench?ours&2: one program with so many threads. rate(prompt, tokens, options) says tokens a second, from an
+// /bench#ours&2: one program with so many threads. rate(prompt, tokens, options) says tokens a second, from an
 // answer's first token on.
-const [program, threads] = location.search.slice(1).split("&");
+const [program, threads] = location.hash.slice(1).split("&");
 
 const programs = {
   async ours() {
