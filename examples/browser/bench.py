@@ -106,7 +106,13 @@ def write_base(made: Path, folder: Path) -> None:
     import onnx
 
     (folder / "onnx").mkdir(parents=True)
-    onnx.save(onnx.load(made / "model.onnx"), folder / "onnx" / "model_q4.onnx")
+    model = onnx.load(made / "model.onnx")
+    size = json.loads((made.parent / "hf" / "config.json").read_text(encoding="utf-8"))["head_dim"]
+    for given in model.graph.input:  # transformers.js makes the empty cache by the shapes that stand here
+        for dim in given.type.tensor_type.shape.dim:
+            if dim.dim_param == "kv_cache_dim":
+                dim.dim_value = size
+    onnx.save(model, folder / "onnx" / "model_q4.onnx")
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((made.parent / "hf" / name).read_bytes())
 
@@ -158,12 +164,11 @@ def everybody(stack: ExitStack, model: Any, options: argparse.Namespace) -> Iter
         yield Contender(f"Python, {threads} threads, {name}", in_python(model), asked)
         yield Contender(f"Node.js, {threads} threads, {name}", node, asked)
     for count in (1, 2):
+        words = "1 thread" if count == 1 else f"{count} threads"
         page = in_page(driver, address, "ours", count)
         for name, asked in modes.items():
-            yield Contender(f"Chromium, {count} threads, {name}", page, asked)
-        yield Contender(
-            f"Chromium, {count} threads, transformers.js", in_page(driver, address, "theirs", count), {}
-        )
+            yield Contender(f"Chromium, {words}, {name}", page, asked)
+        yield Contender(f"Chromium, {words}, transformers.js", in_page(driver, address, "theirs", count), {})
 
 
 def measure(
