@@ -70,6 +70,8 @@ class Tuning:
     def train(self) -> Path:
         """The trained checkpoint."""
         self.report(str(self.examples))
+        if not (self.work / RECIPE).exists():
+            _ = self.base  # one that there is not, or that cannot be read, leaves no recipe behind
         self.work.mkdir(parents=True, exist_ok=True)
         self._choose(self.recipe)
         data = self._write_examples()

@@ -96,7 +96,12 @@ COMMAND = Command(
             help="JSON lines of prompt and answer, or of messages; CSV; Parquet",
         ),
         option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
-        option("--base", metavar="BASE", help=f"as for distill (default {DEFAULT_BASE})"),
+        option(
+            "--base",
+            metavar="BASE",
+            help="smollm2-135m (default), a model tuned elsewhere as a Hugging Face folder or GGUF file, or "
+            "hf:ORG/NAME[@REVISION]",
+        ),
         option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
         option("--minutes", type=float, metavar="M", help="about how long all of it may take"),
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),

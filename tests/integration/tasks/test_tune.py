@@ -149,6 +149,17 @@ def test_what_a_run_began_with_stays(task: Path, capsys: pytest.CaptureFixture[s
     assert "give a file of EXAMPLES" in capsys.readouterr().err
 
 
+def test_a_base_that_there_is_not_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its recipe would be what the next run, with a better base, goes on from."""
+    (tmp_path / "one.jsonl").write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": "d"}\n')
+    options = [str(tmp_path / "one.jsonl"), "-o", str(tmp_path / "made"), "--base", "nobody"]
+    assert main([*COMMAND, *options]) == 1
+    assert "nobody: neither a base of that name" in capsys.readouterr().err
+    assert not (tmp_path / "made.work").exists()
+
+
 def test_another_judge_asks_anew_without_training(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed = (task / "recipe.toml").read_text().replace("prompts = 12", "prompts = 3")
     (task / "fewer.toml").write_text('judge = "distance"\n' + changed)
