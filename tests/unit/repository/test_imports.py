@@ -49,7 +49,10 @@ DIRECTION = {
         *{"export.graphs", "export.quantization", "export.gguf", "export.parity"},
     },
     "benchmarks": GROUND,
-    "benchmarks.peers": {*CORE, *APP, *NETWORKS, "export.gguf", "runtimes.llamacpp", "benchmarks"},
+    "benchmarks.peers": {
+        *{*CORE, *APP, *NETWORKS},
+        *{"export.gguf", "export.quantization", "runtimes.llamacpp", "benchmarks"},
+    },
     "benchmarks.quality": {*CORE, *APP, *NETWORKS, "runtimes.torch", "benchmarks", "tasks"},
     "benchmarks.speed": {*CORE, *APP, *NETWORKS, "export", "benchmarks", "benchmarks.peers"},
     "benchmarks.requests": {*CORE, *APP, "benchmarks", "benchmarks.peers", "benchmarks.speed"},
