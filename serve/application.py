@@ -122,7 +122,8 @@ class _Server:
             "slots": info.capacity,
             "context_length": info.context_length,
             "in_browser": served.name in self.in_browser,
-            "recommended": None if advice is None else {"mode": advice.mode, "confidence": advice.confidence},
+            "recommended": {"mode": advice.mode, "confidence": advice.confidence},
+            "task": served.is_task,
         }
 
     async def _answer(self, request: Request, *, chat: bool) -> Response:

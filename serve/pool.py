@@ -28,6 +28,7 @@ class Served:
 
     name: str
     info: ModelInfo
+    is_task: bool  # tuned to single requests
     queue: FairQueue
     conversations: Conversations
 
@@ -161,7 +162,10 @@ class Pool:
             for name, load in bundles:
                 loaded = [load() for _ in range(workers)]
                 models += loaded
-                self.served[name] = Served(name, loaded[0].info, FairQueue(queue), Conversations(sessions))
+                first = loaded[0]
+                self.served[name] = Served(
+                    name, first.info, first.template.is_task, FairQueue(queue), Conversations(sessions)
+                )
                 self._workers += [Worker(model, self.served[name], self.metrics) for model in loaded]
         except BaseException:
             self.close()

@@ -1,9 +1,9 @@
 """Draws docs/images/groups.svg: answers of real models as their groups appear, one macro step a beat.
 
-    python docs/images/groups.py tiny "Count from 3 to 12." smollm2-135m "Name three fruits ..." > groups.svg
+    python docs/images/groups.py voice-commands "Play some jazz" tiny "Count from 3 to 12." > groups.svg
 
 Bundles and questions by turns. Each question is answered twice with the same beat: by plain decoding
-(confidence 1), and as the model recommends, or at confidence 0.8.
+(confidence 1), and as the model recommends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def ask(model: hamburger_edge.Model, question: str, setting: Recommended) -> Ans
 
 def text(x: float, y: float, words: str, colour: str, more: str = "") -> str:
     width = f'textLength="{len(words) * LETTER:.1f}" lengthAdjust="spacingAndGlyphs"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" {width} {more}>{escape(words)}</text>'
+    kept = escape(words).replace(" ", "\N{NO-BREAK SPACE}")  # browsers drop leading spaces
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" {width} {more}>{kept}</text>'
 
 
 def draw(answer: Answer, y: float, seconds: float) -> tuple[list[str], float]:
@@ -82,7 +83,7 @@ def picture(asked: list[tuple[str, list[Answer]]]) -> str:
             out += elements
         y += 12
     head = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 12:.0f}" width="{WIDTH}"'
-    font = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14" xml:space="preserve"'
+    font = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14"'
     ground = '<rect width="100%" height="100%" rx="10" fill="#16191d"/>'
     return "\n".join([f"<svg {head} {font}>", ground, *out, "</svg>"]) + "\n"
 
@@ -91,7 +92,7 @@ def main(words: list[str]) -> None:
     asked = []
     for bundle, question in zip(words[::2], words[1::2], strict=True):
         with hamburger_edge.load(bundle, threads=1) as model:
-            settings = PLAIN, model.info.recommended or Recommended()
+            settings = PLAIN, model.info.recommended
             answers = [ask(model, question, setting) for setting in settings]
         asked.append((f"{Path(bundle).name} > {question}", answers))
     sys.stdout.write(picture(asked))

@@ -33,6 +33,12 @@ class Markup:
     system_in_user: bool = False  # the system text stands inside the first user turn: before_user SYSTEM TEXT
     trim: bool = False  # white space around what people write is dropped
 
+    @property
+    def is_task(self) -> bool:
+        """Single requests, as `tune` sets them: what ends the request opens the answer, and there is no room
+        for a system text."""
+        return bool(self.after_user) and not (self.before_system or self.after_system or self.before_answer)
+
 
 _CHATML = {
     "before_system": "<|im_start|>system\n",

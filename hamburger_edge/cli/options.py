@@ -54,14 +54,15 @@ ANSWER = (
         type=float,
         metavar="C",
         help="how sure each further token of a group must be, 0 to 1 (default: what the model recommends, "
-        "or 0.8; 1: one token a step)",
+        "or verify at 0.8; 1: one token a step)",
     ),
     option(
         "--mode",
         choices=MODES,
         help="trust: groups stay as drafted; reread: but where the base is less sure than the confidence, it "
         "reads what was merged again, token by token; verify: plain decoding's text, but for near ties, in "
-        "fewer base calls; nothing is merged (default: what the model recommends, or trust)",
+        "fewer base calls; nothing is merged (default: what the model recommends, or verify; with "
+        "--confidence alone trust)",
     ),
     option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
     option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),

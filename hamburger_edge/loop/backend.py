@@ -61,6 +61,10 @@ class Recommended:
         return f"{'' if self.mode == 'trust' else f'{self.mode}-'}{float(self.confidence)}"
 
 
+# Of a model that nobody has measured: plain decoding's text, whatever its graft is worth.
+UNMEASURED = Recommended("verify")
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """What the loop must know about a loaded model; filled in by the backend."""
@@ -79,7 +83,7 @@ class ModelInfo:
     shortlist: npt.NDArray[np.int64] | None  # token id of each micro logit; None: the whole vocabulary
     kv_bytes_per_slot: int
     fingerprint: str  # identifies weights and precision: sessions are only restored onto the same one
-    recommended: Recommended | None = None  # mode and confidence where none are asked for
+    recommended: Recommended = Recommended()  # mode and confidence where none are asked for
 
 
 class Readout(NamedTuple):

@@ -46,6 +46,11 @@ export class Model {
     return this.#backend.info;
   }
 
+  /** Whether it was tuned to single requests, and reads none that came before. */
+  get isTask() {
+    return this.#parts.template.isTask;
+  }
+
   /** A whole text as written: special tokens in it count. @param {string} text */
   encode(text) {
     return this.#parts.tokenizer.encode(text);

@@ -28,7 +28,7 @@ from hamburger_edge.errors import (
     InputError,
     RuntimeUnavailable,
 )
-from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import UNMEASURED, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
@@ -142,7 +142,7 @@ class OnnxBackend:
             shortlist=None if model.shortlist is None else np.array(model.shortlist, np.int64),
             kv_bytes_per_slot=manifest.kv.bytes_per_slot,
             fingerprint=manifest.fingerprint,
-            recommended=manifest.recommended,
+            recommended=manifest.recommended or UNMEASURED,
         )
 
     def _cache(self, layout: KVLayout, capacity: int) -> Cache:

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ContextFullError, HamburgerError
-from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Recommended, Snapshot
+from hamburger_edge.loop.backend import (
+    UNMEASURED,
+    Floats,
+    MicroReadout,
+    ModelInfo,
+    Readout,
+    Recommended,
+    Snapshot,
+)
 from hamburger_edge.loop.saved_cache import check_saved_cache
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
@@ -34,7 +42,7 @@ class TorchBackend:
         *,
         capacity: int | None = None,
         fingerprint: str = "",
-        recommended: Recommended | None = None,
+        recommended: Recommended = UNMEASURED,
     ):
         config = model.config
         base = config.base
@@ -152,13 +160,13 @@ def open_checkpoint(
     if context is not None:
         whole_in("context", context, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
-    recommended = checkpoint.manifest.pop("recommended", None)
+    found = checkpoint.manifest.pop("recommended", None)
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
         checkpoint.model,
         capacity=min(context or DEFAULT_CONTEXT, checkpoint.model.config.base.context_length),
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
-        recommended=None if recommended is None else from_mapping(Recommended, recommended, "recommended"),
+        recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

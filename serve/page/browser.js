@@ -52,7 +52,7 @@ const heard = {
     at("progress").hidden = true;
     at("state").textContent = `Ready: ${info.precision}, ${info.provider}.`;
     dial(info.recommended);
-    suggest(ask, at("model").value, Boolean(info.recommended));
+    suggest(ask, at("model").value, info.isTask);
     controls();
     remember();
   },
@@ -172,7 +172,7 @@ function written() {
 
 function dial(recommended) {
   const { dataset, value } = at("confidence");
-  if (recommended !== undefined) dataset.usual = recommended ? `as recommended, ${recommended.confidence}` : "as usual, 0.8";
+  if (recommended !== undefined) dataset.usual = `as recommended, ${recommended.confidence}`;
   at("confidence-shown").textContent = dataset.given ? Number(value).toFixed(2) : (dataset.usual ?? "");
 }
 

@@ -199,7 +199,6 @@ function written() {
 }
 
 const chosen = () => models.find(({ id }) => id === at("model").value);
-const advice = () => chosen()?.recommended;
 
 /** To a page in which this model runs without the server, where it brings one. */
 function offer() {
@@ -209,26 +208,25 @@ function offer() {
 
 /** Mode and confidence: both as the model recommends, or both as they are set here. */
 function dial() {
-  const { mode, confidence } = advice() ?? { mode: "trust", confidence: 0.8 };
-  const why = advice() ? "as recommended" : "as usual";
-  at("mode").options[0].textContent = `${why}: ${mode}`;
+  const { mode, confidence } = chosen()?.recommended ?? { mode: "", confidence: 0.8 };
+  at("mode").options[0].textContent = `as recommended: ${mode}`;
   if (!at("mode").value) {
     at("confidence").dataset.given = "";
     at("confidence").value = confidence;
   }
-  const usual = at("mode").value ? "as usual, 0.8" : `${why}, ${confidence}`;
+  const usual = at("mode").value ? "as usual, 0.8" : `as recommended, ${confidence}`;
   at("confidence-shown").textContent = at("confidence").dataset.given ? Number(at("confidence").value).toFixed(2) : usual;
 }
 
 function turned() {
   at("confidence").dataset.given = "yes";
-  if (!at("mode").value) at("mode").value = advice()?.mode ?? "trust";
+  if (!at("mode").value) at("mode").value = chosen()?.recommended.mode ?? "trust";
   dial();
 }
 
-/** What depends on the model: one that recommends a setting was tuned to a task, and a task has no before. */
+/** What depends on the model: a task has no before. */
 function changed() {
-  at("alone").checked = Boolean(advice());
+  at("alone").checked = chosen()?.task ?? false;
   at("alone-hint").hidden = !at("alone").checked;
   suggest(ask, at("model").value, at("alone").checked);
   dial();

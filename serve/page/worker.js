@@ -14,7 +14,7 @@ const tasks = {
     };
     model = await load(address, { ...options, onProgress });
     const { provider, precision, recommended } = model.info;
-    postMessage({ said: "loaded", info: { provider, precision, recommended } });
+    postMessage({ said: "loaded", info: { provider, precision, recommended, isTask: model.isTask } });
   },
 
   async ask({ text, options }) {

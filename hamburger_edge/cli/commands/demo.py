@@ -52,12 +52,12 @@ def run(options: argparse.Namespace) -> None:
             info, seconds = model.info, time.monotonic() - began
             print(
                 f"\n{name}, loaded in {seconds:.2f} s: {info.backend}, {info.provider}, {info.precision}, "
-                f"asked at {info.recommended or 'confidence 0.8'}"
+                f"asked at {info.recommended}"
             )
             for prompt in PROMPTS.get(name, ("Hello!",)):
                 _answer(model, prompt, painter)
     shades = "shaded" if painter.colour else "bracketed"
-    print(f"\nEach {shades} piece came out of one step and takes one KV entry. Go on with:")
+    print(f"\nEach {shades} piece came out of one step. Go on with:")
     print(f"  {_own_command()} chat {bundles[-1]} --show-steps")
 
 

@@ -30,6 +30,12 @@ export class ChatTemplate {
     this.#markup = markup ?? {};
   }
 
+  /** Single requests, as `tune` sets them: what ends the request opens the answer. */
+  get isTask() {
+    const m = this.#markup;
+    return Boolean(m.after_user) && !(m.before_system || m.after_system || m.before_answer);
+  }
+
   /**
    * The beginning of a conversation; an empty system text leaves the system turn out.
    * @param {string} text

@@ -9,6 +9,8 @@
 
 /** @typedef {"trust" | "reread" | "verify"} Mode */
 
+/** @typedef {{mode: Mode, confidence: number}} Recommended */
+
 /**
  * @typedef {object} ModelInfo  What the loop must know about a loaded model.
  * @property {string} provider  what computes: "cpu", "wasm", "webgpu"
@@ -23,7 +25,7 @@
  * @property {readonly number[]} eosIds
  * @property {readonly number[] | null} shortlist  token id of each micro logit; null: the whole vocabulary
  * @property {number} kvBytesPerSlot
- * @property {{mode: Mode, confidence: number} | null} recommended  where neither is asked for
+ * @property {Recommended} recommended  where neither is asked for
  */
 
 /**
@@ -53,4 +55,8 @@
  * @property {() => Promise<void>} close
  */
 
-export {};
+/**
+ * Of a model that nobody has measured: plain decoding's text, whatever its graft is worth.
+ * @type {Recommended}
+ */
+export const UNMEASURED = { mode: "verify", confidence: 0.8 };

@@ -9,7 +9,7 @@ import { structureOf } from "./structure.js";
  * @typedef {object} Options
  * @property {number} [maxTokens]  256; exactly this many come out, unless something else ends the answer
  * @property {number} [confidence]  0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither
- *   it nor `mode` is given, both are as the model recommends, or 0.8 and "trust"
+ *   it nor `mode` is given, both are as the model recommends (0.8 and "verify" where nobody has measured it)
  * @property {Mode} [mode]  "reread": what was merged is read again, token by token, where the base is less sure than
  *   `confidence`; "verify": the text of plain decoding, in fewer calls of the base
  * @property {string | readonly string[]} [stop]  the answer ends before any of these

@@ -3,6 +3,7 @@
 //     groups --embedder--> embeddings --base, KV cache--> logits, pStop, features
 //                                                    features, token --micro decoder--> logits, pStop
 import { HamburgerError, InputError } from "../errors.js";
+import { UNMEASURED } from "../loop/backend.js";
 import { wholeIn } from "../support/values.js";
 import { Graph } from "./graph.js";
 
@@ -86,7 +87,7 @@ export class OnnxBackend {
         eosIds: model.eos_ids,
         shortlist: model.shortlist ?? null,
         kvBytesPerSlot: 2 * kv.layers * kv.kv_heads * kv.head_size * BYTES[kv.dtype],
-        recommended: manifest.recommended ?? null,
+        recommended: manifest.recommended ?? UNMEASURED,
       },
       graphs,
       runtime.turn,

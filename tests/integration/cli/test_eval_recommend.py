@@ -15,6 +15,7 @@ import pytest
 import hamburger_edge
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.backend import UNMEASURED
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.support.files import sha256
 
@@ -24,7 +25,12 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(shutil.copytree(ZOO / "tiny", tmp_path_factory.mktemp("recommend") / "tiny"))
+    """One that nobody has measured."""
+    folder = Path(shutil.copytree(ZOO / "tiny", tmp_path_factory.mktemp("recommend") / "tiny"))
+    manifest = json.loads((folder / "hamburger.json").read_text())
+    del manifest["recommended"]
+    (folder / "hamburger.json").write_text(json.dumps(manifest))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +56,8 @@ def test_what_is_found_is_written_and_used(
 ) -> None:
     before = load_manifest(bundle)
     assert before.recommended is None
+    with hamburger_edge.load(bundle, threads=1) as model:
+        assert model.info.recommended == UNMEASURED
     report = bundle.with_name("found.json")
     words = ["--prompts", questions, "--max-tokens", "16", "--threads", "1", "--json", str(report)]
     code, out, err = run_eval(str(bundle), "--recommend", "--checkpoint", str(checkpoint), *words)

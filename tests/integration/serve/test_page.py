@@ -16,6 +16,7 @@ from browsing import LACKING, Browser, browsing
 from places import ROOT
 from serving import Running, serving
 
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
@@ -99,14 +100,24 @@ def test_the_dial_and_the_mode_are_asked_for(page: Browser) -> None:
     assert page.find("#saved").text == "0%"
 
 
+def as_a_task(template: ChatTemplate) -> ChatTemplate:
+    """The same text around a request; what opens an answer counts to the request."""
+    ends = template.after_user + template.before_answer
+    task = replace(template, after_user=ends, before_answer="", before_system="", after_system="")
+    assert task.is_task
+    assert not template.is_task
+    return task
+
+
 def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny: Callable[[], Model]) -> None:
     model = load_tiny()
     model.engine.info = replace(model.info, recommended=Recommended("verify", 0.85))
+    model.template = as_a_task(model.template)
     with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
         page.driver.get(f"{running.url}/")
         page.until(lambda: page.all("#model option"))
-        usual = page.find("#mode option").text
-        assert (usual, page.find("#confidence-shown").text) == ("as usual: trust", "as usual, 0.8")
+        assert page.find("#mode option").text == "as recommended: trust"
+        assert page.find("#confidence-shown").text == "as recommended, 0.8"
         assert len(page.all("#examples button")) == 3
         page.set("#model", "tuned", "change")
         assert page.find("#mode option").text == "as recommended: verify"

@@ -51,6 +51,10 @@ def test_presets(name: str, first: str, following: str) -> None:
     assert text_of(template.next_turn("Bye")) == following
 
 
+def test_no_preset_is_a_task() -> None:
+    assert not [name for name, template in PRESETS.items() if template.is_task]
+
+
 def test_system_texts() -> None:
     smollm2 = ChatTemplate.preset("smollm2")
     assert "named SmolLM, trained by Hugging Face<|im_end|>" in text_of(smollm2.first_turn("Hi"))

@@ -35,6 +35,7 @@ def test_a_pair_with_the_bases_marks_and_with_as_few_as_can_be(tokenizer: Tokeni
     ) + tokenizer.encode("hello world<|im_end|>")
     assert learned == "hello world"
     short, learned = written(tokenizer, pair, brief(template, tokenizer))
+    assert brief(template, tokenizer).is_task
     assert short == tokenizer.encode("<|im_start|>the cat<|im_end|>hello world<|im_end|>")
     assert learned == "hello world"
 
