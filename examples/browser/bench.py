@@ -47,9 +47,13 @@ class Contender:
 
 
 def settings(recommended: Any) -> dict[str, Options]:
-    found = {"plain": {"confidence": 1}, "grouped": {"confidence": 0.8, "mode": "trust"}}
-    if recommended:
-        found["recommended"] = {"confidence": recommended.confidence, "mode": recommended.mode}
+    found = {
+        "plain": {"confidence": 1.0, "mode": "trust"},
+        "grouped": {"confidence": 0.8, "mode": "trust"},
+    }
+    asked = {"confidence": float(recommended.confidence), "mode": recommended.mode}
+    if asked not in found.values():
+        found["recommended"] = asked
     return found
 
 
@@ -217,6 +221,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="every rate, for later")
     options = parser.parse_args()
+    if options.rounds * options.prompts < 2:
+        parser.error("--rounds times --prompts must be 2 or more, for quartiles")
     if not THEIRS.is_file():
         sys.exit(
             f"error: no transformers.js: run  npm install --ignore-scripts --omit=optional --prefix {HERE}"
@@ -226,9 +232,9 @@ def main() -> None:
         turns = [model.parts.template.first_turn(text) for text in TEXTS[: options.prompts]]
         prompts = [model.parts.tokenizer.encode_parts(turn) for turn in turns]
         found = measure(list(everybody(stack, model, options)), prompts, options.tokens, options.rounds)
-    print("\n".join(table(found)))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(found)))
 
 
 if __name__ == "__main__":

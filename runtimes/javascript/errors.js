@@ -1,17 +1,8 @@
 // Every error that this package raises on purpose: one line that names the thing at fault and the way out.
-//
-//     HamburgerError
-//     ├── InputError            a value the caller passed: prompt, option, sampling setting
-//     │   └── ContextFullError  more slots or positions than the context holds
-//     ├── BundleError           an exported folder: missing or changed file, wrong version
-//     ├── FetchError            a download failed, or the browser's store has no room for it
-//     ├── CheckpointError       a model whose scores are no numbers
-//     ├── RuntimeUnavailable    a binding of ONNX Runtime that is not installed or does not start
-//     ├── RuntimeFailure        ONNX Runtime gave up in the middle
-//     └── BusyError             a second answer was asked for while the first is being made
 
 const LONGEST = 500; // characters of a message
 
+/** all of them */
 export class HamburgerError extends Error {
   /** @param {string} message @param {ErrorOptions} [options] */
   constructor(message, options) {
@@ -20,13 +11,21 @@ export class HamburgerError extends Error {
   }
 }
 
+/** a value the caller passed: prompt, option, sampling setting */
 export class InputError extends HamburgerError {}
+/** an `InputError`: more slots or positions than the context holds */
 export class ContextFullError extends InputError {}
+/** an exported folder: missing or changed file, wrong version */
 export class BundleError extends HamburgerError {}
+/** a download failed, or the browser's store has no room for it */
 export class FetchError extends HamburgerError {}
+/** a model whose scores are no numbers */
 export class CheckpointError extends HamburgerError {}
+/** a binding of ONNX Runtime that is not installed or does not start */
 export class RuntimeUnavailable extends HamburgerError {}
+/** ONNX Runtime gave up in the middle */
 export class RuntimeFailure extends HamburgerError {}
+/** a second answer was asked for while the first is being made */
 export class BusyError extends HamburgerError {}
 
 /**

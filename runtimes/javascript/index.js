@@ -10,10 +10,14 @@ export { Stats } from "./loop/stats.js";
 export { Model } from "./model.js";
 
 /** @typedef {import("./chat/conversation.js").Message} Message */
+/** @typedef {import("./chat/conversation.js").Turn} Turn */
 /** @typedef {import("./chat/stream.js").Record} Record */
+/** @typedef {import("./loop/backend.js").Mode} Mode */
 /** @typedef {import("./loop/backend.js").ModelInfo} ModelInfo */
+/** @typedef {import("./loop/backend.js").Recommended} Recommended */
 /** @typedef {import("./loop/settings.js").Options} Options */
 /** @typedef {import("./loop/step.js").FinishReason} FinishReason */
 /** @typedef {import("./model.js").Asking} Asking */
 /** @typedef {import("./model.js").Result} Result */
+/** @typedef {import("./onnx/backend.js").BackendOptions} BackendOptions */
 /** @typedef {import("./onnx/runtime.js").Runtime} Runtime */

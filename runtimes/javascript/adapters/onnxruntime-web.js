@@ -5,12 +5,12 @@ import { assemble } from "../loading.js";
 import { shown, wholeIn } from "../support/values.js";
 
 /** @import { Env } from "onnxruntime-common" */
-/** @import { Progress } from "../bundle/download.js" */
 /** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime } from "../onnx/runtime.js" */
 
 export { clearStore } from "../bundle/download.js";
 
+/** @typedef {import("../bundle/download.js").Progress} Progress */
 /**
  * @typedef {object} LoadOptions
  * @property {number} [context]  most slots of the KV cache, 4096 where it is left out

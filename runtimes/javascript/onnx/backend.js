@@ -12,7 +12,11 @@ import { Graph } from "./graph.js";
 /** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime, SessionOptions } from "./runtime.js" */
 
-/** @typedef {{context?: number, threads?: number}} BackendOptions */
+/**
+ * @typedef {object} BackendOptions
+ * @property {number} [context]  most slots of the KV cache, 4096 where it is left out
+ * @property {number} [threads]  ONNX Runtime decides where it is left out
+ */
 
 const DEFAULT_CAPACITY = 4096;
 const BYTES = { float32: 4, float16: 2, int8: 1, int32: 4, int64: 8 };
