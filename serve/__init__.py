@@ -13,6 +13,7 @@ metrics        counts and times in Prometheus's text format
 gate           what reaches the application at all: Host, Origin, key; and what every answer carries
 bodies         a request's body, in bounded memory and time
 browser        what it takes to run a model in the browser instead: addresses and their files
+pages          the files of the pages
 application    routes
 server         the settings, and the program that listens
 page/          the page: HTML, CSS, JavaScript

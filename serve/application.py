@@ -1,4 +1,4 @@
-"""Routes: the interface, what is said about the server itself, and the page."""
+"""The interface and what is said about the server itself, with the pages beside them."""
 
 from __future__ import annotations
 
@@ -9,38 +9,26 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hamburger_edge.serve import answers
+from hamburger_edge.serve import answers, pages
 from hamburger_edge.serve.bodies import read_body
-from hamburger_edge.serve.browser import HEADERS, KINDS, NOTHING, PAGE, InBrowser, script
-from hamburger_edge.serve.fields import Refused, decoded
+from hamburger_edge.serve.browser import NOTHING, InBrowser
+from hamburger_edge.serve.fields import Refused, decoded, mistake
 from hamburger_edge.serve.gate import Access, Gate, refusal
 from hamburger_edge.serve.jobs import Begun, Ended, Event, Failed, Job, Piece
 from hamburger_edge.serve.pool import Pool, Served
 from hamburger_edge.serve.requests import Limits, read_chat, read_completion
 from hamburger_edge.support.terminal import note
 
-_PAGE = {
-    "/": ("index.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/parts.js": ("parts.js", "text/javascript"),
-    "/meter.js": ("meter.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
-)
+_NO_STEP = {"tokens": 0}  # of a piece that comes after the last step
 
 
 @dataclass(frozen=True)
@@ -48,9 +36,9 @@ class Log:
     requests: bool = True
     prompts: bool = False  # also what was asked and answered
 
-    def request(self, request: Request, status: int, seconds: float, told: str = "") -> None:
+    def request(self, request: Request, status: int, seconds: float) -> None:
         if self.requests:
-            note(f"{request.method} {request.url.path} {status} {1000 * seconds:.0f} ms{told}")
+            note(f"{request.method} {request.url.path} {status} {1000 * seconds:.0f} ms")
 
     def said(self, kind: str, text: object) -> None:
         if self.prompts:
@@ -61,7 +49,6 @@ def application(
     pool: Pool, access: Access, limits: Limits, log: Log, in_browser: InBrowser = NOTHING
 ) -> ASGIApp:
     server = _Server(pool, limits, log, in_browser)
-    offered = {**in_browser.code, **in_browser.files}
     routes = [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
         Route("/v1/completions", server.completion, methods=["POST"]),
@@ -69,14 +56,13 @@ def application(
         Route("/v1/models/{name:path}", server.model),
         Route("/health", server.health),
         Route("/metrics", server.metrics),
-        *(Route(path, _file(name, kind)) for path, (name, kind) in _PAGE.items()),
-        *(Route(path, _offered(file)) for path, file in offered.items()),
-        *([Route("/bundles.json", server.bundles)] if offered else []),
+        *([Route("/bundles.json", server.bundles)] if in_browser.code else []),
+        *pages.routes(in_browser),
     ]
     handlers: Any = {HTTPException: _http_error, Refused: _refused, Exception: _mistake}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return Gate(app, access, frozenset({*_PAGE, *in_browser.code}))
+    return Gate(app, access, frozenset({*pages.ADDRESSES, *in_browser.code}))
 
 
 class _Server:
@@ -213,10 +199,9 @@ class _Server:
                     if calls is not None:
                         yield answers.event(shared.called(calls))
                     elif asked.tools is not None and text.startswith(("{", "[")):  # one that was cut
-                        nothing = {"tokens": 0}
-                        yield answers.event(shared.piece(text, nothing, None))
+                        yield answers.event(shared.piece(text, _NO_STEP, None))
                     elif rest := text.removeprefix(said):
-                        yield answers.event(shared.piece(rest, {"tokens": 0}, None))
+                        yield answers.event(shared.piece(rest, _NO_STEP, None))
                     yield answers.event(shared.closing(finish, calls))
                     if asked.include_usage:
                         yield answers.event(shared.used(usage))
@@ -265,27 +250,6 @@ def _json(data: Any) -> Response:
     return Response(answers.encoded(data), media_type="application/json")
 
 
-def _file(name: str, kind: str) -> Any:
-    content = (PAGE / name).read_bytes()
-
-    async def send(request: Request) -> Response:
-        return Response(content, media_type=kind, headers={"content-security-policy": _POLICY})
-
-    return send
-
-
-def _offered(path: Path) -> Any:
-    kind = KINDS.get(path.suffix, "application/octet-stream")
-    content = script(path) if path.suffix == ".js" else None
-
-    async def send(request: Request) -> Response:
-        if content is None:
-            return FileResponse(path, media_type=kind, headers=HEADERS)
-        return Response(content, media_type=kind, headers=HEADERS)
-
-    return send
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return refusal(error)
@@ -301,4 +265,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _mistake(request: Request, error: Exception) -> Response:
     print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-    return refusal(Refused("this server made a mistake; its log says which", status=500))
+    return refusal(mistake())

@@ -27,6 +27,10 @@ class Refused(Exception):
         self.headers = headers or {}
 
 
+def mistake() -> Refused:
+    return Refused("this server made a mistake; its log says which", status=500)
+
+
 def decoded(body: bytes) -> dict[str, Any]:
     """A body's JSON object; a field that is given twice, and numbers that JSON does not have, are refused."""
     try:

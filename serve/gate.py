@@ -64,7 +64,7 @@ class Access:
         if not self.keys:
             return ""
         scheme, _, given = authorization.partition(" ")
-        given_key = given.strip().encode("utf-8", errors="surrogateescape")
+        given_key = given.encode("latin-1").strip()  # the bytes as they came: that is how headers are decoded
         found = [hmac.compare_digest(key, given_key) for key in self.keys]
         return str(found.index(True)) if scheme.lower() == "bearer" and any(found) else None
 

@@ -16,7 +16,7 @@ from hamburger_edge.loop.backend import ModelInfo, Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.serve.answers import Token, usage
 from hamburger_edge.serve.conversations import Conversations, Prompt, keep, prompt_of
-from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.fields import Refused, mistake
 from hamburger_edge.serve.jobs import Begun, Ended, Failed, FairQueue, Job, Piece, Reason
 from hamburger_edge.serve.metrics import Metrics
 from hamburger_edge.support.terminal import note
@@ -60,7 +60,7 @@ class Worker:
                 job.tell(Failed(Refused(str(error), status=500)))
             except Exception:  # a fault of ours: this request's, not the worker's
                 traceback.print_exc(file=sys.stderr)
-                job.tell(Failed(Refused("this server made a mistake; its log says which", status=500)))
+                job.tell(Failed(mistake()))
             finally:
                 self.job = None
         self.model.close()

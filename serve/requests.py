@@ -57,9 +57,8 @@ class Asked:
         return self.settings.decoding.probabilities
 
 
-Recommends = Callable[
-    [str | None], Recommended | None
-]  # model -> what it recommends; unknown ones are refused
+# Model -> what it recommends; unknown ones are refused.
+Recommends = Callable[[str | None], Recommended | None]
 
 
 def read_chat(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:
@@ -228,7 +227,8 @@ def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conver
         role = inner.one_of("role", ("system", "developer", "user", "assistant", "tool"))
         if role is None:
             raise inner.refuse("role", "is missing")
-        inner.text("name", longest=LONGEST_NAME) if role != "tool" else None
+        if role != "tool":
+            inner.text("name", longest=LONGEST_NAME)
         if role in ("system", "developer"):
             if turns:
                 raise inner.refuse("role", f"must not be {role} after the conversation began")

@@ -128,6 +128,14 @@ def test_what_needs_a_key(path: str, tokenizer: Tokenizer) -> None:
         assert answered.status_code == (404 if path == "/other" else 200)
 
 
+def test_a_key_is_the_bytes_that_came() -> None:
+    """A key beyond ASCII was never taken, and one that ends like a Latin-1 space lost its end."""
+    key = "schlüssel-zur-küche-voilà".encode()
+    access = Access.of("0.0.0.0", keys=[key])
+    assert access.owner(f"Bearer {key.decode('latin-1')}") == "0"
+    assert access.owner(f"Bearer {key[:-1].decode('latin-1')}") is None
+
+
 def test_key_files(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"{KEY}\n\n  {KEY[::-1]}  \n")
