@@ -228,9 +228,8 @@ def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, 
             gated.let(2)
             until(lambda: gated.steps == 2)
         [worker] = running.pool._workers
-        until(
-            lambda: (job := worker.job) is None or job.reason == "gone"
-        )  # None: it was within the second step
+        # None: it hung up within the second step, which was then the last
+        until(lambda: (job := worker.job) is None or job.reason == "gone")
         gated.let(1)  # the step that it is in
         until(lambda: not busy(running))
         assert gated.steps <= 3
