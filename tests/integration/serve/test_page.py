@@ -116,8 +116,8 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
     with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
         page.driver.get(f"{running.url}/")
         page.until(lambda: page.all("#model option"))
-        assert page.find("#mode option").text == "as recommended: trust"
-        assert page.find("#confidence-shown").text == "as recommended, 0.8"
+        assert page.find("#mode option").text == "as recommended: reread"
+        assert page.find("#confidence-shown").text == "as recommended, 0.9"
         assert len(page.all("#examples button")) == 3
         page.set("#model", "tuned", "change")
         assert page.find("#mode option").text == "as recommended: verify"
