@@ -77,7 +77,7 @@ test-arm64: $(VENV)/.dev
 	@$(BIN)/python tests/processors/emulated.py arm64 $(ANSWERS)
 
 test-older-x86: $(VENV)/.dev
-	@$(BIN)/python tests/processors/emulated.py x86-no-avx $(ANSWERS)
+	@$(BIN)/python tests/processors/emulated.py $(or $(MACHINE),x86-no-avx) $(ANSWERS)
 
 TOKENS ?= 20000000
 ROWS   ?= 512
