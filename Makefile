@@ -33,9 +33,8 @@ BUNDLES ?= tiny
 browser: $(BUNDLES:%=runs/browser/%) runtimes/javascript/node_modules/.package-lock.json
 	@$(BIN)/python examples/browser/serve.py runs/browser
 
-runs/browser/tiny: PRECISION = int8
 runs/browser/%: | $(VENV)/.demo
-	@$(BIN)/hamburger-edge export $* --precision $(or $(PRECISION),int4) -o $@
+	@$(BIN)/hamburger-edge export $* --flavor web --precision int8 -o $@
 
 runtimes/javascript/node_modules/.package-lock.json: runtimes/javascript/package.json
 	@echo "installing what the package for JavaScript needs ..."

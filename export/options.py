@@ -13,7 +13,7 @@ from hamburger_edge.errors import InputError, one_line
 from hamburger_edge.support.values import among, flag, shown
 
 FORMATS = ("onnx", "gguf")
-FLAVORS = ("fused", "portable")
+FLAVORS = ("fused", "portable", "web")
 PREFERENCES = ("accuracy", "speed")
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 CHOICES = {
@@ -31,8 +31,9 @@ class ExportOptions:
     # what is written: "onnx" (graphs), "gguf" (files for llama.cpp), or both
     formats: tuple[str, ...] = ("onnx",)
     # the graphs' operators: ONNX Runtime's own ("fused"), or standard ones only ("portable"), which
-    # accelerators know, with a coarser int4 and a cache of float32
-    flavor: Literal["fused", "portable"] = "fused"
+    # accelerators know, with a coarser int4 and a cache of float32; or its own but for products with stored
+    # weights ("web"), which WebAssembly unpacks while loading, since it has no fast product of packed ones
+    flavor: Literal["fused", "portable", "web"] = "fused"
     # of all weights, but for what a precision leaves at more bits: a name of graphs, or one of GGUF files
     precision: str = "int4"
     # of the GGUF files, where both are written; None: what comes nearest to `precision`
@@ -92,8 +93,8 @@ class ExportOptions:
     def _check_fit(self) -> None:
         """Options of graphs, of one flavor of them, or of GGUF files, where there are none."""
         portable = self.flavor == "portable"
-        if portable and self.prefer != "accuracy":
-            raise InputError("prefer 'speed' is for fused graphs: leave it out, or flavor 'portable'")
+        if self.flavor != "fused" and self.prefer != "accuracy":
+            raise InputError(f"prefer 'speed' is for fused graphs: leave it out, or flavor {self.flavor!r}")
         if self.cache_length is not None and not (portable and self.has_graphs):
             raise InputError(
                 "cache_length is for portable graphs: others take any when they are loaded (context)"

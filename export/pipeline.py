@@ -130,20 +130,20 @@ def _write_graphs(
     checkpoint: Checkpoint, folder: Path, options: ExportOptions, progress: Progress
 ) -> Manifest:
     model = checkpoint.model
-    config, portable = model.config, options.flavor == "portable"
+    config, portable, packed = model.config, options.flavor == "portable", options.flavor == "fused"
     plan = make_plan(
         options.precision,
         block_size=options.block_size,
         keep_head=options.keep_head,
         prefer=options.prefer,
     )
-    if not portable:
+    if packed:
         plan = fit_plan(plan, model, tiers=options.keep_head is None)
-        if config.base.head_dim % 16:
-            raise ConfigError(
-                f"heads of {config.base.head_dim} do not fit ONNX Runtime's fused attention (multiples of "
-                "16): export with --flavor portable"
-            )
+    if not portable and config.base.head_dim % 16:
+        raise ConfigError(
+            f"heads of {config.base.head_dim} do not fit ONNX Runtime's fused attention (multiples of "
+            "16): export with --flavor portable"
+        )
     cache_length = _cache_length(config.base.context_length, options.cache_length) if portable else 0
     cache = options.kv or _cache_type(checkpoint, plan, options)
     if cache == "int8" and checkpoint.tokenizer is None:
@@ -153,14 +153,14 @@ def _write_graphs(
     ios = graph_ios(config, context=cache_length, kv=KV_TYPES[cache])
     calibration = Calibration(checkpoint, needs_moments(model, plan), cache=cache == "int8")
     with contextlib.closing(calibration):
-        own, vocabulary = apply_plan(model, plan, calibration, progress, portable=portable)
+        own, vocabulary = apply_plan(model, plan, calibration, progress, packed=packed)
         scales = calibration.scales(progress)
     with contextlib.closing(WeightFile(folder / WEIGHTS)) as weights:
         for name in GRAPHS:
             progress(f"tracing {name}", 0, 0)
             attention = PortableAttention if portable else FusedAttention
             graph = GRAPHS[name](own, vocabulary, ios[name], attention, scales if name == "base" else None)
-            traced = trace(graph, PORTABLE_OPSET if portable else OPSET)
+            traced = trace(graph, OPSET if packed else PORTABLE_OPSET)
             pack_nibbles(traced)
             weights.take(traced)
             ir.save(traced, folder / ios[name].spec.file)

@@ -83,8 +83,8 @@ def _precision(name: str) -> Precision:
 class Former:
     """Gives every weight of a model the form its plan says; asks for moments as layers come up."""
 
-    def __init__(self, plan: PrecisionPlan, calibration: Calibration, *, portable: bool):
-        self.plan, self.calibration, self.portable = plan, calibration, portable
+    def __init__(self, plan: PrecisionPlan, calibration: Calibration, *, packed: bool):
+        self.plan, self.calibration, self.packed = plan, calibration, packed
 
     def precision(self, path: str) -> str:
         plan = self.plan
@@ -134,7 +134,7 @@ class Former:
         bits = 8 if precision == "int8" else 4
         size = _fitting(size, weight.shape[1], whole=table)
         blocks = quantize(weight, bits, size, moments=moments)
-        return PortableBlockForm(blocks, table=table) if self.portable else BlockForm(blocks)
+        return BlockForm(blocks) if self.packed else PortableBlockForm(blocks, table=table)
 
 
 def _among(path: str, patterns: Iterable[str]) -> bool:
@@ -151,7 +151,7 @@ def _fitting(size: int, width: int, *, whole: bool) -> int:
 def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
     """Layers whose rounding is better for knowing their inputs."""
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    former = Former(plan, Calibration(None), portable=False)
+    former = Former(plan, Calibration(None), packed=True)
     head = [HEAD] if plan.frequent_rows else []
     return head + [name for name in linears if former.precision(name) == "int4"]
 
@@ -163,11 +163,11 @@ def apply_plan(
     calibration: Calibration,
     progress: Progress = unheard,
     *,
-    portable: bool = False,
+    packed: bool = True,
 ) -> tuple[Hamburger, Vocabulary]:
     """A model around the same weights, whose linear layers and vocabulary have the plan's forms. Parts come
     up in the order in which calibration reads them."""
-    own, former = own_structure(model), Former(plan, calibration, portable=portable)
+    own, former = own_structure(model), Former(plan, calibration, packed=packed)
     former.check_vocabulary(model.config.base.hidden_size)  # before the long part
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())
     done = itertools.count()

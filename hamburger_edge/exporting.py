@@ -26,7 +26,8 @@ def export_checkpoint(
     `hamburger-edge export`:
 
         formats         "onnx" (default), "gguf" for llama.cpp, or both
-        flavor          "fused" (default): ONNX Runtime's own operators; "portable": standard ones only
+        flavor          "fused" (default): ONNX Runtime's own operators; "portable": standard ones only;
+                        "web": for browsers, which unpack its weights
         precision       "int4" (default), "int8", "fp16", "fp32"; of GGUF files also "q4_0", "q8_0", ...
         gguf_precision  of the GGUF files where both are written; None (default): the nearest to `precision`
         block_size      16, 32, 64, 128 or 256 weights share a scale; None (default): as the precision is best

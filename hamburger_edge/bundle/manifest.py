@@ -31,7 +31,7 @@ FORMAT = 2
 FILE_NAME = "manifest.json"
 GRAPHS = ("embedder", "base", "micro_decoder")
 
-Flavor = Literal["fused", "portable", "gguf"]
+Flavor = Literal["fused", "portable", "web", "gguf"]
 Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16", "f32"]
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "int8", "int4")  # of ONNX graphs
 GGUF_PRECISIONS = ("f32", "f16", "q8_0", "q4_0", "q4_1")

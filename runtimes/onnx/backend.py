@@ -116,8 +116,11 @@ class OnnxBackend:
         capacity = choose_capacity(manifest, capacity)
         plan = manifest.precision
         half = "fp16" in (plan.base, plan.head, plan.graft)
+        unpack = manifest.flavor == "web"
         sessions = {
-            graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name == "base")
+            graph.name: open_graph(
+                folder, graph, provider, threads, fold=half or graph.name == "base", unpack=unpack
+            )
             for graph in manifest.graphs
         }
         self.embedder = OnnxEmbedder(sessions["embedder"], model.hidden_size)

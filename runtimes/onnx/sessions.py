@@ -94,10 +94,17 @@ def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fu
 
 
 def open_graph(
-    folder: Path, graph: GraphSpec, provider: Provider, threads: int | None, *, fold: bool = True
+    folder: Path,
+    graph: GraphSpec,
+    provider: Provider,
+    threads: int | None,
+    *,
+    fold: bool = True,
+    unpack: bool = False,
 ) -> ort.InferenceSession:
     """`fold`: whether constants are computed while loading. Only casts of float16 weights and of the base's
-    float16 scales need it, and it copies quantized embeddings out of the mapped file."""
+    float16 scales need it, and it copies quantized embeddings out of the mapped file. `unpack`: quantized
+    weights are such constants too, and become float32."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:
@@ -107,13 +114,15 @@ def open_graph(
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     # three sessions take turns: a pool that kept spinning after its run would slow the next one
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    if unpack:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     try:
         session = ort.InferenceSession(
             folder / graph.file,
             options,
             providers=provider.order,
             enable_fallback=0,  # it would say so on standard output, and go on without what was asked for
-            disabled_optimizers=None if fold else ["ConstantFolding"],
+            disabled_optimizers=None if fold or unpack else ["ConstantFolding"],
         )
     except Exception as error:  # ONNX Runtime's errors share no base class of their own
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):

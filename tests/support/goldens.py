@@ -39,6 +39,7 @@ BUNDLES: tuple[dict[str, Any], ...] = (
     {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
     {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
     {"stop_rule": "after", "position_rule": "slot"},
+    {"flavor": "web", "precision": "int8", "shortlist_size": 100},
 )
 CALLS = {
     "anyOf": [

@@ -26,9 +26,10 @@ def _asked(name: str, flag: str = "", **settings: Any) -> Option:
 OPTIONS = (
     _asked(
         "flavor",
-        choices=["fused", "portable"],
+        choices=["fused", "portable", "web"],
         help="fused (default): ONNX Runtime's own operators; portable: standard operators only, for "
-        "accelerators; its int4 is coarser and its cache float32",
+        "accelerators; its int4 is coarser and its cache float32; web: for browsers, which unpack its "
+        "weights while loading",
     ),
     _asked(
         "formats",

@@ -55,14 +55,16 @@ export class OnnxBackend {
       );
     }
     const capacity = fixed || Math.min(context ?? DEFAULT_CAPACITY, model.context_length);
-    const session = { force_spinning_stop: "1" }; // the three sessions take turns
+    const unpacks = manifest.flavor === "web"; // its weights are constants, and become float32
+    // the three sessions take turns
+    const session = { force_spinning_stop: "1", ...(unpacks && { disable_quant_qdq: "1" }) };
     /** @type {SessionOptions} */
     const options = { logSeverityLevel: 3, extra: { session } };
     if (threads !== undefined) options.intraOpNumThreads = wholeIn("threads", threads, 1, 1024);
     const isHalf = [precision.base, precision.head, precision.graft].includes("fp16");
-    // without 16-bit weights folding would only copy the token embeddings
+    // without 16-bit weights, and some to unpack, folding would only copy the token embeddings
     const unfolded = { session, optimization: { disable_specified_optimizers: "ConstantFolding" } };
-    const lean = isHalf ? options : { ...options, extra: unfolded };
+    const lean = isHalf || unpacks ? options : { ...options, extra: unfolded };
     const entries = Number(
       manifest.graphs.find(({ name }) => name === "micro_decoder")?.inputs.find(({ name }) => name === "past_key.0")
         ?.shape[2],

@@ -26,7 +26,7 @@ NOT_RUN = {
     FIRST: 2,
     "hugging-face.md": 2,
     "install.md": 2,
-    "javascript.md": 2,
+    "javascript.md": 3,
     "serve.md": 1,
     "tasks.md": 2,
     "train.md": 3,

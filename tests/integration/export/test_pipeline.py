@@ -27,6 +27,7 @@ from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
+WEB = {**CHANGES, "flavor": "web", "precision": "int8"}
 PORTABLE = {"flavor": "portable", "position_rule": "token", "shortlist_size": 40, "num_layers": 2}
 ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 STANDARD = {"", "ai.onnx"}
@@ -108,8 +109,8 @@ def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) ->
 
 @pytest.mark.parametrize(
     "changes",
-    [CHANGES, {**CHANGES, "precision": "int8"}, {**CHANGES, "precision": "int4"}, PORTABLE],
-    ids=["fp32", "int8", "int4", "portable"],
+    [CHANGES, {**CHANGES, "precision": "int8"}, {**CHANGES, "precision": "int4"}, PORTABLE, WEB],
+    ids=["fp32", "int8", "int4", "portable", "web"],
 )
 def test_onnx_runtime_has_nothing_to_complain_about(
     changes: dict[str, object], bundles: Callable[..., Path], capfd: pytest.CaptureFixture[str]
@@ -118,6 +119,15 @@ def test_onnx_runtime_has_nothing_to_complain_about(
     for graph in bundles(**changes).glob("*.onnx"):
         ort.InferenceSession(graph)
     assert "Removing initializer" not in capfd.readouterr().err
+
+
+def test_the_web_flavour_has_weights_apart_from_their_products(bundles: Callable[..., Path]) -> None:
+    """So that they can be unpacked while loading; attention is ONNX Runtime's own."""
+    bundle = bundles(**WEB)
+    graph = onnx.load(bundle / "base.onnx", load_external_data=False).graph
+    operators = {node.op_type for node in graph.node}
+    assert {"DequantizeLinear", "GroupQueryAttention"} <= operators
+    assert "MatMulNBits" not in operators
 
 
 def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..., Path]) -> None:

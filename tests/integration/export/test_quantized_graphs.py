@@ -53,7 +53,7 @@ def q4_1(N: int, K: int, seed: int = 0) -> torch.Tensor:
 def test_a_layer_on_such_a_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
     """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
     plan = dataclasses.replace(plan_for("int4"), grid=32)
-    form = Former(plan, Calibration(None), portable=False).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
+    form = Former(plan, Calibration(None), packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
     inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
     with quiet():

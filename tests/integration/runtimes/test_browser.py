@@ -121,12 +121,12 @@ def compared(browser: Browser, bundle: Path, golden: dict[str, Any], **options: 
 def test_it_says_the_same(
     changes: dict[str, Any], threads: int, bundles: Callable[..., Path], browser: Browser, tmp_path: Path
 ) -> None:
-    """Where weights are quantized the kernels of WebAssembly round otherwise."""
+    """Where weights stay quantized the kernels of WebAssembly round otherwise."""
     goldens, bundle = tmp_path / "goldens.json", bundles(**changes)
     write_goldens(goldens, bundle)
     golden = json.loads(goldens.read_text())
     counts = compared(browser, bundle, golden, threads=threads)
-    if "precision" in changes:
+    if "precision" in changes and changes.get("flavor") != "web":
         assert counts["answers"] >= len(golden["answers"]) / 3
     else:
         whole = {"answers": len(golden["answers"]), "conversations": len(golden["conversations"])}

@@ -266,7 +266,7 @@ def test_plans() -> None:
     for size in (8, 48, 512, -32):
         with pytest.raises(InputError, match="block_size"):
             plan_for("int4", block_size=size)
-    former = Former(plan, Calibration(None), portable=False)
+    former = Former(plan, Calibration(None), packed=True)
     assert isinstance(former.linear("stop_head.4", weights(1, 64)), FloatForm)  # too small to be worth it
     names = {"base.layers.3.self_attn.v_proj": (8, 64), "base.layers.3.self_attn.k_proj": (4, 64)}
     names |= {"base.layers.3.mlp.up_proj": (4, 64), "base.layers.0.mlp.down_proj": (4, 32)}
