@@ -10,7 +10,7 @@ from hamburger_edge.benchmarks.serving.clients import ALTERNATING, SCENARIOS
 from hamburger_edge.benchmarks.serving.report import markdown, tables
 from hamburger_edge.benchmarks.serving.servers import Contestant, ours
 
-QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0)
+QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0, eos_ids=(2,))  # those of `tiny`
 
 
 def test_servers_are_measured_in_turn(tiny: Path) -> None:
