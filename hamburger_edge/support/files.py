@@ -3,6 +3,7 @@ locked against other processes."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -97,21 +98,41 @@ def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> s
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; a second process waits here. The system frees it when the holder dies."""
+    """Hold a lock file, which is there only so long; a second process waits here. The system frees it when
+    the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:
-        if sys.platform == "win32":
-            import msvcrt
+    while True:
+        with open(path, "a+b") as file:
+            _lock(file)
+            if not _is_at(file, path):  # its holder has deleted it meanwhile: whoever comes now locks another
+                continue
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # Windows keeps what is open
+                    path.unlink()
+            return
 
-            file.seek(0)
-            while True:
-                try:
-                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
-                    break
-                except OSError:  # it gives up after ten tries, a second apart
-                    continue
-        else:
-            import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _lock(file: BinaryIO) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        file.seek(0)
+        while True:
+            try:
+                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+                return
+            except OSError:  # it gives up after ten tries, a second apart
+                continue
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False

@@ -92,8 +92,9 @@ def main() -> int:
                 return 1
             while len(memory) < 100 * tokens // options.tokens:
                 memory.append(psutil.Process().memory_info().rss)
-                if len(memory) % 10 == 0:
-                    print(f"{tokens} tokens, {memory[-1] >> 20} MiB", flush=True)
+                print(
+                    f"{tokens} tokens, {memory[-1] >> 20} MiB, {time.monotonic() - began:.0f} s", flush=True
+                )
     settled, most = memory[len(memory) // 5], max(memory[len(memory) // 5 :])
     print(
         f"{tokens} tokens in {conversations} conversations, saved and resumed {conversations * TURNS} times: "

@@ -12,7 +12,7 @@ from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.support.terminal import ProgressBar
 
 
-def built_in_bundle(name: str, precision: str | None = None) -> Path:
+def built_in_bundle(name: str, precision: str | None = None, flavor: str = "fused") -> Path:
     """Of this version and these weights; exported where there is none yet."""
     from hamburger_edge import __version__
     from hamburger_edge.exporting import export_checkpoint
@@ -30,17 +30,20 @@ def built_in_bundle(name: str, precision: str | None = None) -> Path:
             f"hamburger-edge export {name} -o bundle"
         )
     precision = precision or ("int8" if name == "tiny" else "int4")  # narrow layers suffer most from int4
-    bundle = cache_folder() / "bundles" / f"{name}-{precision}"
+    kind = precision if flavor == "fused" else f"{flavor}-{precision}"
+    bundle = cache_folder() / "bundles" / f"{name}-{kind}"
     stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
     identity = f"{__version__} {weights_digest(resolve(name))}"
     readable = _readable(bundle)
     if _stamped(stamp) != identity or not readable:
-        print(f"exporting {name} at {precision} to {bundle}")
+        print(f"exporting {name} ({kind}) to {bundle}")
         with ProgressBar() as progress:
             checkpoint = load_checkpoint(name, progress=progress)
             if not readable:  # damaged; what is in this folder is ours
                 shutil.rmtree(bundle, ignore_errors=True)
-            export_checkpoint(checkpoint, bundle, precision=precision, force=True, progress=progress)
+            export_checkpoint(
+                checkpoint, bundle, precision=precision, flavor=flavor, force=True, progress=progress
+            )
         stamp.write_text(identity, encoding="utf-8")
     return bundle
 

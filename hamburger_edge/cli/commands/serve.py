@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> None:
     bundles = [
         (name, functools.partial(_load, path, options.backend, runtime)) for name, path in folders.items()
     ]
-    in_browser = InBrowser.of(Path(options.browser), _with_graphs(folders)) if options.browser else NOTHING
+    in_browser = NOTHING
+    if options.browser:
+        in_browser = InBrowser.of(Path(options.browser), for_browsers(options, folders))
     with listen(options.host, whole_in("--port", options.port, 0, 65535)) as listening:
         pool = Pool(bundles, workers=workers, queue=queue, sessions=sessions)
         try:
@@ -96,19 +98,36 @@ def _load(path: str, backend: str, runtime: dict[str, Any]) -> Model:
     return load(path, backend, **runtime)
 
 
-def _with_graphs(folders: dict[str, str]) -> dict[str, Path]:
-    """Those that are bundles of ONNX graphs: a browser runs nothing else."""
-    found = {name: Path(path) for name, path in folders.items()}
-    bundles = {name: folder for name, folder in found.items() if (folder / FILE_NAME).is_file()}
-    return {name: folder for name, folder in bundles.items() if load_manifest(folder).graphs}
+def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[str, Path]:
+    """Of each model the bundle that a browser gets: one made for it, or else the one that is served."""
+    own = dict(named(options.browser_bundle)) if options.browser_bundle else {}
+    if len(folders) == len(own) == 1:  # no name is needed
+        own = dict(zip(folders, own.values(), strict=True))
+    if strange := sorted(set(own) - set(folders)):
+        raise InputError(f"--browser-bundle {strange[0]}: no such model is served ({', '.join(folders)} are)")
+    found = {}
+    for name, given in named(options.bundle):
+        if name in own:
+            found[name] = Path(own[name])
+        elif _is_built_in(given, options.backend):
+            found[name] = built_in_bundle(given, "int8", "web")
+        elif (Path(given) / FILE_NAME).is_file() and load_manifest(Path(given)).graphs:
+            found[name] = Path(given)
+    for name, folder in found.items():
+        if load_manifest(folder).flavor == "fused":
+            note(f"{name}: slow in browsers: give one of  export --flavor web  with  --browser-bundle")
+    return found
 
 
 def _folder(path: str, backend: str) -> str:
     """Built-in models are exported, once: bundles are faster than checkpoints."""
+    return str(built_in_bundle(path)) if _is_built_in(path, backend) else path
+
+
+def _is_built_in(path: str, backend: str) -> bool:
     from hamburger_edge.models.checkpoints.built_in import NAMES
 
-    built_in = path in NAMES and not Path(path).exists() and backend in ("auto", "onnx")
-    return str(built_in_bundle(path)) if built_in else path
+    return path in NAMES and not Path(path).exists() and backend in ("auto", "onnx")
 
 
 COMMAND = Command(
@@ -154,13 +173,20 @@ COMMAND = Command(
             metavar="FOLDER",
             help="of the package for JavaScript, as npm installs it: the page offers to run there too",
         ),
+        option(
+            "--browser-bundle",
+            action="append",
+            metavar="BUNDLE",
+            help="made with `export --flavor web`: what browsers get instead of the one that is served; "
+            "NAME=FOLDER where several are served (repeatable)",
+        ),
         option("--log-prompts", action="store_true", help="write what is asked and answered to the log"),
         *RUNTIME,
     ),
     examples=(
         "hamburger-edge serve bundle",
         "hamburger-edge serve small=bundle-135m large=bundle-1b --workers 2 --port 9000",
-        "hamburger-edge serve bundle --browser runtimes/javascript",
+        "hamburger-edge serve bundle --browser runtimes/javascript --browser-bundle web-bundle",
         "hamburger-edge serve bundle --host 0.0.0.0 --api-key-file keys.txt",
     ),
     run=run,

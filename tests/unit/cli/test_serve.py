@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
-from hamburger_edge.cli.commands.serve import access_of, named
+from hamburger_edge.cli.commands.serve import access_of, for_browsers, named
 from hamburger_edge.cli.main import main
 from hamburger_edge.cli.parser import build_parser
 from hamburger_edge.errors import InputError
@@ -68,6 +69,30 @@ def test_refusals(words: list[str], said: str, capsys: pytest.CaptureFixture[str
     assert error.startswith("error: ")
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", ["other", "bundle={}"])
+def test_what_browsers_get(
+    given: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their own bundle where there is one, else the one that is served, with a word about its speed."""
+    made = tmp_path / "made for browsers"
+    shutil.copytree(bundle, made)
+    folders = {"bundle": str(bundle)}
+
+    def offered(*words: str) -> dict[str, Path]:
+        parser = build_parser()
+        return for_browsers(parser.parse_args(["serve", f"bundle={bundle}", *words]), folders)
+
+    assert offered() == {"bundle": bundle}
+    assert "export --flavor web" in capsys.readouterr().err
+    name = given.format(made) if "{}" in given else str(made)
+    assert offered("--browser-bundle", name) == {"bundle": made}
+    with pytest.raises(InputError, match="no such model is served"):
+        for_browsers(
+            build_parser().parse_args(["serve", "a=x", "b=y", "--browser-bundle", str(made)]),
+            {"a": "x", "b": "y"},
+        )
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
