@@ -93,7 +93,8 @@ class Engine:
         stats.prompt_tokens = sum(map(len, groups))
         stats.reused_tokens = sum(map(len, groups[:covered]))
         cancel = cancel or Flag()
-        return self._run(kept, groups[covered:], Rules(self.info, decoding, sampler), stats, cancel)
+        rules = Rules(self.info, decoding, sampler, [token for group in groups for token in group])
+        return self._run(kept, groups[covered:], rules, stats, cancel)
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:
         """Groups as this model can take them, or an error that names the token at fault."""
@@ -211,14 +212,14 @@ class Engine:
             step = say(self.backend, readout, row, rules, room, stats)
             goes_on = len(step.tokens) > 1 or not rules.finish(step.tokens, stats)
             if rules.verify and readout is not None and room and goes_on:
-                return self._verify(step, sampler, stats)
+                return self._verify(step, rules, stats)
             self.unread = [*self.unread, step.tokens]
             return step, None, 0
         except BaseException:
             sampler.rewind(len(sampler.answer) - said)
             raise
 
-    def _verify(self, draft: Step, sampler: Sampler, stats: Stats) -> tuple[Step, Readout, int]:
+    def _verify(self, draft: Step, rules: Rules, stats: Stats) -> tuple[Step, Readout, int]:
         """Keep the part of a draft that the base would have said itself, with the same draws.
 
         draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
@@ -226,6 +227,7 @@ class Engine:
 
         Forced tokens need no scores: the rows before them are not read out.
         """
+        sampler = rules.sampler
         tokens, probabilities = draft.tokens, draft.probabilities[:1]
         start, agreed, row = self.ledger.slots, 1, 0
         sampler.rewind(len(tokens) - 1)
@@ -249,6 +251,8 @@ class Engine:
             self._truncate(start)
             raise
         self._truncate(start + agreed)
+        if rules.copies:
+            rules.copies.settle(len(sampler.answer))
         forced = draft.forced - sum(row not in rows for row in range(agreed - 1, len(tokens) - 1))
         step = Step(tokens[:agreed], probabilities, draft.stop_probabilities[:agreed], None, forced)
         return step, readout, row

@@ -156,6 +156,17 @@ class Sampler:
             return self.choose_forced()
         return self._accept(self._choose(logits, self._base))
 
+    def propose(self, token: int) -> bool:
+        """Take a token into a draft, unseen, if the grammar allows it. It costs a draw as all others do."""
+        if self.forced not in (None, token):
+            return False
+        if self.grammar is not None and not self.grammar.allowed()[token]:
+            return False
+        if not self.settings.greedy:
+            self._advance(1)
+        self._accept(Choice(token, math.nan))
+        return True
+
     def surety(self, logits: Floats) -> float:
         """The base's own probability of the likeliest token that may come here, [vocab] scores."""
         if self.grammar is not None:

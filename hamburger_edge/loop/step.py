@@ -1,12 +1,14 @@
-"""What one macro step says: a token of the base, forced tokens, micro tokens, until a rule ends the group."""
+"""What one macro step says: a token of the base, then forced, micro or copied ones, until a rule ends it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Literal, NamedTuple
 
 from hamburger_edge.loop.backend import Backend, Floats, ModelInfo, Readout
+from hamburger_edge.loop.copies import Copies
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
@@ -38,10 +40,15 @@ class Step(NamedTuple):
     forced: int = 0  # how many of the tokens the grammar left no choice about
 
 
+class Copied(NamedTuple):
+    tokens: list[int]
+    forced: int
+
+
 class Rules:
     """When a group and an answer end; worked out once a run."""
 
-    def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler) -> None:
+    def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler, prompt: Sequence[int]) -> None:
         self.sampler = sampler
         self.verify = decoding.mode == "verify"  # the base chooses every token
         self.reread = decoding.mode == "reread"  # the base is to be sure of what it reads merged
@@ -56,6 +63,8 @@ class Rules:
         self.size = decoding.force_group or (1 if decoding.confidence >= 1 else info.max_steps)
         if not sampler.micro_usable:
             self.size = 1
+        drafts = self.verify and decoding.confidence < 1 and decoding.force_group is None
+        self.copies = Copies(prompt) if drafts else None
         self.merges = decoding.forced == "merge" and not decoding.exact
         self.rides = decoding.forced != "single"  # forced tokens need no call of their own
 
@@ -66,6 +75,21 @@ class Rules:
     def ahead(self) -> bool:
         """Whether the next token can be said before the last ones are read."""
         return self.rides and self.sampler.forced is not None
+
+    def copy(self, trying: bool, most: int) -> Copied:
+        """Say, for the base to check, what the answer seems to copy out of the prompt. Where a micro step is
+        worth trying, one token that matches is less sure than the micro decoder, and several are surer."""
+        tokens, forced = [], 0
+        draft = self.copies.draft(self.sampler.answer, 2 if trying else 1) if self.copies else ()
+        for token in draft[: max(0, most)]:
+            needed = self.sampler.forced is not None
+            if not self.sampler.propose(token):
+                break
+            tokens.append(token)
+            forced += needed
+            if token in self.eos_ids or self.sampler.ended:
+                break
+        return Copied(tokens, forced)
 
     def finish(self, tokens: Group, stats: Stats) -> FinishReason | None:
         """Whether the answer ends with this newest group (not yet counted in the statistics)."""
@@ -105,6 +129,12 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
             token, probability = sampler.choose_forced()
             p_stop = 0.0
             forced += 1
+        elif readout is not None and not fed and (copied := rules.copy(trying, room - len(tokens))).tokens:
+            tokens += copied.tokens
+            forced += copied.forced
+            probabilities += [math.nan] * len(copied.tokens)  # the base will tell
+            stops += [0.0] * len(copied.tokens)
+            break
         else:
             behind = len(tokens) - fed
             if not trying or len(tokens) >= limit or behind > CATCH_UP or not sampler.micro_open:

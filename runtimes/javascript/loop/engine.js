@@ -71,7 +71,7 @@ export class Engine {
     this.#checkRoom(slots, prompt, covered);
     stats.promptTokens = count(prompt);
     stats.reusedTokens = count(prompt.slice(0, covered));
-    const rules = new Rules(this.info, settings, sampler);
+    const rules = new Rules(this.info, settings, sampler, prompt.flat());
     this.#truncate(slots);
     this.unread = prompt.slice(covered);
     try {
@@ -228,6 +228,7 @@ export class Engine {
       throw error;
     }
     this.#truncate(start + agreed);
+    rules.copies?.settle(sampler.answer.length);
     await sampler.look();
     const stopProbabilities = draft.stopProbabilities.slice(0, agreed);
     const forced = draft.forced - tokens.slice(agreed - 1, -1).filter((_, i) => !rows.includes(agreed - 1 + i)).length;

@@ -120,6 +120,18 @@ export class Sampler {
     return this.#accept(this.#choose(logits, this.#base));
   }
 
+  /**
+   * Take a token into a draft, unseen, if the grammar allows it. It costs a draw as all others do.
+   * @param {number} token
+   */
+  propose(token) {
+    if (this.forced !== null && this.forced !== token) return false;
+    if (this.grammar && !this.grammar.allows(token)) return false;
+    if (this.settings.temperature > 0) this.#advance(1);
+    this.#accept({ token, probability: NaN });
+    return true;
+  }
+
   /** The base's own probability of the likeliest token, by scores [vocab]. @param {Float32Array} logits */
   surety(logits) {
     const { grammar } = this;

@@ -1,4 +1,6 @@
-// What one macro step says: a token of the base, forced tokens, micro tokens, until a rule ends the group.
+// What one macro step says: a token of the base, then forced, micro or copied ones, until a rule ends it.
+
+import { Copies } from "./copies.js";
 
 /** @import { Backend, Group, ModelInfo, Readout } from "./backend.js" */
 /** @import { Sampler } from "./sampling.js" */
@@ -28,8 +30,8 @@ const CATCH_UP = 2;
 
 /** When a group and an answer end; worked out once a run. */
 export class Rules {
-  /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler */
-  constructor(info, settings, sampler) {
+  /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt */
+  constructor(info, settings, sampler, prompt) {
     this.sampler = sampler;
     this.verifies = settings.mode === "verify"; // the base chooses every token
     this.rereads = settings.mode === "reread"; // the base is to be sure of what it reads merged
@@ -43,6 +45,7 @@ export class Rules {
     this.merges = settings.forced === "merge" && !settings.isExact;
     this.rides = settings.forced !== "single"; // forced tokens need no call of their own
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxSteps;
+    this.copies = this.verifies && settings.confidence < 1 ? new Copies(prompt) : null;
   }
 
   /** Whether the base, having read merged groups, is not sure of what comes next. @param {Float32Array} logits */
@@ -53,6 +56,27 @@ export class Rules {
   /** Whether the next token can be said before the last ones are read. */
   get isAhead() {
     return this.rides && this.sampler.forced !== null;
+  }
+
+  /**
+   * Say, for the base to check, what the answer seems to copy out of the prompt. Where a micro step is worth trying,
+   * one token that matches is less sure than the micro decoder, and several are surer.
+   * @param {boolean} isTrying @param {number} most
+   */
+  async copy(isTrying, most) {
+    /** @type {{tokens: number[], forced: number}} */
+    const copied = { tokens: [], forced: 0 };
+    const draft = this.copies?.draft(this.sampler.answer, isTrying ? 2 : 1) ?? [];
+    for (const token of draft.slice(0, Math.max(0, most))) {
+      await this.sampler.look();
+      const isForced = this.sampler.forced !== null;
+      if (!this.sampler.propose(token)) break;
+      copied.tokens.push(token);
+      copied.forced += isForced ? 1 : 0;
+      await this.sampler.look();
+      if (this.eosIds.has(token) || this.sampler.isEnded) break;
+    }
+    return copied;
   }
 
   /**
@@ -95,6 +119,14 @@ export async function say(backend, readout, row, rules, room, stats) {
       pStop = 0;
       forced += 1;
     } else {
+      const copied = readout && !fed ? await rules.copy(isTrying, most - tokens.length) : null;
+      if (copied?.tokens.length) {
+        tokens.push(...copied.tokens);
+        forced += copied.forced;
+        probabilities.push(...copied.tokens.map(() => NaN)); // the base will tell
+        stops.push(...copied.tokens.map(() => 0));
+        break;
+      }
       const behind = tokens.slice(fed);
       if (!readout || !isTrying || tokens.length >= limit || behind.length > CATCH_UP || !sampler.microOpen) break;
       const begin = performance.now();
