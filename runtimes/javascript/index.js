@@ -1,6 +1,7 @@
 // The core, which knows neither files nor a binding. Applications take `load` of "hamburger-edge/node", "/web" or
 // "/react-native"; an adapter of one's own hands `assemble` a manifest, the tokenizer's content and a `Runtime`.
 export { filesToRun, readManifest } from "./bundle/manifest.js";
+export { checkManifest } from "./bundle/manifest_hash.js";
 export { checkContent, checkSize } from "./bundle/files.js";
 export { Chat } from "./chat/conversation.js";
 export { Stream } from "./chat/stream.js";

@@ -3,6 +3,7 @@ import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { checkContent, checkSize } from "../bundle/files.js";
 import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
+import { checkManifest } from "../bundle/manifest_hash.js";
 import { BundleError, InputError, RuntimeUnavailable, reason } from "../errors.js";
 import { assemble } from "../loading.js";
 import { shown } from "../support/values.js";
@@ -23,7 +24,9 @@ export async function load(folder, { verify = false, ...options } = {}) {
       const way = file === FILE_NAME ? "make a bundle with  hamburger-edge export" : "copy the whole bundle again";
       throw new BundleError(`${path.join(folder, file)}: cannot be read (${error.code}): ${way}`, { cause: error });
     });
-  const manifest = readManifest(await read(FILE_NAME), folder);
+  const written = await read(FILE_NAME);
+  const manifest = readManifest(written, folder);
+  await checkManifest(written, folder);
   for (const entry of filesToRun(manifest)) {
     if (verify) await checkContent(await read(entry.path), entry, folder);
     else {

@@ -2,6 +2,7 @@
 import { BundleError, FetchError, reason } from "../errors.js";
 import { checkContent } from "./files.js";
 import { FILE_NAME, filesToRun, readManifest } from "./manifest.js";
+import { checkManifest } from "./manifest_hash.js";
 
 /** @import { FileEntry, Manifest } from "./manifest.js" */
 
@@ -33,7 +34,9 @@ const STORE = "hamburger-edge"; // of the Cache API
 export async function download(address, { isStored, check, signal, headers, onProgress }) {
   const base = address.replace(/\/*$/, "/");
   const store = isStored && typeof caches !== "undefined" ? await caches.open(STORE) : null;
-  const manifest = readManifest(await readManifestFile(base, store, { signal, headers }), address);
+  const written = await readManifestFile(base, store, { signal, headers });
+  const manifest = readManifest(written, address);
+  await checkManifest(written, address);
   check?.(manifest, address);
   const entries = filesToRun(manifest);
   const total = entries.reduce((sum, entry) => sum + entry.bytes, 0);

@@ -11,11 +11,15 @@ import { BundleError } from "../errors.js";
  */
 export async function checkContent(content, entry, place) {
   checkSize(content.length, entry, place);
-  const digest = await crypto.subtle.digest("SHA-256", /** @type {Uint8Array<ArrayBuffer>} */ (content));
-  const hex = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
-  if (hex !== entry.sha256) {
+  if ((await hashOf(content)) !== entry.sha256) {
     throw new BundleError(`${place}/${entry.path}: its content differs from the manifest's sha256: copy the bundle again`);
   }
+}
+
+/** SHA-256, in hexadecimal. @param {Uint8Array} content */
+export async function hashOf(content) {
+  const digest = await crypto.subtle.digest("SHA-256", /** @type {Uint8Array<ArrayBuffer>} */ (content));
+  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** @param {number} bytes @param {FileEntry} entry @param {string} place */

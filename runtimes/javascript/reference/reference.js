@@ -18,7 +18,11 @@ const SECTIONS = {
   Conversations: [["", CORE, ["Chat", "Turn", "Message"]]],
   "What a model says of itself": [["", CORE, ["ModelInfo", "Recommended", "Mode"]]],
   "A binding of your own": [
-    ["", CORE, ["assemble", "readManifest", "filesToRun", "checkSize", "checkContent", "Runtime", "BackendOptions"]],
+    [
+      "",
+      CORE,
+      ["assemble", "readManifest", "checkManifest", "filesToRun", "checkSize", "checkContent", "Runtime", "BackendOptions"],
+    ],
   ],
 };
 const ERRORS = "errors.js"; // a table of their own

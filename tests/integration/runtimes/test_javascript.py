@@ -15,6 +15,7 @@ from goldens import BUNDLES, PROMPTS, STRUCTURED, STRUCTURED_TALKS, write_golden
 from places import ROOT
 
 import hamburger_edge
+from hamburger_edge.bundle.manifest import content_hash
 
 HERE = ROOT / "runtimes" / "javascript"
 NODE = shutil.which("node")
@@ -63,6 +64,26 @@ def test_structured_answers_are_the_same(
     write_goldens(goldens, bundles(**changes), asked=STRUCTURED, talks=STRUCTURED_TALKS)
     said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
     assert f"# pass {len(STRUCTURED) * len(PROMPTS) + len(STRUCTURED_TALKS)}" in said
+
+
+def test_a_manifest_that_was_changed_is_refused() -> None:
+    """Its hash is of this program's JSON: numbers as they were written, keys sorted, everything in ASCII."""
+    facts = {
+        "\u00e4": '\u00e9\x7f\n\U0001f600"\\ 1.5 /',
+        "x": [1.0, 1e-05, -3, 1e16, True, None],
+        "b": {"z": {}, "a": "", "\ud800": "\ud800"},
+        "__proto__": {"n": "n1", "s": []},
+    }
+    text = json.dumps({**facts, "sha256": content_hash(facts)}, indent=1)
+    program = (
+        "import { checkManifest } from './bundle/manifest_hash.js';"
+        "const content = new TextEncoder().encode(process.argv[1]);"
+        "console.log(await checkManifest(content, 'here').catch((error) => error.message));"
+    )
+    assert node("--input-type=module", "-e", program, text) == "undefined\n"
+    for old, new in (('"a": ""', '"a": " "'), ("1.0,", "1,"), ("true", "false"), ('"x"', '"y"')):
+        said = node("--input-type=module", "-e", program, text.replace(old, new))
+        assert said.startswith("here: manifest.json was changed since it was written")
 
 
 def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
