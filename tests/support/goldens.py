@@ -31,6 +31,11 @@ SAMPLED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "verify", "seed": 7},
     {"confidence": 1.0, "temperature": 0.7, "seed": 6},
 )
+# of prompts that hold what the model would say anyway: it says that again, in drafts copied from there
+REPEATED: tuple[dict[str, Any], ...] = (
+    {"confidence": 0.3, "mode": "verify"},
+    {"confidence": 0.3, "mode": "verify", "temperature": 0.7, "seed": 6},
+)
 # toy bundles of every kind a runtime must know
 BUNDLES: tuple[dict[str, Any], ...] = (
     {"shortlist_size": 100},
@@ -102,6 +107,7 @@ def write_goldens(
     bundle: Path,
     *,
     asked: tuple[dict[str, Any], ...] = (*GREEDY, *SAMPLED),
+    repeated: tuple[dict[str, Any], ...] = (),
     talks: tuple[dict[str, Any], ...] = TALKS,
     max_tokens: int = 30,
 ) -> int:
@@ -113,12 +119,16 @@ def write_goldens(
             for options in asked
             for prompt in PROMPTS
         ]
+        for prompt in PROMPTS if repeated else ():
+            said = model.generate(prompt, confidence=1.0, max_tokens=60).tokens
+            longer = [*model.encode(prompt), *said]
+            answers += [_answer(model, longer, {**options, "max_tokens": max_tokens}) for options in repeated]
         told = [_talk(model, {**options, "max_tokens": max_tokens}) for options in talks]
     path.write_text(json.dumps({"bundle": str(bundle), "answers": answers, "conversations": told}))
     return sum(len(group) > 1 for answer in answers for group in answer["groups"])
 
 
-def _answer(model: Model, prompt: str, options: dict[str, Any]) -> dict[str, Any]:
+def _answer(model: Model, prompt: str | list[int], options: dict[str, Any]) -> dict[str, Any]:
     result = model.generate(prompt, **options)
     said = {"groups": result.groups, "text": result.text, "finishReason": result.finish_reason}
     return {"prompt": prompt, "options": _camel(options), **said}

@@ -6,7 +6,7 @@ import { after, before, describe, it } from "node:test";
 import { load } from "../adapters/onnxruntime-node.js";
 
 /** @import { Model, Options } from "../index.js" */
-/** @typedef {{prompt: string, options: Options, groups: number[][], text: string, finishReason: string}} Answer */
+/** @typedef {{prompt: string | number[], options: Options, groups: number[][], text: string, finishReason: string}} Answer */
 /** @typedef {{text: string, groups: number[][], answer: string}} Turn */
 /** @typedef {{options: Options, turns: Turn[], slots: number[][]}} Conversation */
 /** @typedef {{bundle: string, answers: Answer[], conversations: Conversation[]}} Golden */

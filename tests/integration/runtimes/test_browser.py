@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from browser_example import PACKAGES, Served, example
 from browsing import LACKING, Browser, browsing
-from goldens import BUNDLES, STRUCTURED, write_goldens
+from goldens import BUNDLES, REPEATED, STRUCTURED, write_goldens
 
 import hamburger_edge
 from hamburger_edge import export_checkpoint
@@ -123,7 +123,7 @@ def test_it_says_the_same(
 ) -> None:
     """Where weights stay quantized the kernels of WebAssembly round otherwise."""
     goldens, bundle = tmp_path / "goldens.json", bundles(**changes)
-    write_goldens(goldens, bundle)
+    write_goldens(goldens, bundle, repeated=REPEATED)
     golden = json.loads(goldens.read_text())
     counts = compared(browser, bundle, golden, threads=threads)
     if "precision" in changes and changes.get("flavor") != "web":

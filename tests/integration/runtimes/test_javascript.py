@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from goldens import BUNDLES, PROMPTS, STRUCTURED, STRUCTURED_TALKS, write_goldens
+from goldens import BUNDLES, PROMPTS, REPEATED, STRUCTURED, STRUCTURED_TALKS, write_goldens
 from places import ROOT
 
 import hamburger_edge
@@ -49,9 +49,14 @@ def test_its_own_suite_passes() -> None:
 )
 def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
     goldens = tmp_path / "goldens.json"
-    assert write_goldens(goldens, bundles(**changes)) > 60  # groups of several tokens
+    groups_of_several = write_goldens(goldens, bundles(**changes), repeated=REPEATED)
+    assert groups_of_several > 60
+    answers = json.loads(goldens.read_text())["answers"]
+    assert (
+        max(len(group) for answer in answers for group in answer["groups"]) > 4
+    )  # copied
     said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
-    assert "# pass 67" in said
+    assert "# pass 75" in said
 
 
 @pytest.mark.parametrize(
