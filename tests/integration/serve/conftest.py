@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browsing import Browser, browsing
 from serving import Running, serving
 
 from hamburger_edge import export_checkpoint, load
@@ -28,3 +29,9 @@ def load_tiny(tiny: Path) -> Callable[[], Model]:
 def running(load_tiny: Callable[[], Model]) -> Iterator[Running]:
     with serving([("tiny", load_tiny)], workers=2) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser

@@ -7,12 +7,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_example import PACKAGES
-from browsing import LACKING, Browser, browsing
+from browsing import LACKING, Browser
 from places import ROOT
 from serving import Running, serving
 
@@ -20,7 +18,6 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.loop.backend import Recommended
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
-from hamburger_edge.serve.browser import InBrowser
 from hamburger_edge.serve.gate import Access
 
 pytestmark = pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
@@ -33,12 +30,6 @@ COLOURS = {
     "required": ["colour", "count"],
     "additionalProperties": False,
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -233,51 +224,6 @@ def test_a_key_is_asked_for(browser: Browser, load_tiny: Callable[[], Model]) ->
         browser.say("What is the capital of Norway?")
         browser.until(lambda: browser.answers())
         assert not browser.find("#notice").is_displayed()
-
-
-@pytest.mark.skipif(
-    not PACKAGES.is_dir(),
-    reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
-)
-def test_the_model_runs_in_the_browser_instead(
-    browser: Browser, load_tiny: Callable[[], Model], tiny: Path
-) -> None:
-    access = Access.of("127.0.0.1", keys=[KEY.encode()])
-    offered = InBrowser.of(PACKAGES.parents[1], {"tiny": tiny})
-    models = [("other", load_tiny), ("tiny", load_tiny)]
-    with serving(models, access=access, in_browser=offered) as running, running.client() as client:
-        for path in ("/bundles.json", "/bundles/tiny/manifest.json", "/bundles/tiny/weights.bin"):
-            assert client.get(path).status_code == 401
-        client.headers["authorization"] = f"Bearer {KEY}"
-        assert client.get("/bundles.json").json() == ["tiny"]
-        assert client.get("/bundles/tiny/weights.bin").content == (tiny / "weights.bin").read_bytes()
-        for path in (
-            "/bundles/tiny/../../pyproject.toml",
-            "/bundles/other/manifest.json",
-            "/hamburger-edge/package.json",
-        ):
-            assert client.get(path).status_code == 404
-        policy = client.get("/browser").headers["content-security-policy"]
-        assert "script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'" in policy
-        assert "wasm" not in client.get("/").headers["content-security-policy"]
-
-        browser.size(1180, 760)
-        browser.driver.get(f"{running.url}/")
-        browser.until(lambda: browser.find("#notice").text)
-        browser.find("#key").send_keys(KEY, "\ue007")
-        browser.until(lambda: browser.all("#model option"))
-        assert not browser.find("#in-browser").is_displayed()  # a model of which there is no bundle
-        browser.set("#model", "tiny", "change")
-        browser.complaints()
-        browser.find("#in-browser").click()
-        browser.until(lambda: browser.all("#state") and browser.find("#state").text.startswith("Ready"))
-        assert browser.find("#state").text == "Ready: int8, wasm."
-        assert browser.run("return crossOriginIsolated")
-        browser.say("What is the capital of Norway?")
-        assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
-        metrics = client.get("/metrics").text
-        assert "/v1/chat/completions" not in metrics  # nothing was asked of the server
-        assert not browser.complaints()
 
 
 def test_nothing_comes_from_elsewhere(page: Browser) -> None:

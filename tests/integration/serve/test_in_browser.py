@@ -1,0 +1,97 @@
+"""From the server's page to one in which the model runs inside the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from browser_example import PACKAGES
+from browsing import LACKING, Browser
+from serving import served, serving
+
+from hamburger_edge import export_checkpoint
+from hamburger_edge.model import Model
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.serve.browser import InBrowser
+from hamburger_edge.serve.gate import Access
+
+pytestmark = [
+    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
+    pytest.mark.skipif(
+        not PACKAGES.is_dir(),
+        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
+    ),
+]
+
+KEY = "a-key-of-many-characters"
+PACKAGE = PACKAGES.parents[1]
+
+
+def test_the_model_runs_in_the_browser_instead(
+    browser: Browser, load_tiny: Callable[[], Model], tiny: Path
+) -> None:
+    access = Access.of("127.0.0.1", keys=[KEY.encode()])
+    offered = InBrowser.of(PACKAGE, {"tiny": tiny})
+    models = [("other", load_tiny), ("tiny", load_tiny)]
+    with serving(models, access=access, in_browser=offered) as running, running.client() as client:
+        for path in ("/bundles.json", "/bundles/tiny/manifest.json", "/bundles/tiny/weights.bin"):
+            assert client.get(path).status_code == 401
+        client.headers["authorization"] = f"Bearer {KEY}"
+        assert client.get("/bundles.json").json() == ["tiny"]
+        assert client.get("/bundles/tiny/weights.bin").content == (tiny / "weights.bin").read_bytes()
+        for path in (
+            "/bundles/tiny/../../pyproject.toml",
+            "/bundles/other/manifest.json",
+            "/hamburger-edge/package.json",
+        ):
+            assert client.get(path).status_code == 404
+        policy = client.get("/browser").headers["content-security-policy"]
+        assert "script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'" in policy
+        assert "wasm" not in client.get("/").headers["content-security-policy"]
+
+        browser.size(1180, 760)
+        browser.driver.get(f"{running.url}/")
+        browser.until(lambda: browser.find("#notice").text)
+        browser.find("#key").send_keys(KEY, "\ue007")
+        browser.until(lambda: browser.all("#model option"))
+        assert not browser.find("#in-browser").is_displayed()  # a model of which there is no bundle
+        browser.set("#model", "tiny", "change")
+        browser.complaints()
+        browser.find("#in-browser").click()
+        browser.until(lambda: browser.all("#state") and browser.find("#state").text.startswith("Ready"))
+        assert browser.find("#state").text == "Ready: int8, wasm."
+        assert browser.run("return crossOriginIsolated")
+        browser.say("What is the capital of Norway?")
+        assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+        metrics = client.get("/metrics").text
+        assert "/v1/chat/completions" not in metrics  # nothing was asked of the server
+        assert not browser.complaints()
+
+
+def test_browsers_get_the_bundle_that_is_theirs(browser: Browser, tiny: Path, tmp_path: Path) -> None:
+    """The command as people give it: the server computes with the one bundle, the browser with the other."""
+    theirs = tmp_path / "web"
+    export_checkpoint(load_checkpoint("tiny"), theirs, precision="int8", flavor="web", verify=False)
+    with served(tiny, "--browser", str(PACKAGE), "--browser-bundle", str(theirs)) as program:
+        address = f"http://127.0.0.1:{program.port}"
+        handed_out = httpx.get(f"{address}/bundles/tiny/manifest.json", trust_env=False)
+        assert handed_out.content == (theirs / "manifest.json").read_bytes()
+
+        def asked() -> list[str]:
+            metrics = httpx.get(f"{address}/metrics", trust_env=False).text
+            return [line for line in metrics.splitlines() if "/v1/chat/completions" in line]
+
+        browser.driver.get(f"{address}/")
+        browser.until(lambda: browser.all("#model option"))
+        browser.say("What is the capital of Norway?")
+        assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+        before = asked()
+        assert before
+        browser.find("#in-browser").click()
+        browser.until(lambda: browser.all("#state") and browser.find("#state").text.startswith("Ready"))
+        browser.say("What is the capital of Norway?")
+        assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+        assert not browser.complaints()
+        assert asked() == before
