@@ -1,12 +1,12 @@
 """Tokens a second of a bundle in Python, Node.js and Chromium, beside transformers.js decoding the same base.
 
     npm install --ignore-scripts --omit=optional --prefix examples/browser     # transformers.js
-    python examples/browser/bench.py BUNDLE CHECKPOINT [--tokens N] [--prompts N] [--rounds N] [--json FILE]
+    python examples/browser/bench.py BUNDLE WEB_BUNDLE CHECKPOINT [--tokens N] [--rounds N] [--json FILE]
 
 All say as many tokens after the same prompts, greedily and past any end token, each prompt by everybody in
-turn before the next one. transformers.js reads the checkpoint's base as onnxruntime-genai's builder quantizes
-it, and computes with the very files of onnxruntime-web that this package computes with. Needs the extras
-bench and dev, Chromium and npm.
+turn before the next one. Python and Node.js compute BUNDLE, browsers WEB_BUNDLE. transformers.js computes the
+checkpoint's base at int4 and int8 (see bench_theirs.py), with the very files of onnxruntime-web that this
+package computes with. Needs the extras bench and dev, Chromium and npm.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from bench_theirs import FILES, write_base
+
 import hamburger_edge
 from hamburger_edge.benchmarks.peers.contender import Source
-from hamburger_edge.benchmarks.peers.genai import Genai
 from hamburger_edge.benchmarks.peers.weights import folder_of
 from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from serve import Server
@@ -105,22 +106,6 @@ def served(bundle: Path, base: Path, folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def write_base(made: Path, folder: Path) -> None:
-    """What onnxruntime-genai's builder made, under the names by which transformers.js looks for it."""
-    import onnx
-
-    (folder / "onnx").mkdir(parents=True)
-    model = onnx.load(made / "model.onnx")
-    size = json.loads((made.parent / "hf" / "config.json").read_text(encoding="utf-8"))["head_dim"]
-    for given in model.graph.input:  # transformers.js makes the empty cache by the shapes that stand here
-        for dim in given.type.tensor_type.shape.dim:
-            if dim.dim_param == "kv_cache_dim":
-                dim.dim_value = size
-    onnx.save(model, folder / "onnx" / "model_q4.onnx")
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_bytes((made.parent / "hf" / name).read_bytes())
-
-
 @contextmanager
 def chromium() -> Iterator[Any]:
     sys.path.append(str(HERE.parents[1] / "tests" / "support"))
@@ -161,8 +146,8 @@ def everybody(stack: ExitStack, model: Any, options: argparse.Namespace) -> Iter
     source = Source(
         options.bundle, options.checkpoint, "int4", threads, 4096, forms=folder_of(options.checkpoint)
     )
-    write_base(Genai(source).prepare(), folder / "base")
-    address = stack.enter_context(served(options.bundle, folder / "base", folder))
+    write_base(source, folder / "base")
+    address = stack.enter_context(served(options.web_bundle, folder / "base", folder))
     driver = stack.enter_context(chromium())
     for name, asked in modes.items():
         yield Contender(f"Python, {threads} threads, {name}", in_python(model), asked)
@@ -172,7 +157,9 @@ def everybody(stack: ExitStack, model: Any, options: argparse.Namespace) -> Iter
         page = in_page(driver, address, "ours", count)
         for name, asked in modes.items():
             yield Contender(f"Chromium, {words}, {name}", page, asked)
-        yield Contender(f"Chromium, {words}, transformers.js", in_page(driver, address, "theirs", count), {})
+        for kind in FILES:
+            theirs = in_page(driver, address, "theirs", count)
+            yield Contender(f"Chromium, {words}, transformers.js {kind}", theirs, {"dtype": kind})
 
 
 def measure(
@@ -190,10 +177,12 @@ def measure(
     return found
 
 
-def against(name: str) -> str:
+def against(name: str) -> list[str]:
     """Whose speed is 1."""
     place, threads, mode = name.split(", ")
-    return f"Python, {threads}, {mode}" if place == "Node.js" else f"{place}, {threads}, transformers.js"
+    if place == "Node.js":
+        return [f"Python, {threads}, {mode}"]
+    return [] if "js" in mode else [f"{place}, {threads}, transformers.js {kind}" for kind in FILES]
 
 
 def table(found: dict[str, list[float]]) -> Iterator[str]:
@@ -201,20 +190,21 @@ def table(found: dict[str, list[float]]) -> Iterator[str]:
     yield "|---|---|---|"
     for name, rates in found.items():
         low, middle, high = quantiles(rates, method="inclusive")
-        other = found.get(against(name))
-        ratio = (
-            median(a / b for a, b in zip(rates, other, strict=True)) if other and other is not rates else None
-        )
-        beside = "" if ratio is None else f"{ratio:.2f} of {against(name)}"
-        yield f"| {name} | {middle:.1f} ({low:.1f}-{high:.1f}) | {beside} |"
+        ratios = [
+            f"{median(a / b for a, b in zip(rates, found[other], strict=True)):.2f} of {other}"
+            for other in against(name)
+            if other in found
+        ]
+        yield f"| {name} | {middle:.1f} ({low:.1f}-{high:.1f}) | {'; '.join(ratios)} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description="Tokens a second: Python, Node.js, Chromium, transformers.js."
     )
-    parser.add_argument("bundle", type=Path, help="int4, of ONNX graphs")
-    parser.add_argument("checkpoint", type=Path, help="that it was made from, for transformers.js")
+    parser.add_argument("bundle", type=Path, help="of ONNX graphs, for Python and Node.js")
+    parser.add_argument("web_bundle", type=Path, help="of `export --flavor web`, for Chromium")
+    parser.add_argument("checkpoint", type=Path, help="that both were made from, for transformers.js")
     parser.add_argument("--threads", type=int, default=2, help="of Python and Node.js (default 2)")
     parser.add_argument("--tokens", type=int, default=64, help="of each answer (default 64)")
     parser.add_argument("--prompts", type=int, default=len(TEXTS), help=f"of {len(TEXTS)} (default all)")

@@ -20,7 +20,7 @@ const programs = {
     const { wasm } = env.backends.onnx;
     wasm.numThreads = Number(threads);
     wasm.wasmPaths = { wasm: "/packages/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm" };
-    const model = await AutoModelForCausalLM.from_pretrained("base", { dtype: "q4", device: "wasm" });
+    let loading;
     class Clock extends BaseStreamer {
       times = [];
       put() {
@@ -28,7 +28,8 @@ const programs = {
       }
       end() {}
     }
-    return async (prompt, tokens) => {
+    return async (prompt, tokens, { dtype }) => {
+      const model = await (loading ??= AutoModelForCausalLM.from_pretrained("base", { dtype, device: "wasm" }));
       const streamer = new Clock();
       const ids = new Tensor("int64", BigInt64Array.from(prompt, BigInt), [1, prompt.length]);
       const mask = new Tensor("int64", new BigInt64Array(prompt.length).fill(1n), [1, prompt.length]);
