@@ -11,7 +11,8 @@ from hamburger_edge.support.terminal import note
 
 
 def run(options: argparse.Namespace) -> None:
-    require("torch", "train")
+    for module in ("torch", "accelerate", "matplotlib"):  # before hours of work, not after them
+        require(module, "train")
     from hamburger_edge.models.tiny import recipe as tiny
     from hamburger_edge.models.training.recipe import read_recipe
     from hamburger_edge.models.training.runs import train

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
-    require("torch", "train")
+    for module in ("torch", "accelerate", "matplotlib"):  # before hours of work, not after them
+        require(module, "train")
     from hamburger_edge.models.checkpoints.checkpoint import check_target
     from hamburger_edge.runtimes.torch.backend import use_threads
     from hamburger_edge.tasks.card import shown

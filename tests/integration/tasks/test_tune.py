@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,18 @@ def test_a_base_that_there_is_not_leaves_nothing_behind(
     assert main([*COMMAND, *options]) == 1
     assert "nobody: neither a base of that name" in capsys.readouterr().err
     assert not (tmp_path / "made.work").exists()
+
+
+@pytest.mark.parametrize("module", ["accelerate", "matplotlib"])
+def test_what_is_lacking_is_said_before_the_work(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It used to be said once the base was fetched and the examples read, or once training was done."""
+    monkeypatch.setitem(sys.modules, module, None)
+    examples = write_examples(tmp_path / "examples.jsonl")
+    assert main(["tune", str(examples), "-o", str(tmp_path / "mine")]) == 1
+    assert f"error: {module} is not installed: run  pip install '.[train]'" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["examples.jsonl"]
 
 
 def test_another_judge_asks_anew_without_training(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
