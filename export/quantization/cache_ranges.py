@@ -1,4 +1,8 @@
-"""Ranges of an 8-bit cache, one for each channel: what lies beyond is clipped."""
+"""Ranges of an 8-bit cache, one for each channel: what lies beyond is clipped.
+
+They have no headroom: a coarser step costs the usual text more than it saves elsewhere
+(docs/research/quantization.md).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,6 @@ from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import DecoderLayer
-
-HEADROOM = (
-    1.25  # over the largest value read: text of other kinds has larger ones (docs/research/quantization.md)
-)
 
 
 class CacheRanges:
@@ -48,7 +48,7 @@ class CacheRanges:
         return widen
 
     def scales(self) -> dict[str, Tensor]:
-        return {name: HEADROOM * largest.clamp(min=1e-6) / 127 for name, largest in self.largest.items()}
+        return {name: largest.clamp(min=1e-6) / 127 for name, largest in self.largest.items()}
 
     def close(self) -> None:
         for hook in self.hooks:
