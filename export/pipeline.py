@@ -66,7 +66,9 @@ def export(
             check_target(out, force=options.force)
             clear_leftovers(out)
             progress("loading", 0, 0)
-            checkpoint = source if isinstance(source, Checkpoint) else load_checkpoint(source)
+            if not isinstance(source, Checkpoint):  # at float32, every weight is wanted whole
+                source = load_checkpoint(source, half=options.precision not in ("fp32", "f32"))
+            checkpoint = source
             _check_template(checkpoint)
             partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
             partial.mkdir(parents=True)

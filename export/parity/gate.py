@@ -130,7 +130,7 @@ def verify(
     if not (manifest.graphs if backend == "onnx" else manifest.gguf):
         wanted, form = ("graphs", "onnx") if backend == "onnx" else ("GGUF files", "gguf")
         raise BundleError(f"{folder}: holds no {wanted}: export it again with  --format {form}")
-    checkpoint = load_checkpoint(against or manifest.graft.name)
+    checkpoint = load_checkpoint(against or manifest.graft.name, half=True)
     return check_parity(folder, manifest, checkpoint, backend=backend, progress=progress)
 
 

@@ -1,8 +1,9 @@
 """Activations on calibration text: what layers are fed and what the cache holds, for rounding them well.
 
 The moments of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
-range of each channel. Both come from reading `calibration.jsonl`, questions and SmolLM2's own answers,
-through the model as it will be used: prompts token by token, answers in groups of every length.
+range of each channel (`cache_ranges.py`). Both come from reading `calibration.jsonl`, questions and SmolLM2's
+own answers, through the model as it will be used: prompts token by token, answers in groups of every length.
+The ranges also come from `other_text.jsonl`: other languages, code and tables, token by token.
 
 The whole text is read one stage at a time, and whoever rounds the layers asks for moments in that order:
 
@@ -18,21 +19,22 @@ import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
-from hamburger_edge.models.architecture.llama import DecoderLayer, WholeSequence
+from hamburger_edge.models.architecture.llama import WholeSequence
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress, unheard
 
 TEXT = Path(__file__).with_name("calibration.jsonl")
+OTHER_TEXT = Path(__file__).with_name("other_text.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read at once; tokens of each
 HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or the embeddings
 
@@ -49,7 +51,8 @@ class Calibration:
         self.layers = frozenset(layers if readable else ())
         self._held: dict[str, Moments] = {}  # of the stage that was read last
         self._passed: set[str] = set()  # layers of the stages so far
-        self._ranges = _CacheRanges(checkpoint.model) if checkpoint is not None and cache else None
+        self._checkpoint = checkpoint
+        self._ranges = CacheRanges(checkpoint.model) if checkpoint is not None and cache else None
         self._stages: Iterator[_Sums] = iter(())
         self._count = 0
         if checkpoint is not None and (self.layers or self._ranges):
@@ -67,18 +70,22 @@ class Calibration:
     def scales(self, progress: Progress = unheard) -> dict[str, Tensor]:
         """ "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache.
 
-        Reads what is left of the text."""
+        Reads what is left of the text, and the other text."""
+        if self._checkpoint is not None and self._ranges is not None:
+            with torch.no_grad():
+                for batch in other_batches(self._checkpoint):
+                    self._checkpoint.model.features(batch)
         done = 0
         while self._advance():
             progress("calibrating", done, self._count)
             done += 1
+        self.close()
         return {} if self._ranges is None else self._ranges.scales()
 
     def _advance(self) -> bool:
         self._held = {}  # before the next stage takes memory
         sums = next(self._stages, None)
         if sums is None:
-            self.close()
             return False
         self._held = sums.means()
         self._passed |= self._held.keys()
@@ -188,45 +195,6 @@ def _listening(
             hook.remove()
 
 
-class _CacheRanges:
-    """The largest magnitude of each channel of the base's keys and values.
-
-    A rotation turns a pair of key channels (i, i + D/2) by an angle that depends on the position; what it
-    cannot change is their length, so that is both channels' magnitude, at every position.
-    """
-
-    def __init__(self, model: Hamburger):
-        self.largest: dict[str, Tensor] = {}
-        self.head_dim = model.config.base.head_dim
-        self.hooks = []
-        for number, layer in enumerate(model.base.layers):
-            assert isinstance(layer, DecoderLayer)
-            attention = layer.self_attn
-            keys = attention.k_proj if attention.k_norm is None else attention.k_norm
-            self.hooks.append(keys.register_forward_hook(self._hook(f"key_scale.{number}", pairs=True)))
-            values = self._hook(f"value_scale.{number}", pairs=False)
-            self.hooks.append(attention.v_proj.register_forward_hook(values))
-
-    def _hook(self, name: str, *, pairs: bool) -> Callable[[nn.Module, Any, Tensor], None]:
-        def widen(module: nn.Module, inputs: Any, rows: Tensor) -> None:
-            heads = rows.float().flatten(2).unflatten(-1, (-1, self.head_dim))  # [B, S, K, D]
-            if pairs:
-                lengths = heads.unflatten(-1, (2, -1)).square().sum(-2).sqrt()
-                heads = torch.cat([lengths, lengths], dim=-1)
-            found = heads.abs().amax((0, 1)).flatten()
-            before = self.largest.get(name)
-            self.largest[name] = found if before is None else torch.maximum(before, found)
-
-        return widen
-
-    def scales(self) -> dict[str, Tensor]:
-        return {name: largest.clamp(min=1e-6) / 127 for name, largest in self.largest.items()}
-
-    def close(self) -> None:
-        for hook in self.hooks:
-            hook.remove()
-
-
 def calibration_texts(checkpoint: Checkpoint) -> Iterator[tuple[list[Group], list[Group]]]:
     """Conversations in the model's own template: the prompt token by token, and the answer in groups of 1, 2,
     ... max_steps, 1, ..."""
@@ -242,7 +210,19 @@ def calibration_texts(checkpoint: Checkpoint) -> Iterator[tuple[list[Group], lis
 
 
 def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
-    rows = list(calibration_texts(checkpoint))
+    yield from _batches(list(calibration_texts(checkpoint)), checkpoint)
+
+
+def other_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
+    """Prompts that nothing follows."""
+    tokenizer = Tokenizer(checkpoint.tokenizer)
+    longest = min(LONGEST, checkpoint.model.config.base.context_length)
+    texts = (json.loads(line)["text"] for line in OTHER_TEXT.read_text(encoding="utf-8").splitlines())
+    prompts: list[list[Group]] = [[(token,) for token in tokenizer.encode(text)[:longest]] for text in texts]
+    yield from _batches([(prompt, []) for prompt in prompts if prompt], checkpoint)
+
+
+def _batches(rows: list[tuple[list[Group], list[Group]]], checkpoint: Checkpoint) -> Iterator[GroupBatch]:
     rows.sort(key=lambda row: len(row[0]) + len(row[1]))  # rows of a batch are padded to the longest
     for start in range(0, len(rows), ROWS):
         yield _batch(rows[start : start + ROWS], checkpoint.model.config.max_steps)

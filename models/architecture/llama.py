@@ -157,15 +157,24 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
+class Projection(nn.Linear):
+    """Its weight may be held in fewer bits than what it multiplies: it is widened for each product."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.element_size() < x.element_size():
+            return F.linear(x, self.weight.to(x.dtype), self.bias)
+        return super().forward(x)
+
+
 class SelfAttention(nn.Module):
     def __init__(self, config: BaseConfig, layer: int):
         super().__init__()
         d, D, bias = config.hidden_size, config.head_dim, config.qkv_bias
         self.layer, self.head_dim = layer, D
-        self.q_proj = nn.Linear(d, config.num_heads * D, bias=bias)
-        self.k_proj = nn.Linear(d, config.num_kv_heads * D, bias=bias)
-        self.v_proj = nn.Linear(d, config.num_kv_heads * D, bias=bias)
-        self.o_proj = nn.Linear(config.num_heads * D, d, bias=False)
+        self.q_proj = Projection(d, config.num_heads * D, bias=bias)
+        self.k_proj = Projection(d, config.num_kv_heads * D, bias=bias)
+        self.v_proj = Projection(d, config.num_kv_heads * D, bias=bias)
+        self.o_proj = Projection(config.num_heads * D, d, bias=False)
         self.packed: nn.Module | None = None  # for an export: one product in the place of the first three
         self.q_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
@@ -186,9 +195,9 @@ class FeedForward(nn.Module):
     def __init__(self, config: BaseConfig):
         super().__init__()
         d, wide = config.hidden_size, config.intermediate_size
-        self.gate_proj = nn.Linear(d, wide, bias=False)
-        self.up_proj = nn.Linear(d, wide, bias=False)
-        self.down_proj = nn.Linear(wide, d, bias=False)
+        self.gate_proj = Projection(d, wide, bias=False)
+        self.up_proj = Projection(d, wide, bias=False)
+        self.down_proj = Projection(wide, d, bias=False)
         self.packed: nn.Module | None = None  # for an export: one product in the place of the first two
 
     def forward(self, x: Tensor) -> Tensor:

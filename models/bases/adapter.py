@@ -87,7 +87,7 @@ def merge_adapter(base: LoadedBase, folder: Path) -> None:
                 f"{list(base.state[weight].shape)}: not an adapter of this base"
             )
         scale = _alpha(weight, settings) / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-        base.state[weight] += scale * change
+        base.state[weight] = base.state[weight].float().add_(scale * change)
     check_state(base.state, base_shapes(base.config), source)
 
 

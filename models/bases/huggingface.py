@@ -13,14 +13,20 @@ from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.bases.chat_template import template_beside
 from hamburger_edge.models.bases.renaming import HUGGING_FACE, rename
-from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state, read_safetensors
+from hamburger_edge.models.bases.weights import (
+    LoadedBase,
+    base_shapes,
+    check_state,
+    floating,
+    read_safetensors,
+)
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import read_json
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 
-def load_hf(folder: Path) -> LoadedBase:
+def load_hf(folder: Path, *, half: bool = False) -> LoadedBase:
     state: dict[str, Tensor] = {}
     for theirs, tensor in _tensors(folder):
         try:
@@ -35,7 +41,7 @@ def load_hf(folder: Path) -> LoadedBase:
             raise CheckpointError(
                 f"{folder}: tensor {theirs} is quantized ({tensor.dtype}): use the unquantized model"
             )
-        state[ours] = tensor.float()
+        state[ours] = floating(ours, tensor, half=half)
     config = read_config(folder / "config.json", has_head="lm_head.weight" in state)
     if config.tied_head:
         state.pop("lm_head.weight", None)  # some files store the shared weight twice

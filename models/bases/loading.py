@@ -30,29 +30,32 @@ def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, 
     return base, {"kind": "path", "path": str(path.absolute()), "sha256": base.sha256}
 
 
-def load_base(path: str | Path, *, chat_template: dict[str, Any] | None = None) -> LoadedBase:
+def load_base(
+    path: str | Path, *, chat_template: dict[str, Any] | None = None, half: bool = False
+) -> LoadedBase:
     """A Hugging Face folder, a GGUF file, a folder holding one (as `fetch` leaves it), or a PEFT adapter's
     folder, with or without its base in it.
 
     A tokenizer.json and a chat_markup.json that lie beside the weights count. The base's own template is not
-    read where a `chat_template` is given.
+    read where a `chat_template` is given. With `half`, layers' matrices keep 16 bits where a folder has
+    them so.
     """
-    base = _load(Path(path))
+    base = _load(Path(path), half)
     base.chat_template = chat_template or base.chat_template
     if base.chat_template is None and base.jinja is not None:
         base.chat_template = base.jinja.markup()
     return base
 
 
-def _load(path: Path) -> LoadedBase:
+def _load(path: Path, half: bool) -> LoadedBase:
     """With what `chat_markup.json` says; the base's own template as it came."""
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder")
     folder = path if path.is_dir() else path.parent
     if path.is_dir() and (path / "config.json").exists():
-        base = load_hf(path)
+        base = load_hf(path, half=half)
     elif path.is_dir() and is_adapter(path):
-        base = _load_below(path)
+        base = _load_below(path, half)
     elif path.is_dir():
         files = sorted(path.glob("*.gguf"))
         if len(files) != 1:
@@ -75,12 +78,12 @@ def _load(path: Path) -> LoadedBase:
     return base
 
 
-def _load_below(adapter: Path) -> LoadedBase:
+def _load_below(adapter: Path, half: bool) -> LoadedBase:
     """What an adapter names as its base: a path from there or from here, a built-in name, or a repository."""
     name, revision = base_of_adapter(adapter)
     for path in (adapter / name, Path(name)):
         if path.exists() and path.resolve() != adapter.resolve():
-            return _load(path)
+            return _load(path, half)
     if not is_fetched(name):
         if Path(name).is_absolute() or name.count("/") != 1:
             raise CheckpointError(
@@ -88,4 +91,4 @@ def _load_below(adapter: Path) -> LoadedBase:
                 "write where it is into adapter_config.json, as base_model_name_or_path"
             )
         name = f"{PREFIX}{name}" + (f"@{revision}" if revision else "")
-    return _load(fetch(name))
+    return _load(fetch(name), half)

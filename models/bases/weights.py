@@ -23,7 +23,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 @dataclass
 class LoadedBase:
     config: BaseConfig
-    state: dict[str, Tensor]  # float32, by the parameter names of `architecture.llama.Base`
+    state: dict[str, Tensor]  # by the parameter names of `architecture.llama.Base`; types as `floating` says
     tokenizer: Path | None  # its tokenizer.json, where one lies beside the weights
     chat_template: dict[str, Any] | None  # the declarative JSON form; none if there is no template
     eos_ids: tuple[int, ...]
@@ -37,7 +37,7 @@ class LoadedBase:
         digest = hashlib.sha256()
         for name, tensor in sorted(self.state.items()):
             digest.update(f"{name} {list(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().numpy().data)
+            digest.update(tensor.float().contiguous().numpy().data)
         return digest.hexdigest()
 
 
@@ -65,6 +65,13 @@ def read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         raise CheckpointError(
             f"{path}: truncated or not a safetensors file ({error}): get it again"
         ) from error
+
+
+def floating(name: str, tensor: Tensor, *, half: bool) -> Tensor:
+    """float32; with `half`, layers' matrices that are stored in 16 bits stay so: half of the memory, and
+    `Projection` widens them."""
+    narrow = half and name.endswith("_proj.weight") and tensor.dtype in (torch.float16, torch.bfloat16)
+    return tensor if narrow else tensor.float()
 
 
 def check_state(state: Mapping[str, Tensor], expected: Shapes, source: object) -> None:

@@ -53,7 +53,7 @@ CARD = "README.md"  # for people; `tune` writes one
 
 @dataclass
 class Checkpoint:
-    model: Hamburger  # float32, in eval mode
+    model: Hamburger  # float32 (layers of the base may hold 16 bits, see `load_checkpoint`), in eval mode
     tokenizer: Path
     chat_template: dict[str, Any] | None
     manifest: dict[str, Any]
@@ -75,9 +75,16 @@ def resolve(source: str | Path) -> Path:
 
 
 def load_checkpoint(
-    source: str | Path, *, base: str | Path | None = None, progress: Progress | None = None
+    source: str | Path,
+    *,
+    base: str | Path | None = None,
+    half: bool = False,
+    progress: Progress | None = None,
 ) -> Checkpoint:
     """A checkpoint folder or name; fetches the base it stands on where that is not here yet.
+
+    With `half`, matrices of the base's layers keep the 16 bits that they are stored in: the same numbers in
+    half the memory, widened for every product.
 
     The paper authors' `.ckpt` files are read too: `base` is then the folder with the base's config.json and
     tokenizer.json, by default the file's own.
@@ -87,7 +94,7 @@ def load_checkpoint(
     folder = resolve(source)
     manifest = read_manifest(folder / MANIFEST)
     config = manifest.config
-    state, tokenizer, chat_template = _base_of(folder, manifest, progress)
+    state, tokenizer, chat_template = _base_of(folder, manifest, half, progress)
     if (folder / DELTA).exists():
         add_delta(state, load_rows(folder / DELTA), folder / DELTA)
     graft = load_rows(folder / GRAFT)
@@ -126,12 +133,12 @@ def graft_shapes(config: HamburgerConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _base_of(
-    folder: Path, manifest: CheckpointManifest, progress: Progress | None
+    folder: Path, manifest: CheckpointManifest, half: bool, progress: Progress | None
 ) -> tuple[dict[str, Tensor], Path | None, dict[str, Any] | None]:
     """The base's state, tokenizer and chat template."""
     reference, config = manifest.base, manifest.config.base
     if reference.kind == "embedded":
-        state = load_rows(folder / BASE)
+        state = load_rows(folder / BASE, half=half)
         check_state(state, base_shapes(config), folder / BASE)
         return state, None, None
     if reference.kind == "fetch":
@@ -147,7 +154,7 @@ def _base_of(
                 f"{where}: no such file or folder, and {folder} stands on it: put the base back there, or "
                 f"write where it is into {MANIFEST}, as base.path"
             )
-    base = load_base(where, chat_template=manifest.chat_template)
+    base = load_base(where, chat_template=manifest.chat_template, half=half)
     if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
         raise CheckpointError(f"{where}: not the weights that {folder} was trained on: put those back there")
     _same_base(config, base.config, where, folder)

@@ -39,11 +39,11 @@ def check_delta(delta: Mapping[str, Tensor], weights: Shapes, source: object) ->
 
 
 def add_delta(state: dict[str, Tensor], delta: Mapping[str, Tensor], source: object) -> None:
-    """In place."""
+    """In place, but for weights that have 16 bits."""
     check_delta(delta, {name: tuple(tensor.shape) for name, tensor in state.items()}, source)
     for name, tensor in delta.items():
         weight, _, kind = name.rpartition(".")
         if kind == "delta":
-            state[weight] += tensor
+            state[weight] = state[weight].float().add_(tensor)
         elif kind == "lora_b":
-            state[weight] += tensor @ delta[f"{weight}.lora_a"]
+            state[weight] = state[weight].float().add_(tensor @ delta[f"{weight}.lora_a"])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.weights import read_safetensors
+from hamburger_edge.models.bases.weights import floating, read_safetensors
 from hamburger_edge.support.files import library_writes
 
 RowPrecision = Literal["int8", "fp16", "fp32"]
@@ -56,11 +56,11 @@ def _umask() -> int:
     return umask
 
 
-def load_rows(path: Path) -> dict[str, Tensor]:
-    """Everything in float32 again, integers that have no scale as they are."""
+def load_rows(path: Path, *, half: bool = False) -> dict[str, Tensor]:
+    """Everything in float32 again, with `half` as `floating` says; integers without a scale as they are."""
     state: dict[str, Tensor] = {}
     for name, tensor in read_safetensors(path):
-        state[name] = tensor.float() if tensor.is_floating_point() else tensor
+        state[name] = floating(name, tensor, half=half) if tensor.is_floating_point() else tensor
     for name in [name for name, tensor in state.items() if tensor.dtype == torch.int8]:
         scale = state.pop(f"{name}.scale", None)
         if scale is None:

@@ -1,9 +1,10 @@
 """Damaged files, each in a process of its own: `make fuzz N=1000 SEED=0`.
 
 A case is right if it ends with a HamburgerError of one line and at most 500 characters, or as if nothing had
-been damaged. It is a finding if it crashes, raises anything else, takes too long or over twice the memory, or
-says something else where a hash could have known. Findings go to `corpus.jsonl`, which is tried first every
-time; a run that was stopped goes on where it was.
+been damaged. It is a finding if it crashes, raises anything else, takes too long (of the processor's time,
+which a busy machine leaves as it is, or many times that by the clock) or over twice the memory, or says
+something else where a hash could have known. Findings go to `corpus.jsonl`, which is tried first every time;
+a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import changes
+import psutil
 import targets
 
 from hamburger_edge.errors import LONGEST, HamburgerError
 
+WAITS = 15  # times as long by the clock
 CORPUS = Path(__file__).with_name("corpus.jsonl")
 Case = dict[str, Any]
 
@@ -60,16 +63,17 @@ def _apart(target: targets.Target, folder: Path, seconds: float) -> tuple[str, s
         os.close(reader)
         _child(target, folder, writer)
     os.close(writer)
-    said, until = b"", time.monotonic() + seconds
+    said, began, process = b"", time.monotonic(), psutil.Process(child)
     with os.fdopen(reader, "rb", buffering=0) as pipe:
-        while (left := until - time.monotonic()) > 0 and select.select([pipe], [], [], left)[0]:
-            if not (part := pipe.read(1 << 16)):
-                break
-            said += part
-        else:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return f"no end after {seconds:g} s", "", 0
+        while True:
+            if select.select([pipe], [], [], seconds / 10)[0]:
+                if not (part := pipe.read(1 << 16)):
+                    break
+                said += part
+            elif sum(process.cpu_times()[:2]) > seconds or time.monotonic() - began > WAITS * seconds:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return f"no end after {seconds:g} s", "", 0
     _, status, usage = os.wait4(child, 0)
     if os.WIFSIGNALED(status):
         return f"signal {os.WTERMSIG(status)}", "", usage.ru_maxrss

@@ -7,10 +7,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hamburger_edge
 from hamburger_edge.benchmarks.quality.checks import read_prompts
 from hamburger_edge.bundle.manifest import FILE_NAME, content_hash
+from hamburger_edge.errors import InputError
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.recipe import read_recipe
 from hamburger_edge.runtimes.llamacpp import library as llama_library
@@ -20,6 +22,42 @@ from hamburger_edge.support.files import sha256
 PRELOADED = llama_library, onnx_sessions  # once, and not in every process that is forked
 
 QUESTION = "What is 7 plus 8?"
+OPTIONS: dict[str, Any] = {
+    "question": QUESTION,
+    "load": {
+        "backend": "onnx",
+        "provider": "cpu",
+        "threads": 1,
+        "context": 256,
+        "kv": "int8",
+        "verify": False,
+    },
+    "generate": {
+        "mode": "trust",
+        "confidence": 0.5,
+        "max_tokens": 8,
+        "stop": ["zzz"],
+        "probabilities": True,
+        "temperature": 0.5,
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.1,
+        "seed": 0,
+        "presence_penalty": 0.1,
+        "frequency_penalty": 0.1,
+        "banned": [3],
+        "logit_bias": {},
+        "regex": "[0-9a-z =.]{1,40}",
+        "lenient": False,
+        "forced": "split",
+        "force_group": None,
+        "system": "",
+        "raw": False,
+        "reuse_prefix": True,
+        "ignore_eos": False,
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +84,8 @@ def make(folder: Path) -> None:
         chat = model.chat(confidence=0.5, max_tokens=8)
         list(chat.send(QUESTION))
         chat.save(partial / "session" / "talk")
+    shutil.copytree(partial / "bundle", partial / "options")
+    (partial / "options" / "options.json").write_text(json.dumps(OPTIONS))
     shutil.copy(zoo.with_name("smollm2-135m") / "recipe.toml", partial / "text")
     lines = '{"prompt": "What is 1 plus 1?", "kind": "sum", "check": {"type": "number", "value": 2}}\n' * 4
     (partial / "text" / "prompts.jsonl").write_text(lines)
@@ -61,6 +101,21 @@ def _go_on(folder: Path) -> str:
     with hamburger_edge.load(folder, "onnx") as model:
         chat = model.resume(folder / "talk")
         return "".join(record.text for record in chat.send("And 3 more?"))
+
+
+def _ask(folder: Path) -> str:
+    """Values of options may be anything; their names are the caller's own, and Python knows them."""
+    try:
+        asked = json.loads((folder / "options.json").read_bytes())
+        known = asked.keys() <= OPTIONS.keys() and all(
+            asked.get(name, {}).keys() <= OPTIONS[name].keys() for name in ("load", "generate")
+        )
+    except (ValueError, AttributeError):  # not JSON any more, or no objects
+        known = False
+    if not known:
+        raise InputError("options of other names")
+    with hamburger_edge.load(folder, **asked.get("load", {})) as model:
+        return model.generate(asked.get("question"), **asked.get("generate", {})).text
 
 
 def _load_checkpoint(folder: Path) -> str:
@@ -98,6 +153,7 @@ TARGETS = (
     Target("bundle", (FILE_NAME, *GRAPHS, "tokenizer.json"), _say, _seal_bundle, hashed=True),
     Target("gguf", (FILE_NAME, *GGUFS), lambda folder: _say(folder, "llamacpp"), _seal_bundle, hashed=True),
     Target("session", ("talk",), _go_on, hashed=True),
+    Target("options", ("options.json",), _ask),
     Target("checkpoint", CHECKPOINT, _load_checkpoint),
     Target("recipe", ("recipe.toml",), _read_recipe),
     Target("prompts", ("prompts.jsonl",), _read_prompts),

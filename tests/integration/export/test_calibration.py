@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.quantization import activations
-from hamburger_edge.export.quantization.activations import HEAD, Calibration, calibration_batches
+from hamburger_edge.export.quantization.activations import (
+    HEAD,
+    Calibration,
+    calibration_batches,
+    other_batches,
+)
+from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 
@@ -117,3 +123,23 @@ def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch:
     layers = len(tiny.model.base.layers) + len(tiny.model.micro.layers)
     assert len(stages) == layers + 2  # and embedder and head
     assert 0 < most <= max(stages) <= 4
+
+
+@pytest.mark.parametrize(
+    "layers", [[], ["stop_head.0", "base.layers.1.mlp.down_proj"]], ids=["none", "all read"]
+)
+def test_a_cache_has_room_for_what_is_not_english(tiny: Checkpoint, layers: list[str]) -> None:
+    """Its ranges came from English answers alone: other languages and code were clipped."""
+    calibration = Calibration(tiny, layers, cache=True)
+    for layer in layers:  # whether or not all of the text has been read by then
+        calibration.take(layer)
+    scales = calibration.scales()
+    ranges = CacheRanges(tiny.model)
+    with torch.no_grad():
+        for batch in other_batches(tiny):
+            tiny.model.features(batch)
+    ranges.close()
+    assert ranges.largest.keys() == scales.keys()
+    for name, largest in ranges.largest.items():
+        assert (largest <= 127.01 * scales[name]).all(), name
+    assert not any(module._forward_hooks for module in tiny.model.modules())  # none is left behind

@@ -57,6 +57,7 @@ def wrong(fuzzer: ModuleType, folder: Path, use: Callable[[Path], str], **about:
 def test_what_is_right(fuzzer: ModuleType, tmp_path: Path) -> None:
     assert wrong(fuzzer, tmp_path, refuse("file: damaged: get it again"), hashed=True) is None
     assert wrong(fuzzer, tmp_path, lambda folder: "honest", hashed=True) is None
+    assert wrong(fuzzer, tmp_path, waits_a_little, hashed=True) is None
     assert wrong(fuzzer, tmp_path, lambda folder: (folder / "file").read_text()) is None  # nobody hashed it
 
 
@@ -65,7 +66,18 @@ def raises(folder: Path) -> str:
 
 
 def hangs(folder: Path) -> str:
-    time.sleep(20)
+    while True:
+        pass
+
+
+def waits(folder: Path) -> str:
+    time.sleep(60)
+    return "honest"
+
+
+def waits_a_little(folder: Path) -> str:
+    """As on a busy machine: longer than it may take, but of the processor's time hardly any."""
+    time.sleep(4)
     return "honest"
 
 
@@ -74,10 +86,12 @@ def dies(folder: Path) -> str:
     return ""
 
 
-def test_what_is_wrong(fuzzer: ModuleType, tmp_path: Path) -> None:
+def test_what_is_wrong(fuzzer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzzer, "WAITS", 2)
     found = {
         "raised KeyError": raises,
         "no end after 2 s": hangs,
+        "no end after 2": waits,
         "signal 9": dies,
         "said something else": lambda folder: (folder / "file").read_text(),
     }
