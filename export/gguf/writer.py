@@ -226,8 +226,7 @@ def _identity(checkpoint: Checkpoint, plan: PrecisionPlan) -> str:
     facts = [checkpoint.model.config.to_json(), dataclasses.asdict(plan)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for tensor in checkpoint.model.state_dict().values():
-        values = (
-            tensor.float() if tensor.is_floating_point() else tensor
-        )  # however many bits they are held in
+        # however many bits they are held in
+        values = tensor.float() if tensor.is_floating_point() else tensor
         digest.update(np.ascontiguousarray(values.numpy()).data)
     return digest.hexdigest()[:32]

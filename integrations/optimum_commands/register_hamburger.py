@@ -26,7 +26,7 @@ class HamburgerExportCommand(BaseOptimumCLICommand):  # type: ignore[misc]
             "--model",
             required=True,
             metavar="CHECKPOINT",
-            help="checkpoint folder, or a built-in model: tiny, smollm2-135m, voice-commands",
+            help="checkpoint folder, or a built-in model: tiny, smollm2-135m, voice-commands, proofread",
         )
         parser.add_argument("output", metavar="BUNDLE", help="folder to write")
         for each in export.OPTIONS:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hamburger_edge.errors import missing
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 
-NAMES = ("smollm2-135m", "tiny", "voice-commands")
+NAMES = ("proofread", "smollm2-135m", "tiny", "voice-commands")
 
 
 def _zoo() -> Path:

@@ -95,7 +95,7 @@ COMMAND = Command(
         option(
             "source",
             metavar="CHECKPOINT",
-            help="checkpoint folder, or a built-in model: tiny, smollm2-135m, voice-commands",
+            help="checkpoint folder, or a built-in model: tiny, smollm2-135m, voice-commands, proofread",
         ),
         option("-o", "--output", required=True, metavar="BUNDLE", help="folder to write"),
         *OPTIONS,
