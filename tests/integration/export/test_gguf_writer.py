@@ -267,7 +267,7 @@ def test_the_parity_gate_runs_llama_cpp(precision: str) -> None:
 def test_verify_chooses_the_runtime_that_a_bundle_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     folder, checkpoint = gguf_bundle()
     asked = []
-    monkeypatch.setattr("hamburger_edge.export.parity.gate.load_checkpoint", lambda name: checkpoint)
+    monkeypatch.setattr("hamburger_edge.export.parity.gate.load_checkpoint", lambda name, half: checkpoint)
     monkeypatch.setattr(
         "hamburger_edge.export.parity.gate.check_parity", lambda *_, backend, progress: asked.append(backend)
     )

@@ -22,7 +22,7 @@ def test_nothing_tracked_is_private_or_heavy() -> None:
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\n")
     sizes = {f: (ROOT / f).stat().st_size for f in tracked if f and (ROOT / f).is_file()}
-    assert sum(sizes.values()) < 60 << 20
+    assert sum(sizes.values()) < 80 << 20  # most of it are the models of models/zoo
     assert not [f for f in sizes if f.endswith((".pt", ".ckpt", ".bin", ".pkl"))]
 
 
