@@ -8,8 +8,8 @@ const TASKS = { // built-in models of one task, by what a bundle's name is likel
     "book a table for four at an italian place in Boston tomorrow evening",
   ],
   proofread: [
-    "i dont think its goingto rain tomorow so lets meet at teh park",
-    "Thanks for you're help, we recieved the books yesterday.",
+    "We had a long wait at the airport, but the flihgt was fine and there hotel is lovely.",
+    "can you come to the meeting tomorow, I want to show you the new plan for the garden",
   ],
 };
 

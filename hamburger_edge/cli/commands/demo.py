@@ -21,8 +21,8 @@ PROMPTS = {
         "book a table for four at an italian place in Boston tomorrow evening",
     ),
     "proofread": (
-        "i dont think its goingto rain tomorow so lets meet at teh park",
-        "Thanks for you're help, we recieved the books yesterday.",
+        "We had a long wait at the airport, but the flihgt was fine and there hotel is lovely.",
+        "can you come to the meeting tomorow, I want to show you the new plan for the garden",
     ),
     "smollm2-135m": ("Why is the sky blue?", "Write a Python function that reverses a string."),
     "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
