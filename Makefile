@@ -1,4 +1,4 @@
-# make demo   install what exporting needs, export the built-in model, let it talk
+# make demo   install what exporting needs, export three built-in models, let them talk
 # make test   install everything, run the checks and the test suite
 # make check  lint, format and types only
 # make serve  a local server with the built-in model, and a page to try it in

@@ -5,9 +5,10 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { readManifest } from "../../runtimes/javascript/index.js";
 import { OnnxBackend } from "../../runtimes/javascript/onnx/backend.js";
+import { STEP } from "../../runtimes/javascript/onnx/cache.js";
 
 const ort = createRequire(new URL("../../runtimes/javascript/index.js", import.meta.url))("onnxruntime-node");
-const [USED, STEPS, ROUNDS, CHUNK] = [100, 12, 3, 256];
+const [USED, STEPS, ROUNDS] = [100, 12, 3];
 
 /** Milliseconds, the lowest of the rounds; what comes first warms up. @param {OnnxBackend} backend */
 async function step(backend) {
@@ -36,9 +37,9 @@ for (const folder of process.argv.slice(2)) {
   const backend = await OnnxBackend.open(manifest, runtime, { threads: 1, context: fixed || 8192 });
   const sizes = [256, 512, 1024, 2048, 4096, 8192].filter((slots) => slots <= backend.info.capacity);
   for (const slots of fixed ? [fixed] : sizes) {
-    const filled = fixed ? USED : slots - CHUNK + 1; // what makes the cache grow to so many
+    const filled = fixed ? USED : slots - STEP + 1; // what makes the cache grow to so many
     for (let at = backend.slots; at < filled; at = backend.slots) {
-      const places = Array.from({ length: Math.min(CHUNK, filled - at) }, (_, i) => at + i);
+      const places = Array.from({ length: Math.min(STEP, filled - at) }, (_, i) => at + i);
       await backend.macro(places.map((place) => [3 + (place % 300)]), places, [places.length - 1]);
     }
     console.log(`| ${flavor} ${precision.base} | ${slots} | ${(await step(backend)).toFixed(1)} |`);

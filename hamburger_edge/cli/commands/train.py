@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.errors import InputError, require
+from hamburger_edge.cli.commands._training import require_training
+from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import note
 
 
 def run(options: argparse.Namespace) -> None:
-    for module in ("torch", "accelerate", "matplotlib"):  # before hours of work, not after them
-        require(module, "train")
+    require_training()
     from hamburger_edge.models.tiny import recipe as tiny
     from hamburger_edge.models.training.recipe import read_recipe
     from hamburger_edge.models.training.runs import train

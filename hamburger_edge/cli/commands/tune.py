@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.commands._training import require_training
 from hamburger_edge.cli.outputs import check_file, show_report
-from hamburger_edge.errors import InputError, require
+from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import ProgressBar, note
 from hamburger_edge.support.values import number_in
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
-    for module in ("torch", "accelerate", "matplotlib"):  # before hours of work, not after them
-        require(module, "train")
+    require_training()
     from hamburger_edge.models.checkpoints.checkpoint import check_target
     from hamburger_edge.runtimes.torch.backend import use_threads
     from hamburger_edge.tasks.card import shown
