@@ -94,11 +94,12 @@ class Former:
         return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision
 
     def linear(self, path: str, weight: Tensor) -> Form:
+        weight = weight.float()  # a layer may hold 16 bits
         precision, grid = self.precision(path), self.plan.grid
         moments = self.calibration.take(path) if precision == "int4" else None
         if grid and path.startswith("base."):
             size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
-            return grid_form(path, weight.float(), grid, size, moments)
+            return grid_form(path, weight, grid, size, moments)
         narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
         return self._form(weight, precision, size, table=False, moments=moments)
@@ -128,12 +129,12 @@ class Former:
         self, weight: Tensor, precision: str, size: int, *, table: bool, moments: Moments | None
     ) -> Form:
         if precision == "fp32" or weight.shape[0] < SMALLEST:
-            return FloatForm(weight.float())
+            return FloatForm(weight)
         if precision == "fp16":
             return HalfForm(weight)
         bits = 8 if precision == "int8" else 4
         size = _fitting(size, weight.shape[1], whole=table)
-        blocks = quantize(weight.float(), bits, size, moments=moments)
+        blocks = quantize(weight, bits, size, moments=moments)
         return BlockForm(blocks) if self.packed else PortableBlockForm(blocks, table=table)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 
 import uvicorn
 
@@ -22,7 +23,8 @@ _AFTER = 5  # seconds for what was cancelled to end
 
 
 class Server(uvicorn.Server):
-    """When told to stop it takes no more, gives answers `grace` seconds, and cancels what is left then."""
+    """Calls `ready` when it may be asked. When told to stop it takes no more, gives answers `grace` seconds,
+    and cancels what is left then."""
 
     def __init__(
         self,
@@ -33,8 +35,9 @@ class Server(uvicorn.Server):
         *,
         grace: float = 10,
         in_browser: InBrowser = NOTHING,
+        ready: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pool, self.grace = pool, grace
+        self.pool, self.grace, self.ready = pool, grace, ready
         config = uvicorn.Config(
             application(pool, access, limits, log, in_browser),
             http=Connection,
@@ -50,6 +53,10 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=int(grace) + _AFTER,
         )
         super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         late = asyncio.get_running_loop().call_later(self.grace, self.pool.cancel_all, "shutdown")

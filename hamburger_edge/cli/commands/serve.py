@@ -53,9 +53,11 @@ def run(options: argparse.Namespace) -> None:
         pool = Pool(bundles, workers=workers, queue=queue, sessions=sessions)
         try:
             host = f"[{options.host}]" if ":" in options.host else options.host
-            note(f"{', '.join(pool.served)} at http://{host}:{listening.getsockname()[1]}")
+            where = f"{', '.join(pool.served)} at http://{host}:{listening.getsockname()[1]}"
             log = Log(prompts=options.log_prompts)
-            server = Server(pool, access, limits, log, grace=grace, in_browser=in_browser)
+            server = Server(
+                pool, access, limits, log, grace=grace, in_browser=in_browser, ready=lambda: note(where)
+            )
             with contextlib.suppress(KeyboardInterrupt):  # uvicorn passes on the one that it stopped at
                 server.run(sockets=[listening])
         finally:

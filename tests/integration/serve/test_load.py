@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import signal
@@ -156,15 +155,16 @@ async def warm(port: int, alone: dict[str, str]) -> None:
 def test_stopped_under_load(tiny: Path) -> None:
     """In the middle of everything: it ends within its time, well, and every client hears something."""
 
-    async def asking(port: int) -> bytes:
-        with contextlib.suppress(OSError):
-            reader, _ = await send(port, body_of("Count from 3 to 12.", stream=True))
-            return bytes(await reader.read())
-        return b"refused"
+    async def asking(port: int, all_sent: asyncio.Barrier) -> bytes:
+        reader, _ = await send(port, body_of("Count from 3 to 12.", stream=True))
+        await all_sent.wait()
+        return bytes(await reader.read())
 
     async def stop(program: Program) -> list[bytes]:
-        asked = [asyncio.create_task(asking(program.port)) for _ in range(40)]
-        await asyncio.sleep(0.5)
+        all_sent = asyncio.Barrier(41)
+        asked = [asyncio.create_task(asking(program.port, all_sent)) for _ in range(40)]
+        await all_sent.wait()
+        await asyncio.to_thread(metric, program, "workers")  # is answered: what came before it was taken
         program.process.send_signal(signal.SIGINT)
         return await asyncio.gather(*asked)
 
