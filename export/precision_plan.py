@@ -109,32 +109,40 @@ class Former:
         if self.plan.head in ("int8", "int4") and width % 16:
             raise ConfigError(f"a width of {width} has no whole blocks: export with --keep-head fp32")
 
-    def vocabulary(self, weight: Tensor) -> Form:
+    def vocabulary(self, weight: Tensor, rows: Tensor | None = None) -> Form:
         self.check_vocabulary(weight.shape[1])
-        return self._form(weight, self.plan.head, self.plan.block_size, table=True, moments=None)
+        return self._form(weight, self.plan.head, self.plan.block_size, table=True, moments=None, rows=rows)
 
-    def head(self, weight: Tensor) -> Form:
-        """Rows of frequent tokens come first. The others are near to what they were by themselves, too, since
-        they may be embeddings as well; where they are not, that costs nothing."""
+    def head(self, weight: Tensor, rows: Tensor | None) -> Form:
+        """Of rows in this order those of frequent tokens come first. The others are near to what they were by
+        themselves, too, since they may be embeddings as well; where they are not, that costs nothing."""
         plan, count = self.plan, self.plan.frequent_rows
-        if not count:
-            return self.vocabulary(weight)
-        frequent, moments = self.vocabulary(weight[:count]), self.calibration.take(HEAD)
+        if not count or rows is None:
+            return self.vocabulary(weight, rows)
+        frequent, moments = self.vocabulary(weight, rows[:count]), self.calibration.take(HEAD)
         if moments is not None:
             moments = Moments(moments.mean + moments.mean.diagonal().mean() * torch.eye(len(moments.mean)))
         size = plan.block_size // (2 if _among(HEAD, plan.narrow_layers) else 1)
-        return TieredForm(frequent, self._form(weight[count:], plan.base, size, table=True, moments=moments))
+        rare = self._form(weight, plan.base, size, table=True, moments=moments, rows=rows[count:])
+        return TieredForm(frequent, rare)
 
     def _form(
-        self, weight: Tensor, precision: str, size: int, *, table: bool, moments: Moments | None
+        self,
+        weight: Tensor,
+        precision: str,
+        size: int,
+        *,
+        table: bool,
+        moments: Moments | None,
+        rows: Tensor | None = None,
     ) -> Form:
-        if precision == "fp32" or weight.shape[0] < SMALLEST:
-            return FloatForm(weight)
-        if precision == "fp16":
-            return HalfForm(weight)
+        small = weight.shape[0] < SMALLEST
+        if small or precision in ("fp32", "fp16"):
+            chosen = weight if rows is None else weight[rows]
+            return FloatForm(chosen) if small or precision == "fp32" else HalfForm(chosen)
         bits = 8 if precision == "int8" else 4
         size = _fitting(size, weight.shape[1], whole=table)
-        blocks = quantize(weight, bits, size, moments=moments)
+        blocks = quantize(weight, bits, size, rows=rows, moments=moments)  # which takes no copy of all rows
         return BlockForm(blocks) if self.packed else PortableBlockForm(blocks, table=table)
 
 

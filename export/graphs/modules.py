@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.onnx.ops import symbolic, symbolic_multi_out
 
 from hamburger_edge.export.graphs.signatures import GraphIO
-from hamburger_edge.export.quantization.weight_forms import FloatForm, Form
+from hamburger_edge.export.quantization.weight_forms import Form
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import DecoderLayer
@@ -50,7 +50,12 @@ class Vocabulary(nn.Module):
 
     places: Tensor | None
 
-    def __init__(self, model: Hamburger, form_of: Any = FloatForm, head_form_of: Any = FloatForm):
+    def __init__(
+        self,
+        model: Hamburger,
+        form_of: Callable[[Tensor], Form],
+        head_form_of: Callable[[Tensor, Tensor | None], Form],  # of rows in this order
+    ):
         super().__init__()
         config, base = model.config, model.base
         order, places = None, None
@@ -60,8 +65,7 @@ class Vocabulary(nn.Module):
             order = torch.cat([model.shortlist, (~chosen).nonzero().squeeze(1)])
             places = order.argsort().int()  # half the bytes to read with every step
         self.register_buffer("places", places)
-        weight = base.head_weight.detach()
-        self.head: Form = head_form_of(weight if order is None else weight[order])
+        self.head: Form = head_form_of(base.head_weight.detach(), order)
         self.tied = base.lm_head is None
         self.table: Form = self.head if self.tied else form_of(base.embed_tokens.weight.detach())
         self.short: Form = self.head.first(config.micro_vocab)

@@ -26,7 +26,7 @@ from torch import Tensor
 from hamburger_edge.export.quantization.moments import DAMPING, Moments
 
 AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
-ROWS_AT_ONCE = 1 << 14  # of a matrix whose errors are passed on: a head has many
+ROWS_AT_ONCE = 1 << 14  # of a matrix: a vocabulary has many, and every step takes as much memory again
 FACTORS_AT_ONCE = 1 << 20  # entries of the matrices that scales and minima are solved with
 SMALLEST = 1e-7  # scale: what float16 can still hold
 
@@ -44,25 +44,45 @@ class Blocks:
 
 
 def quantize(
-    weight: Tensor, bits: int, size: int, *, moments: Moments | None = None, ranges: int | None = None
+    weight: Tensor,
+    bits: int,
+    size: int,
+    *,
+    rows: Tensor | None = None,
+    moments: Moments | None = None,
+    ranges: int | None = None,
 ) -> Blocks:
-    """Integer zero points. Least squares over so many `ranges` (1: plain minimum to maximum); with `moments`,
-    GPTQ."""
+    """Integer zero points, of these `rows` or all. Least squares over so many `ranges` (1: plain minimum to
+    maximum); with `moments`, GPTQ."""
+    if rows is not None or len(weight) > ROWS_AT_ONCE:
+        parts = (torch.arange(len(weight)) if rows is None else rows).split(ROWS_AT_ONCE)
+        return _stacked(
+            [quantize(weight[part], bits, size, moments=moments, ranges=ranges) for part in parts]
+        )
     N, K = weight.shape
     blocks = -(-K // size)
     padded = F.pad(weight.detach().float(), (0, blocks * size - K))
     importance = _importance(moments, blocks * size).reshape(1, blocks, size)
     at_once = max(1, AT_ONCE // (blocks * size))
-    parts = [
+    fits = [
         _fit(rows.reshape(-1, blocks, size), bits, ranges or (8 if bits == 4 else 1), importance)
         for rows in padded.split(at_once)
     ]
-    q, scales, zeros = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    q, scales, zeros = (torch.cat(tensors) for tensors in zip(*fits, strict=True))
     if moments is not None:
         q = _compensate(padded, scales, -scales * zeros, bits, moments)
         centred = q.reshape(N, blocks, size) - zeros[..., None].float()
         scales = _larger(_refit(padded, [centred], [scales], moments)[0], scales)
     return Blocks(bits, size, (N, K), pack(q.reshape(N, blocks, size), bits), scales, pack(zeros, bits))
+
+
+def _stacked(parts: list[Blocks]) -> Blocks:
+    """Rows below rows."""
+    packed, scales, zeros = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("packed", "scales", "zeros")
+    )
+    shape = (len(packed), parts[0].shape[1])
+    return Blocks(parts[0].bits, parts[0].size, shape, packed, scales, zeros)
 
 
 def quantize_with_minimum(
@@ -135,18 +155,12 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tens
 
 
 def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Moments) -> Tensor:
-    """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]"""
+    """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]
+
+    Column by column in the moments' order; errors go on to the others by their `share`.
+    """
     order, share = moments.order(w.shape[1])
-    parts = zip(*(x.split(ROWS_AT_ONCE) for x in (w, scales, minima)), strict=True)
-    top = 2**bits - 1
-    return torch.cat([_round_in_order(rows, s, m, top, order, share) for rows, s, m in parts])
-
-
-def _round_in_order(
-    w: Tensor, scales: Tensor, minima: Tensor, top: int, order: Tensor, share: Tensor
-) -> Tensor:
-    """Rows w [n, K'] -> q uint8 [n, K'], column by column in that order; errors go on by their `share`."""
-    K, at_once = w.shape[1], 64
+    K, at_once, top = w.shape[1], 64, 2**bits - 1
     w = w[:, order]
     scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
     q = torch.empty(w.shape, dtype=torch.uint8)
