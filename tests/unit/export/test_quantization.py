@@ -16,6 +16,7 @@ from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.gguf.tensors import four_bits
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan, make_plan
+from hamburger_edge.export.quantization import block_quantizer
 from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.block_quantizer import (
     dequantize,
@@ -69,6 +70,20 @@ def test_least_squares_beats_plain_rounding() -> None:
     weight = weights(64, 256)
     plain, fitted = (dequantize(quantize(weight, 4, 32, ranges=n)) for n in (1, 8))
     assert (fitted - weight).norm() < 0.98 * (plain - weight).norm()
+
+
+@pytest.mark.parametrize("informed", [False, True])
+def test_rows_are_quantized_apart_from_each_other(informed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many at a time, in whatever order they are asked for."""
+    weight, inputs, order = weights(48, 80), correlated_inputs(80), torch.randperm(48)[:37]
+    moments = Moments(inputs.T @ inputs / 500) if informed else None
+    at_once = quantize(weight[order], 4, 16, moments=moments)
+    monkeypatch.setattr(block_quantizer, "ROWS_AT_ONCE", 10)
+    in_parts = quantize(weight, 4, 16, rows=order, moments=moments)
+    assert in_parts.shape == at_once.shape == (37, 80)
+    for name in ("packed", "scales", "zeros"):
+        assert torch.equal(getattr(in_parts, name), getattr(at_once, name))
+    assert torch.equal(quantize(weight[order], 4, 16, moments=moments).packed, at_once.packed)
 
 
 @pytest.mark.parametrize("K", [128, 80])
