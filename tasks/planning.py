@@ -1,17 +1,22 @@
-"""How long a training may be: a few steps of it, timed, say how many fit."""
+"""How much fits into the time there is: a little of it, timed, says."""
 
 from __future__ import annotations
 
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import new_model
+from hamburger_edge.models.training.scoring import some_of
 from hamburger_edge.models.training.trainer import Trainer
 
 STEPS = 4
+PROBE = 100  # examples
+FEWEST = 500  # that a graft learns from, however little time there is
 
 
 def epochs_within(minutes: float, recipe: Recipe, base: LoadedBase, data: DistilledData) -> float:
@@ -26,6 +31,16 @@ def epochs_within(minutes: float, recipe: Recipe, base: LoadedBase, data: Distil
     trainer.run()
     shutil.rmtree(recipe.out)
     return min(stage.epochs, max(1.0, 60 * minutes / trainer.step_seconds) / per_epoch)
+
+
+def scored_within(minutes: float, data: DistilledData, score: Callable[[DistilledData], object]) -> int:
+    """Examples that can be scored in that time; 0: all."""
+    probe = some_of(data, range(min(PROBE, len(data))))
+    began = time.monotonic()
+    score(probe)
+    each = (time.monotonic() - began) / len(probe)
+    fitting = max(FEWEST, int(60 * minutes / each))
+    return 0 if fitting >= len(data) else fitting
 
 
 def _unheard(line: str) -> None:

@@ -31,6 +31,7 @@ class TuneRecipe:
     start: str = ""  # checkpoint on this base: the tuning goes on from its changes to it, and its embedder
     tune_base: bool = True  # False: it knows the task already
     full: bool = False  # tune all of the base, not a low-rank update
+    scored: int = 0  # examples that the tuned base reads and the graft learns from; 0: all
     more_answers: int = 0  # prompts that the tuned base answers itself, for the graft to learn from as well
     judge: str = ""  # see judges.py; "": as the answers are
     precision: str = "int4"  # of the bundle that is evaluated
@@ -42,7 +43,7 @@ class TuneRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
-        for name in ("exchange", "more_answers"):
+        for name in ("exchange", "scored", "more_answers"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"recipe.{name} must be 0 or more, got {getattr(self, name)}")
         for name in TRAININGS:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from hamburger_edge.models.distillation.written import write_conversations, writ
 from hamburger_edge.models.training.batches import DistilledData, Split, side
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import new_model, provenance, train
-from hamburger_edge.models.training.scoring import score
+from hamburger_edge.models.training.scoring import score, some_of
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, unheard
 from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
@@ -39,7 +39,7 @@ from hamburger_edge.tasks.evaluation import Request
 from hamburger_edge.tasks.examples import Example, Examples, read_examples
 from hamburger_edge.tasks.exchange import exchanged
 from hamburger_edge.tasks.more_answers import write_answers
-from hamburger_edge.tasks.planning import epochs_within
+from hamburger_edge.tasks.planning import epochs_within, scored_within
 from hamburger_edge.tasks.recipe import TuneRecipe, write_tune_recipe
 from hamburger_edge.tasks.shape import ROWS, graft_recipe, row_slots, tuning_recipe
 
@@ -47,11 +47,11 @@ RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
 EXAMPLES, TUNED, SCORED, MORE = "examples", "tuned", "scored", "more"
 LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
 # of the minutes that all of it should take; what is left is for reading, exporting and evaluating
-TUNING_SHARE, GRAFT_SHARE = 0.4, 0.45
+TUNING_SHARE, SCORING_SHARE, GRAFT_SHARE = 0.4, 0.05, 0.4
 
 
 class Tuning:
-    """One run in its working folder; `minutes` sizes the trainings that the recipe does not say."""
+    """One run in its working folder; `minutes` sizes what the recipe does not say."""
 
     split: Split  # of the examples that were given, once they are written as tokens
 
@@ -149,7 +149,8 @@ class Tuning:
         self.split = data.split(share)
         if not (self.split.train and self.split.held_out and self.split.calibration):
             raise InputError(
-                f"{self.recipe.examples}: {len(data)} examples are too few to hold any out: give hundreds"
+                f"{self.recipe.examples}: the hash that holds prompts out chooses too few of {len(data)} "
+                "examples: give hundreds, and those as well that were held out before"
             )
         if not self.recipe.exchange:
             return data
@@ -192,20 +193,32 @@ class Tuning:
         return start, load_checkpoint(start).model.config.merge_residual
 
     def _score(self, data: DistilledData) -> DistilledData:
-        """The examples once more, with what the base that knows the task makes of every token."""
-        said_by = self._said_by(data)
+        """Examples once more, with what the base that knows the task makes of every token."""
         folder = self.work / SCORED
-        if not (folder / NAME).exists() or read_data_manifest(folder).source != said_by:
-            arrays = score(
-                self._model_that_scores(data),
-                data,
-                rows=ROWS,
-                row_slots=row_slots(data, self.base.config.context_length),
-                autocast=torch.autocast("cpu", dtype=torch.bfloat16),
-                progress=self.progress,
-            )
-            write_shard(folder, SCORED, arrays, said_by)
+        if (folder / NAME).exists() and read_data_manifest(folder).source == self._said_by(data):
+            return DistilledData.load(folder)
+        read = partial(
+            score,
+            self._model_that_scores(data),
+            rows=ROWS,
+            row_slots=row_slots(data, self.base.config.context_length),
+            autocast=torch.autocast("cpu", dtype=torch.bfloat16),
+        )
+        if self.minutes is not None and not self.recipe.scored:
+            fitting = scored_within(SCORING_SHARE * self.minutes, data, read)
+            self._choose(replace(self.recipe, scored=fitting))
+            if fitting:
+                self.report(f"the graft learns from {fitting} of {len(data)} examples")
+        write_shard(folder, SCORED, read(self._to_score(data), progress=self.progress), self._said_by(data))
         return DistilledData.load(folder)
+
+    def _to_score(self, data: DistilledData) -> DistilledData:
+        """From all over the file, and of what is held out and kept for calibration as large a share."""
+        if not 0 < self.recipe.scored < len(data):
+            return data
+        every, split = -(-len(data) // self.recipe.scored), data.split(self.recipe.share)
+        sides = (split.train, split.calibration, split.held_out)
+        return some_of(data, sorted(number for side in sides for number in side[::every]))
 
     def _answer_more(self, data: DistilledData) -> None:
         """Questions that are trained on, from all over the file, answered by the base that knows the task."""
@@ -224,7 +237,8 @@ class Tuning:
     def _said_by(self, data: DistilledData) -> dict[str, Any]:
         """Whose opinion of the examples it is."""
         tuned = sha256(self.work / TUNED / DELTA) if self.recipe.tune_base else ""
-        return {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256}
+        some = {"scored": self.recipe.scored} if self.recipe.scored else {}
+        return {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256, **some}
 
     def _model_that_scores(self, data: DistilledData) -> Hamburger:
         if self.recipe.tune_base:

@@ -6,8 +6,9 @@ the base that was tuned to it, one token a slot, in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.distillation.conversations import uncertainty
+from hamburger_edge.models.distillation.shard_files import ARRAYS
 from hamburger_edge.models.training.batches import Batches, DistilledData
 from hamburger_edge.support.progress import Progress, unheard
 
@@ -68,6 +70,14 @@ def score(
         done += len(numbers)
         progress("scoring", done, len(data))
     return scored
+
+
+def some_of(data: DistilledData, numbers: Sequence[int]) -> DistilledData:
+    """These conversations alone."""
+    spans = [np.arange(*data.starts[number : number + 2]) for number in numbers]
+    tokens = np.concatenate(spans)
+    arrays = {name: getattr(data, name)[tokens] for name in ARRAYS if name != "starts"}
+    return replace(data, starts=np.cumsum([0, *map(len, spans)]), **arrays)
 
 
 def _portions(data: DistilledData, tokens: int) -> Iterator[list[int]]:

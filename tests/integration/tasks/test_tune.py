@@ -15,6 +15,7 @@ from hamburger_edge.cli.main import main
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.tasks import planning
 from hamburger_edge.tasks.recipe import read_tune_recipe
 
 RECIPE = """
@@ -189,6 +190,7 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a recipe: what it chose is written out, and `--minutes` left next to no time for it."""
+    monkeypatch.setattr(planning, "FEWEST", 100)
     (tmp_path / "held.jsonl").write_text((task / "examples.jsonl").read_text().splitlines()[0] + "\n")
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
@@ -198,6 +200,10 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     assert chosen.graft is not None
     assert chosen.tuning.stages[0].epochs < 1  # without a limit it is 2
     assert chosen.graft.shape.merge_residual == "last"
+    assert chosen.scored == 100
+    whole, scored = (DistilledData.load(tmp_path / "made.work" / each) for each in ("examples", "scored"))
+    assert 90 <= len(scored) <= 103 < len(whole)
+    assert all(getattr(scored.split(0.05), side) for side in ("train", "calibration", "held_out"))
     assert not (tmp_path / "made.work" / "probe").exists()
     evaluation = json.loads((tmp_path / "made.work" / "evaluation.json").read_text())
     assert evaluation["asked"]["judge"] == "fields"
@@ -211,6 +217,6 @@ def test_bases_that_cannot_be_tuned(task: Path, tmp_path: Path, capsys: pytest.C
     assert "the base's context 128: shorten it or leave it out" in capsys.readouterr().err
     (tmp_path / "few.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
     assert main([*COMMAND, str(tmp_path / "few.jsonl"), *options[1:], "--work", str(tmp_path / "w")]) == 1
-    assert "1 examples are too few to hold any out" in capsys.readouterr().err
+    assert "the hash that holds prompts out chooses too few of 1 examples" in capsys.readouterr().err
     with pytest.raises(ConfigError):
         read_tune_recipe(tmp_path / "none.toml")
