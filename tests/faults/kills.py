@@ -40,7 +40,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.work or WORKS:
-        folder = options.folder / name
+        folder = options.folder.absolute() / name  # of which a checkpoint tells the end alone
         shutil.rmtree(folder, ignore_errors=True)
         given, whole, made = (folder / each for each in ("given", "whole", "made"))
         for each in (given, whole, made):
@@ -52,7 +52,7 @@ def main() -> int:
         seconds = time.monotonic() - began
         chance = random.Random(f"{name}/{options.seed}")
         killed = 0
-        for _ in range(options.kills):
+        while killed < options.kills:
             child = in_a_fork(name, given, made)
             time.sleep(chance.random() * seconds * FINISHED_BY_CHANCE)
             os.kill(child, signal.SIGKILL)
