@@ -18,6 +18,7 @@ ROWS, ROW_SLOTS = 4, 512  # of a batch; rows are longer where an example is
 RANK = 32  # of what the base learns
 LONGEST = 8  # tokens of a group
 EPOCHS = 2.0
+GRAFT_STEPS, MOST_EPOCHS = 150, 10.0  # few examples are read again: a micro decoder begins from nothing
 SHORTLISTS = (512, 1024, 2048, 4096, 8192)
 COVERED = 0.98  # of the answers' tokens, by the shortlist
 LONG_GROUPS = 1.15  # groups of 8 pay if they hold so much more than groups of 4 would
@@ -75,11 +76,12 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
     any other learns that here, beside the graft."""
     reads = tuning is not None and "embedder" in tuning.stages[0].learns
     rank = RANK if tuning is None else tuning.stages[0].lora_rank
+    slots = row_slots(scored, base.context_length)
     beside = LossWeights(features=1.0 if rank else 0.0, features_every=2, micro_every=2)
     stage = Stage(
         name="graft",
         learns=("micro", "stop_head") if reads else ("embedder", "base", "micro", "stop_head"),
-        epochs=EPOCHS,
+        epochs=_graft_epochs(scored, slots) if reads else EPOCHS,
         learning_rate=1.5e-3,
         base_learning_rate=6e-4,
         lora_rank=rank,
@@ -94,10 +96,16 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
         shape=shape(scored, base, "last" if tuning is None else tuning.shape.merge_residual),
         stages=(stage,),
         rows=ROWS,
-        row_slots=row_slots(scored, base.context_length),
+        row_slots=slots,
         optimizer="muon",
         judge_every=100,
     )
+
+
+def _graft_epochs(scored: DistilledData, slots: int) -> float:
+    """More where examples are few. By tokens: a slot holds several."""
+    steps = max(1.0, len(scored.ids) / (ROWS * slots))
+    return min(MOST_EPOCHS, max(EPOCHS, round(GRAFT_STEPS / steps, 1)))
 
 
 def shape(scored: DistilledData, base: BaseConfig, residual: Literal["mean", "last"]) -> Shape:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from toy_models import toy_config
 from training_data_files import ladders
 
 from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.tasks import shape
 from hamburger_edge.tasks.shape import graft_recipe, tuning_recipe
 
 BASE = toy_config().base
@@ -25,3 +27,12 @@ def test_a_base_that_reads_merged_text_stays_as_it_is() -> None:
 
 def test_a_base_that_was_tuned_elsewhere_learns_to_read_beside_the_graft() -> None:
     assert learned(None) == ({"embedder", "base", "micro", "stop_head"}, 1.0, 1.0)
+
+
+def test_few_examples_are_read_again_by_a_graft_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base that learns beside it would know them by heart."""
+    tuning = tuning_recipe(ladders(40), BASE)
+    assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.MOST_EPOCHS
+    assert graft_recipe(ladders(40), BASE, None).stages[0].epochs == shape.EPOCHS
+    monkeypatch.setattr(shape, "GRAFT_STEPS", 1)
+    assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.EPOCHS
