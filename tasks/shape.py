@@ -18,7 +18,7 @@ ROWS, ROW_SLOTS = 4, 512  # of a batch; rows are longer where an example is
 RANK = 32  # of what the base learns
 LONGEST = 8  # tokens of a group
 EPOCHS = 2.0
-GRAFT_STEPS, MOST_EPOCHS = 150, 10.0  # few examples are read again: a micro decoder begins from nothing
+LEAST_STEPS, MOST_EPOCHS = 150, 10.0  # few examples are read more often
 SHORTLISTS = (512, 1024, 2048, 4096, 8192)
 COVERED = 0.98  # of the answers' tokens, by the shortlist
 LONG_GROUPS = 1.15  # groups of 8 pay if they hold so much more than groups of 4 would
@@ -38,11 +38,11 @@ def tuning_recipe(
     residual: Literal["mean", "last"] = "last",
 ) -> Recipe:
     """Teaches the base to answer, and to read what is merged: half of the examples are, at random."""
-    rate = 1e-4 if full else 1e-3
+    rate, slots = 1e-4 if full else 1e-3, row_slots(data, base.context_length)
     stage = Stage(
         name="tuning",
         learns=("base", "embedder"),
-        epochs=EPOCHS,
+        epochs=epochs(data, slots),
         learning_rate=rate,
         base_learning_rate=rate,
         lora_rank=0 if full else RANK,
@@ -63,9 +63,9 @@ def tuning_recipe(
         ),
         stages=(stage,),
         rows=ROWS,
-        row_slots=row_slots(data, base.context_length),
+        row_slots=slots,
         weight_decay=0.0,
-        judge_every=100,
+        judge_every=50,
         patience=3,
         calibrate=False,
     )
@@ -81,7 +81,7 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
     stage = Stage(
         name="graft",
         learns=("micro", "stop_head") if reads else ("embedder", "base", "micro", "stop_head"),
-        epochs=_graft_epochs(scored, slots) if reads else EPOCHS,
+        epochs=epochs(scored, slots) if reads else EPOCHS,
         learning_rate=1.5e-3,
         base_learning_rate=6e-4,
         lora_rank=rank,
@@ -102,10 +102,10 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
     )
 
 
-def _graft_epochs(scored: DistilledData, slots: int) -> float:
+def epochs(data: DistilledData, slots: int) -> float:
     """More where examples are few. By tokens: a slot holds several."""
-    steps = max(1.0, len(scored.ids) / (ROWS * slots))
-    return min(MOST_EPOCHS, max(EPOCHS, round(GRAFT_STEPS / steps, 1)))
+    steps = max(1.0, len(data.ids) / (ROWS * slots))
+    return min(MOST_EPOCHS, max(EPOCHS, round(LEAST_STEPS / steps, 1)))
 
 
 def shape(scored: DistilledData, base: BaseConfig, residual: Literal["mean", "last"]) -> Shape:

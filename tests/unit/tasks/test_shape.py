@@ -29,10 +29,12 @@ def test_a_base_that_was_tuned_elsewhere_learns_to_read_beside_the_graft() -> No
     assert learned(None) == ({"embedder", "base", "micro", "stop_head"}, 1.0, 1.0)
 
 
-def test_few_examples_are_read_again_by_a_graft_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base that learns beside it would know them by heart."""
+def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not by a base that learns beside a graft, which would know them by heart."""
     tuning = tuning_recipe(ladders(40), BASE)
+    assert tuning.stages[0].epochs == shape.MOST_EPOCHS
     assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.MOST_EPOCHS
     assert graft_recipe(ladders(40), BASE, None).stages[0].epochs == shape.EPOCHS
-    monkeypatch.setattr(shape, "GRAFT_STEPS", 1)
+    monkeypatch.setattr(shape, "LEAST_STEPS", 1)
+    assert tuning_recipe(ladders(40), BASE).stages[0].epochs == shape.EPOCHS
     assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.EPOCHS
