@@ -35,7 +35,9 @@ def epochs_within(minutes: float, recipe: Recipe, base: LoadedBase, data: Distil
 
 def scored_within(minutes: float, data: DistilledData, score: Callable[[DistilledData], object]) -> int:
     """Examples that can be scored in that time; 0: all."""
-    probe = some_of(data, range(min(PROBE, len(data))))
+    if len(data) <= FEWEST:
+        return 0
+    probe = some_of(data, range(PROBE))
     began = time.monotonic()
     score(probe)
     each = (time.monotonic() - began) / len(probe)
