@@ -30,6 +30,7 @@ from hamburger_edge.models.distillation.data_manifest import NAME, read_data_man
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
 from hamburger_edge.models.training.batches import DistilledData, Split, side
 from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.run_state import same_recipe
 from hamburger_edge.models.training.runs import new_model, provenance, train
 from hamburger_edge.models.training.scoring import score, some_of
 from hamburger_edge.support.files import sha256
@@ -261,7 +262,8 @@ class Tuning:
         made = provenance(recipe, data, None)
         if (checkpoint / MANIFEST).exists():
             before = read_manifest(checkpoint / MANIFEST).provenance
-            if all(before.get(key) == made[key] for key in ("recipe", "data_sha256")):
+            alike = same_recipe(before.get("recipe"), made["recipe"])
+            if alike and before.get("data_sha256") == made["data_sha256"]:
                 return checkpoint
         template = self.encoder.template.to_json()
         written = train(recipe, checkpoint, chat_template=template, report=self.report)

@@ -71,7 +71,7 @@ def load_state(
             f"{path}: damaged, or of another version ({reason[0][:200]}): choose another `out` or delete "
             "it to begin this run again"
         ) from error
-    if not _same_recipe(made_by, recipe):
+    if not same_recipe(made_by, dataclasses.asdict(recipe)):
         raise ConfigError(f"{path}: was made by another recipe; choose another `out` or delete the folder")
     if "processes" in saved:  # which took a batch each, before a recipe could say how many make a step
         saved.setdefault("batches a step", saved["processes"])
@@ -92,9 +92,9 @@ def _not_finite(part: Any, name: str = "") -> str | None:
     return next((path for path in found if path is not None), None)
 
 
-def _same_recipe(made_by: Any, recipe: Recipe) -> bool:
-    """Keys that recipes have only got since then count as left out."""
+def same_recipe(made_by: Any, recipe: Mapping[str, Any]) -> bool:
+    """As they were written down; keys that recipes have only got since then count as left out."""
     try:
-        return bool(from_mapping(Recipe, made_by, "recipe") == recipe)
+        return bool(from_mapping(Recipe, made_by, "recipe") == from_mapping(Recipe, recipe, "recipe"))
     except ConfigError:
         return False

@@ -136,12 +136,19 @@ def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
 def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (task / "made.work" / "evaluation.json").read_bytes()
     weights = (task / "made" / "graft.safetensors").stat().st_mtime_ns
+    _as_before_a_key_was_added(task / "made.work" / "tuned" / "hamburger.json", "step_batches")
     assert main([*COMMAND, "-o", str(task / "made"), "--json", "-"]) == 0
     said = capsys.readouterr()
     assert "steps of" not in said.err  # nothing was trained
     assert json.loads(said.out)["rows"] == json.loads((task / "figures.json").read_text())["rows"]
     assert (task / "made.work" / "evaluation.json").read_bytes() == before
     assert (task / "made" / "graft.safetensors").stat().st_mtime_ns >= weights
+
+
+def _as_before_a_key_was_added(manifest: Path, key: str) -> None:
+    written = json.loads(manifest.read_text())
+    del written["provenance"]["recipe"][key]
+    manifest.write_text(json.dumps(written))
 
 
 def test_what_a_run_began_with_stays(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
