@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from toy_models import toy_config
-from training_data_files import ladders
+from training_data_files import DataFiles, ladders
 
+from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.tasks import shape
-from hamburger_edge.tasks.shape import graft_recipe, tuning_recipe
+from hamburger_edge.tasks.shape import graft_recipe, shortlist_size, tuning_recipe
 
 BASE = toy_config().base
 
@@ -38,3 +39,16 @@ def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(shape, "LEAST_STEPS", 1)
     assert tuning_recipe(ladders(40), BASE).stages[0].epochs == shape.EPOCHS
     assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.EPOCHS
+
+
+def test_the_shortlist_holds_nearly_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nineteen tokens of twenty: of 100 here, 94 are one of four, the others six rare ones."""
+    monkeypatch.setattr(shape, "SHORTLISTS", (2, 4, 5, 8))
+    said = [token for token in (3, 4, 5, 6) for _ in range(23)] + [3, 4, 10, 11, 12, 13, 14, 15]
+    data = DataFiles.in_memory(roles=[[TEMPLATE, *[ANSWER] * 100]], ids=[[50, *said]])
+    assert shortlist_size(data, 97) == 5
+    monkeypatch.setattr(shape, "COVERED", 0.94)
+    assert shortlist_size(data, 97) == 4
+    monkeypatch.setattr(shape, "COVERED", 1.0)
+    assert shortlist_size(data, 97) == 8  # the largest, which is all that is tried
+    assert shortlist_size(data, 8) == 0  # as large as the vocabulary: all of that
