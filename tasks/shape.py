@@ -20,7 +20,7 @@ LONGEST = 8  # tokens of a group
 EPOCHS = 2.0
 LEAST_STEPS, MOST_EPOCHS = 150, 10.0  # few examples are read more often
 SHORTLISTS = (512, 1024, 2048, 4096, 8192)
-COVERED = 0.98  # of the answers' tokens, by the shortlist; its size is also what the base's head keeps precise
+COVERED = 0.98  # of the answers' tokens, by the shortlist
 LONG_GROUPS = 1.15  # groups of 8 pay if they hold so much more than groups of 4 would
 
 
