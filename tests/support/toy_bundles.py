@@ -18,6 +18,10 @@ from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 # The exporter reads its table of operators anew for every graph: a quarter of what exporting a toy takes.
 ONNXRegistry.from_torchlib = classmethod(functools.cache(ONNXRegistry.from_torchlib.__func__))  # type: ignore[attr-defined, method-assign]
 
+# of a toy checkpoint: what most tests of exporting ask for, so that they share bundles; and the least
+CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
+ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
+
 
 def toy_checkpoint(folder: Path, **changes: object) -> Checkpoint:
     """A random HAMburger that knows the byte-level toy tokenizer and ChatML."""

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import onnx
 import pytest
+from toy_bundles import CHANGES
 
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, HamburgerError
 from hamburger_edge.runtimes.onnx.backend import open_bundle
-
-CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
 
 
 def damage(bundle: Path, copy: Path, change: Callable[[Path], None], *, honest: bool = True) -> Path:

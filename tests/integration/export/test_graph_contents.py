@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from places import ROOT
-from toy_bundles import toy_checkpoint
+from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
@@ -20,10 +20,8 @@ from hamburger_edge.export.graphs import weight_file
 from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
-CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
 WEB = {**CHANGES, "flavor": "web", "precision": "int8"}
 PORTABLE = {"flavor": "portable", "position_rule": "token", "shortlist_size": 40, "num_layers": 2}
-ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 STANDARD = {"", "ai.onnx"}
 
 

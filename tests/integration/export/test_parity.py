@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_bundles import toy_checkpoint
+from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
@@ -22,9 +22,6 @@ from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.onnx.parts import OnnxMicroDecoder
 from hamburger_edge.runtimes.torch.backend import TorchBackend
-
-CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
-ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 
 
 @pytest.fixture(scope="module")

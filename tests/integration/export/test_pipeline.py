@@ -12,16 +12,13 @@ from pathlib import Path
 
 import pytest
 from places import PROGRAMS, environment
-from toy_bundles import toy_checkpoint
+from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.inspection import describe
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.runtimes.onnx.backend import open_bundle
-
-CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
-ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 
 
 def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
-from toy_bundles import toy_checkpoint
+from toy_bundles import ONE_LAYER, toy_checkpoint
 
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.manifest import PrecisionPlan
@@ -28,8 +28,6 @@ from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
     FormedLinear,
 )
-
-ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 
 
 def plan_for(precision: str, **options: Any) -> PrecisionPlan:
