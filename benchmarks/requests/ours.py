@@ -20,7 +20,8 @@ class AnsweringModel(Ours):
         began = perf_counter()
         with self.model.stream(request.prompt, reuse_prefix=False, **options) as stream:
             groups = [record.tokens for record in stream if record.tokens]
-        return as_answer(groups, options, stream.stats, perf_counter() - began)
+            unread = len(self.model.engine.unread)
+        return as_answer(groups, options, stream.stats, perf_counter() - began, unread)
 
 
 def options_of(variant: str, request: Request) -> Options:
@@ -34,18 +35,16 @@ def options_of(variant: str, request: Request) -> Options:
 
 
 def as_answer(
-    groups: Sequence[tuple[int, ...]], options: Options, stats: Stats, total_s: float
+    groups: Sequence[tuple[int, ...]], options: Options, stats: Stats, total_s: float, unread: int
 ) -> TimedAnswer:
-    tokens = tuple(token for group in groups for token in group)
-    # what was read again has a slot for each token; the newest group is not in the cache yet
-    slots = {"verify": len(tokens), "reread": stats.slots - stats.prompt_tokens + 1}
+    """`unread`: groups that are said, and not in the cache yet."""
     return TimedAnswer(
-        tokens=tokens,
+        tokens=tuple(token for group in groups for token in group),
         ttft_s=stats.ttft_s,
         total_s=total_s,
         base_calls=stats.base_calls + (stats.prefill_s > 0),  # an answer that is all forced asks nobody
         steps=stats.macro_steps,
-        slots=slots.get(options["mode"], len(groups)),
+        slots=stats.slots - stats.prompt_tokens + unread,
         micro_steps=stats.micro_steps,
         forced=stats.forced_tokens if "forced" in options else None,
         host_s=total_s - stats.prefill_s - stats.macro_s - stats.micro_s,

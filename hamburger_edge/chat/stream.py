@@ -147,7 +147,7 @@ class Stream(Iterator[Record]):
 
     def _advance(self) -> Record:
         step = next(self._steps, Step((), (), (), "cancelled"))
-        tokens, probabilities, stops, finish, _ = step
+        tokens, probabilities, stops, finish, *_ = step
         text, stopped = self._output.push(tokens)
         if stopped is not None:
             finish = "stop"

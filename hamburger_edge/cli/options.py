@@ -59,10 +59,10 @@ ANSWER = (
     option(
         "--mode",
         choices=MODES,
-        help="trust: groups stay as drafted; reread: but where the base is less sure than the confidence, it "
-        "reads what was merged again, token by token; verify: plain decoding's text, but for near ties, in "
-        "fewer base calls; nothing is merged (default: what the model recommends, or verify; with "
-        "--confidence alone trust)",
+        help="trust: groups stay as drafted; reread: what is less sure than the confidence the base checks, "
+        "and where it is less sure of what follows merged groups it reads them again, token by token; "
+        "verify: plain decoding's text, but for near ties, in fewer base calls; nothing is merged (default: "
+        "what the model recommends, or verify; with --confidence alone trust)",
     ),
     option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
     option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),

@@ -16,13 +16,17 @@ from time import perf_counter
 from typing import Literal
 
 from hamburger_edge.errors import ContextFullError, InputError
-from hamburger_edge.loop.backend import Backend, Readout, Snapshot
+from hamburger_edge.loop.backend import Backend, Floats, Readout, Snapshot
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
-from hamburger_edge.loop.step import Rules, Step, say
+from hamburger_edge.loop.step import Rules, Step, decisions, say
 from hamburger_edge.support.values import whole_in
+
+# Where the base doubts what it read merged, as many tokens are read again as so many full groups hold: nearly
+# all that is misread is in them (docs/research/tasks.md), and each costs a row of the base's call.
+REREAD = 2
 
 # Which parts of the cache may stand for the beginning of a prompt: none; slots holding the same groups; or
 # also merged slots holding the same tokens.
@@ -120,11 +124,15 @@ class Engine:
         self.owner = owner
 
     def drop(self, tokens: int) -> None:
-        """Unsay the last tokens of the newest group, but not all of it."""
-        if self.unread:
-            self.unread[-1] = self.unread[-1][:-tokens]
-        else:  # a verified group: one slot for each token
-            self._truncate(self.ledger.slots - tokens)
+        """Unsay the last tokens of the newest step, but not all of it."""
+        while tokens:
+            if not self.unread:  # it was verified, and is in the cache
+                self.unread = [self.ledger.groups[-1]]
+                self._truncate(self.ledger.slots - 1)
+            newest = self.unread.pop()
+            if left := newest[:-tokens]:
+                self.unread.append(left)
+            tokens -= len(newest) - len(left)
 
     def _run(
         self, kept: int, prompt: list[Group], rules: Rules, stats: Stats, cancel: Flag
@@ -133,16 +141,20 @@ class Engine:
         self.unread = prompt
         readout: Readout | None = None  # of what was said so far; None: some of it is unread
         row, prompt_read = 0, False
+        refuted = False  # what the base chose by a doubtful reading; what it reads now is all there is
         opening = True  # up to the first group that the base, having read the prompt, had a say in
         try:
             while not cancel.is_set():
                 if readout is None and not rules.ahead():
                     row, readout = 0, self._read(stats, None if prompt_read else cancel)
-                    if readout is not None and rules.doubts(readout.logits[0]):
-                        readout = self._reread(readout, len(rules.sampler.answer), stats)
                     prompt_read = True
                     continue  # cancelled in the middle of the prompt, there is none
+                if readout is not None and rules.reread and not refuted:
+                    self._doubt(readout.logits[row], rules, stats)
                 step, readout, row = self._say(readout, row, rules, stats)
+                refuted = not step.tokens
+                if refuted:
+                    continue
                 finish = rules.finish(step.tokens, stats)
                 if finish is None and self.unread and not self.ledger.fits(*map(len, self.unread)):
                     finish = "context"
@@ -175,22 +187,17 @@ class Engine:
                 stats.base_calls += 1
         return readout
 
-    def _reread(self, readout: Readout, answer: int, stats: Stats) -> Readout | None:
-        """What the base makes of an answer of so many tokens when its merged groups, and what follows the
-        first of them, are read token by token instead; the same if there are none, or no room for that."""
-        first = slot = self.ledger.slots
-        while answer > 0 and slot > 0:
-            slot -= 1
-            group = self.ledger.groups[slot]
-            answer -= len(group)
-            first = slot if len(group) > 1 else first
-        tokens = [token for group in self.ledger.groups[first:] for token in group]
-        if not tokens or len(tokens) - (self.ledger.slots - first) > self.ledger.room:
-            return readout
-        self._truncate(first)
-        self.unread = [(token,) for token in tokens]
-        stats.reread_tokens += len(tokens)
-        return self._read(stats, None)
+    def _doubt(self, logits: Floats, rules: Rules, stats: Stats) -> None:
+        """Where the base is not sure of what comes next, the answer's newest merged groups, and what follows
+        the first of them, leave the cache: they are to be read again, token by token, with the next draft."""
+        ledger = self.ledger
+        first = ledger.first_merged(min(len(rules.sampler.answer), REREAD * self.info.max_steps))
+        again: list[Group] = [(token,) for group in ledger.groups[first:] for token in group]
+        more = len(again) - (ledger.slots - first)
+        if again and more < ledger.room and rules.doubts(logits):
+            self._truncate(first)
+            self.unread = again
+            stats.reread_tokens += len(again)
 
     def _chunk(self) -> list[Group]:
         """What is read at once: into the empty cache, where positions have no gaps (see `Backend.macro`),
@@ -208,12 +215,12 @@ class Engine:
         sampler = rules.sampler
         said = len(sampler.answer)
         try:
-            room = min(self.ledger.room, self.chunk) if rules.verify else rules.max_tokens
+            free = min(self.ledger.room, self.chunk) - len(self.unread)
+            room = free if rules.verify else rules.max_tokens
             step = say(self.backend, readout, row, rules, room, stats)
-            goes_on = len(step.tokens) > 1 or not rules.finish(step.tokens, stats)
-            if rules.verify and readout is not None and room and goes_on:
+            if rules.verify and readout is not None and room > 0 and (len(step.groups) > 1 or self.unread):
                 return self._verify(step, rules, stats)
-            self.unread = [*self.unread, step.tokens]
+            self.unread = [*self.unread, *step.groups]
             return step, None, 0
         except BaseException:
             sampler.rewind(len(sampler.answer) - said)
@@ -222,39 +229,55 @@ class Engine:
     def _verify(self, draft: Step, rules: Rules, stats: Stats) -> tuple[Step, Readout, int]:
         """Keep the part of a draft that the base would have said itself, with the same draws.
 
-        draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
+        draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
         base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
 
-        Forced tokens need no scores: the rows before them are not read out.
+        Of a slot that holds several tokens the base checks the first, the others were vouched for. Forced
+        tokens need no scores: the rows before them are not read out. Where the last tokens are unread, the
+        base read them in doubt: they go before the draft, and `a` is checked too. If it fails, nothing is
+        said.
         """
-        sampler = rules.sampler
-        tokens, probabilities = draft.tokens, draft.probabilities[:1]
-        start, agreed, row = self.ledger.slots, 1, 0
-        sampler.rewind(len(tokens) - 1)
-        rows = _rows_to_verify(tokens, sampler)
+        sampler, again, groups = rules.sampler, self.unread, draft.groups
+        start, kept = self.ledger.slots, 0 if again else 1
+        checked = groups[kept:]
+        sampler.rewind(sum(map(len, checked)))
+        decided, forced = decisions(checked, sampler)
+        ahead = len(again) + kept - 1  # the slot before the first that is checked
+        rows = [*(ahead + index for index in decided), len(again) + len(groups) - 1]
+        agreed, row = sum(map(len, groups[:kept])), 0
+        probabilities = list(draft.probabilities[:agreed])
         try:
-            readout, seconds = self._feed([(token,) for token in tokens], rows)
+            readout, seconds = self._feed([*again, *groups], rows)
             stats.macro_s += seconds
             stats.base_calls += 1
-            for proposed in tokens[1:]:
+            for group in checked:
                 if sampler.forced is not None:
                     token, probability = sampler.choose_forced()
+                    forced -= 1
                 else:
                     token, probability = sampler.choose(readout.logits[row])
-                    if token != proposed:
+                    if token != group[0]:
                         sampler.rewind(1)
                         break
                     row += 1
-                probabilities += (probability,) if draft.probabilities else ()
-                agreed += 1
+                for token in group[1:]:
+                    forced -= sampler.forced is not None
+                    sampler.propose(token)
+                if draft.probabilities:
+                    probabilities += [probability, *draft.probabilities[agreed + 1 : agreed + len(group)]]
+                agreed += len(group)
+                kept += 1
         except BaseException:
             self._truncate(start)
             raise
-        self._truncate(start + agreed)
+        self._truncate(start + len(again) + kept)
+        self.unread = []
         if rules.copies:
             rules.copies.settle(len(sampler.answer))
-        forced = draft.forced - sum(row not in rows for row in range(agreed - 1, len(tokens) - 1))
-        step = Step(tokens[:agreed], probabilities, draft.stop_probabilities[:agreed], None, forced)
+        stops = draft.stop_probabilities[:agreed]
+        step = Step(
+            draft.tokens[:agreed], tuple(probabilities), stops, None, draft.forced - forced, groups[:kept]
+        )
         return step, readout, row
 
     def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
@@ -297,16 +320,3 @@ class Engine:
                 f"the prompt needs {slots} slots but the cache holds {self.info.capacity}: "
                 "shorten it, or load the model with a larger cache"
             )
-
-
-def _rows_to_verify(tokens: Group, sampler: Sampler) -> list[int]:
-    """Of a draft whose first token alone is chosen: where the base decides what comes next."""
-    if sampler.grammar is None:
-        return list(range(len(tokens)))
-    rows = []
-    for row, token in enumerate(tokens[1:]):
-        if sampler.forced is None:
-            rows.append(row)
-        sampler.grammar.consume(token)
-    sampler.grammar.rewind(len(tokens) - 1)
-    return [*rows, len(tokens) - 1]

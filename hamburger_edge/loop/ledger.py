@@ -96,6 +96,16 @@ class Ledger:
             raise InputError(f"cannot keep {slots} slots: {self.slots} are in use")
         del self.groups[slots:], self._ends[slots:]
 
+    def first_merged(self, tokens: int) -> int:
+        """The first slot that holds several tokens, of the newest that together hold so many; the next free
+        slot if there is none."""
+        first = slot = self.slots
+        while tokens > 0 and slot > 0:
+            slot -= 1
+            tokens -= len(self.groups[slot])
+            first = slot if len(self.groups[slot]) > 1 else first
+        return first
+
     def match(self, prompt: list[Group], *, merged: bool) -> Match:
         """How much of a prompt the cache already holds, in whole slots from the beginning."""
         return match(self.groups, prompt, merged=merged)

@@ -177,15 +177,16 @@ class Sampler:
         """From a micro step's scores, [vocab] or [shortlist]."""
         return self._accept(self._choose(logits, self._micro))
 
+    def judged(self, logits: Floats) -> int:
+        """The token of a micro step's highest score: it is the one that the stop head speaks of."""
+        return self._micro.token(int(logits.argmax()))
+
     def choose_judged(self, logits: Floats) -> Choice | None:
-        """The token of a micro step's highest score: it is the one that the stop head speaks of. None, and
-        nothing chosen, where settings or the draw prefer another."""
-        best = int(logits.argmax())
-        judged = self._micro.token(best)
-        if self.grammar is not None and not self.grammar.allowed_micro()[best]:
+        """That token. None, and nothing chosen, where settings or the draw prefer another."""
+        if self.grammar is not None and not self.grammar.allowed_micro()[int(logits.argmax())]:
             return None
         choice = self.choose_micro(logits)
-        if choice.token == judged:
+        if choice.token == self.judged(logits):
             return choice
         self.rewind(1)
         return None

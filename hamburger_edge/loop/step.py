@@ -38,6 +38,7 @@ class Step(NamedTuple):
     stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
     finish_reason: FinishReason | None  # set on the last step
     forced: int = 0  # how many of the tokens the grammar left no choice about
+    groups: tuple[Group, ...] = ()  # the tokens as slots hold them
 
 
 class Copied(NamedTuple):
@@ -50,8 +51,8 @@ class Rules:
 
     def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler, prompt: Sequence[int]) -> None:
         self.sampler = sampler
-        self.verify = decoding.mode == "verify"  # the base chooses every token
-        self.reread = decoding.mode == "reread"  # the base is to be sure of what it reads merged
+        self.verify = decoding.mode != "trust"  # the base checks what is drafted ...
+        self.reread = decoding.mode == "reread"  # ... but for what is sure, if it reads that surely
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
@@ -59,7 +60,8 @@ class Rules:
         self.judge_after = info.stop_rule == "after"
         self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
         self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
-        self.judged = not self.verify and decoding.force_group is None
+        self.judged = decoding.mode == "trust" and decoding.force_group is None
+        self.most = info.max_steps  # tokens of a slot
         self.size = decoding.force_group or (1 if decoding.confidence >= 1 else info.max_steps)
         if not sampler.micro_usable:
             self.size = 1
@@ -69,8 +71,8 @@ class Rules:
         self.rides = decoding.forced != "single"  # forced tokens need no call of their own
 
     def doubts(self, logits: Floats) -> bool:
-        """Whether the base, having read merged groups, is not sure of what comes next."""
-        return self.reread and self.sampler.surety(logits) < self.confidence
+        """Whether the base, having read merged groups, is not sure of what it is to choose."""
+        return self.sampler.forced is None and self.sampler.surety(logits) < self.confidence
 
     def ahead(self) -> bool:
         """Whether the next token can be said before the last ones are read."""
@@ -109,10 +111,10 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
     room = min(room, rules.max_tokens - stats.tokens)
     limit = min(rules.size, room)
     forced_limit = 1  # tokens that a group may hold for another forced one to join
-    if rules.merges:
-        forced_limit = limit
-    elif rules.verify and rules.rides and readout is not None:
+    if rules.verify and rules.rides and readout is not None:
         forced_limit = room
+    elif rules.merges:
+        forced_limit = limit
     forced = int(sampler.forced is not None)
     if readout is None:
         (token, probability), p_stop = sampler.choose_forced(), 0.0
@@ -120,6 +122,7 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
         token, probability = sampler.choose(readout.logits[row])
         p_stop = float(readout.p_stop[row])
     tokens, probabilities, stops = [token], [probability], [0.0 if forced else p_stop]
+    groups: list[Group] = [(token,)]
     trying = readout is not None and 1 - p_stop >= rules.try_confidence
     fed = 0  # of these tokens, to the micro decoder
     while token not in rules.eos_ids and not sampler.ended:
@@ -127,13 +130,14 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
             if len(tokens) >= forced_limit:
                 break
             token, probability = sampler.choose_forced()
-            p_stop = 0.0
+            p_stop, joins = 0.0, rules.merges
             forced += 1
         elif readout is not None and not fed and (copied := rules.copy(trying, room - len(tokens))).tokens:
             tokens += copied.tokens
             forced += copied.forced
             probabilities += [math.nan] * len(copied.tokens)  # the base will tell
             stops += [0.0] * len(copied.tokens)
+            groups += [(copy,) for copy in copied.tokens]
             break
         else:
             behind = len(tokens) - fed
@@ -156,8 +160,29 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
             if choice is None:
                 break  # nobody vouches for what the sampler prefers: the base will choose
             token, probability = choice
+            sure = trying or not rules.judge_after
+            joins = not rules.verify or (rules.reread and sure and token == sampler.judged(logits))
+        if joins and len(groups[-1]) < rules.most:
+            groups[-1] += (token,)
+        else:
+            groups.append((token,))
         tokens.append(token)
         probabilities.append(probability)
         stops.append(p_stop)
     shown = tuple(probabilities) if rules.probabilities else ()
-    return Step(tuple(tokens), shown, tuple(stops), None, forced)
+    return Step(tuple(tokens), shown, tuple(stops), None, forced, tuple(groups))
+
+
+def decisions(groups: Sequence[Group], sampler: Sampler) -> tuple[list[int], int]:
+    """Which of these groups begin where the base decides, and how many of their tokens are forced."""
+    if sampler.grammar is None:
+        return list(range(len(groups))), 0
+    decided, forced = [], 0
+    for index, group in enumerate(groups):
+        if sampler.forced is None:
+            decided.append(index)
+        for token in group:
+            forced += sampler.forced is not None
+            sampler.grammar.consume(token)
+    sampler.grammar.rewind(sum(map(len, groups)))
+    return decided, forced

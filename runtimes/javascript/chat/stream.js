@@ -156,4 +156,4 @@ export class Stream {
 }
 
 /** @type {import("../loop/step.js").Step} */
-const NOTHING = { tokens: [], probabilities: [], stopProbabilities: [], finishReason: "cancelled", forced: 0 };
+const NOTHING = { tokens: [], probabilities: [], stopProbabilities: [], finishReason: "cancelled", forced: 0, groups: [] };

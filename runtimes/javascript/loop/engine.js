@@ -26,6 +26,9 @@ import { Rules, say } from "./step.js";
 
 const CHUNK = 256; // most slots one prefill call appends: bounds memory, not the result
 
+// As many tokens as so many full groups hold are read again where the base doubts what it read merged.
+const REREAD = 2;
+
 /** Drives one backend. Holds what the cache means; settings and sampler are passed to each run. */
 export class Engine {
   /** @type {Group[]} said, but not in the cache */
@@ -79,16 +82,22 @@ export class Engine {
       let readout = null;
       let row = 0;
       let [isRead, isOpening] = [false, true]; // the prompt; up to the first group that the base had a say in
+      let isRefuted = false; // what the base chose by a doubtful reading; what it reads now is all there is
       while (!isCancelled()) {
         await sampler.look();
         if (!readout && !rules.isAhead) {
           readout = await this.#read(stats, isRead ? null : isCancelled);
           if (!readout) return;
           [row, isRead] = [0, true];
-          if (rules.doubts(readout.logits[0])) readout = await this.#reread(readout, sampler.answer.length, stats);
           continue;
         }
+        if (readout && rules.rereads && !isRefuted) this.#doubt(readout.logits[row], rules, stats);
         const said = await this.#say(readout, row, rules, stats);
+        isRefuted = !said.step.tokens.length;
+        if (isRefuted) {
+          ({ readout, row } = said);
+          continue;
+        }
         let finish = rules.finish(said.step.tokens, stats);
         if (!finish && this.unread.length && !this.ledger.fits(...this.unread.map((group) => group.length))) {
           finish = "context";
@@ -106,11 +115,18 @@ export class Engine {
     }
   }
 
-  /** Unsay the last tokens of the newest group, but not all of it. @param {number} tokens */
+  /** Unsay the last tokens of the newest step, but not all of it. @param {number} tokens */
   drop(tokens) {
-    const newest = this.unread.pop();
-    if (newest) this.unread.push(newest.slice(0, -tokens));
-    else this.#truncate(this.ledger.slots - tokens); // a verified group: one slot for each token
+    while (tokens > 0) {
+      let newest = this.unread.pop();
+      if (!newest) {
+        newest = this.ledger.groups[this.ledger.slots - 1]; // it was verified, and is in the cache
+        this.#truncate(this.ledger.slots - 1);
+      }
+      const left = newest.slice(0, -tokens);
+      if (left.length) this.unread.push(left);
+      tokens -= newest.length - left.length;
+    }
   }
 
   /**
@@ -137,23 +153,25 @@ export class Engine {
   }
 
   /**
-   * What the base makes of an answer of so many tokens when its merged groups, and what follows the first of them,
-   * are read token by token instead; the same if there are none, or no room for that.
-   * @param {Readout} readout @param {number} answer @param {Stats} stats
+   * Where the base is not sure of what comes next, the answer's newest merged groups, and what follows the first of
+   * them, leave the cache: they are to be read again, token by token, with the next draft.
+   * @param {Float32Array} logits @param {Rules} rules @param {Stats} stats
    */
-  async #reread(readout, answer, stats) {
-    let first = this.ledger.slots;
-    for (let slot = first - 1; answer > 0 && slot >= 0; slot--) {
-      const { length } = this.ledger.groups[slot];
-      answer -= length;
+  #doubt(logits, rules, stats) {
+    const { slots, groups, room } = this.ledger;
+    let first = slots;
+    let tokens = Math.min(rules.sampler.answer.length, REREAD * this.info.maxSteps);
+    for (let slot = slots - 1; tokens > 0 && slot >= 0; slot--) {
+      const { length } = groups[slot];
+      tokens -= length;
       if (length > 1) first = slot;
     }
-    const tokens = this.ledger.groups.slice(first).flat();
-    if (!tokens.length || tokens.length - (this.ledger.slots - first) > this.ledger.room) return readout;
+    const again = groups.slice(first).flat();
+    const more = again.length - (slots - first);
+    if (!again.length || more >= room || !rules.doubts(logits)) return;
     this.#truncate(first);
-    this.unread = tokens.map((token) => [token]);
-    stats.rereadTokens += tokens.length;
-    return this.#read(stats, null);
+    this.unread = again.map((token) => [token]);
+    stats.rereadTokens += again.length;
   }
 
   /** What is read at once: into the empty cache, where positions have no gaps (see `Backend`), nothing beyond
@@ -177,11 +195,12 @@ export class Engine {
     const { sampler } = rules;
     const said = sampler.answer.length;
     try {
-      const room = rules.verifies ? Math.min(this.ledger.room, CHUNK) : rules.maxTokens;
+      const free = Math.min(this.ledger.room, CHUNK) - this.unread.length;
+      const room = rules.verifies ? free : rules.maxTokens;
       const step = await say(this.backend, readout, row, rules, room, stats);
-      const goesOn = step.tokens.length > 1 || !rules.finish(step.tokens, stats);
-      if (rules.verifies && readout && room && goesOn) return await this.#verify(step, rules, stats);
-      this.unread = [...this.unread, step.tokens];
+      const isChecked = step.groups.length > 1 || this.unread.length > 0;
+      if (rules.verifies && readout && room > 0 && isChecked) return await this.#verify(step, rules, stats);
+      this.unread = [...this.unread, ...step.groups];
       return { step, readout: null, row: 0 };
     } catch (error) {
       sampler.rewind(sampler.answer.length - said);
@@ -192,47 +211,70 @@ export class Engine {
   /**
    * Keep the part of a draft that the base would have said itself, with the same draws.
    *
-   *     draft      a    b    c    d          fed one by one; row i: the base's scores after draft[i]
+   *     draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
    *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
    *
-   * Forced tokens need no scores: the rows before them are not read out.
+   * Of a slot that holds several tokens the base checks the first, the others were vouched for. Forced tokens need
+   * no scores: the rows before them are not read out. Where the last tokens are unread, the base read them in doubt:
+   * they go before the draft, and `a` is checked too. If it fails, nothing is said.
    * @param {Step} draft @param {Rules} rules @param {Stats} stats
    */
   async #verify(draft, rules, stats) {
     const { sampler } = rules;
-    const { tokens } = draft;
-    const probabilities = draft.probabilities.slice(0, 1);
+    const { groups } = draft;
+    const again = this.unread;
     const start = this.ledger.slots;
-    let [agreed, row] = [1, 0];
-    sampler.rewind(tokens.length - 1);
-    const rows = await rowsToVerify(tokens, sampler);
+    let kept = again.length ? 0 : 1;
+    const checked = groups.slice(kept);
+    sampler.rewind(count(checked));
+    let { decided, forced } = await decisions(checked, sampler);
+    const ahead = again.length + kept - 1; // the slot before the first that is checked
+    const rows = [...decided.map((index) => ahead + index), again.length + groups.length - 1];
+    let [agreed, row] = [count(groups.slice(0, kept)), 0];
+    const probabilities = draft.probabilities.slice(0, agreed);
     let readout;
     try {
-      const fed = await this.#feed(tokens.map((token) => [token]), rows);
+      const fed = await this.#feed([...again, ...groups], rows);
       readout = fed.readout;
       stats.macroSeconds += fed.seconds;
       stats.baseCalls += 1;
-      for (; agreed < tokens.length; agreed++) {
+      for (const group of checked) {
         await sampler.look();
         const isForced = sampler.forced !== null;
         const { token, probability } = isForced ? sampler.chooseForced() : sampler.choose(readout.logits[row]);
-        if (token !== tokens[agreed]) {
+        if (token !== group[0]) {
           sampler.rewind(1);
           break;
         }
-        if (!isForced) row += 1;
-        if (draft.probabilities.length) probabilities.push(probability);
+        if (isForced) forced -= 1;
+        else row += 1;
+        for (const next of group.slice(1)) {
+          await sampler.look();
+          if (sampler.forced !== null) forced -= 1;
+          sampler.propose(next);
+        }
+        if (draft.probabilities.length) {
+          probabilities.push(probability, ...draft.probabilities.slice(agreed + 1, agreed + group.length));
+        }
+        agreed += group.length;
+        kept += 1;
       }
     } catch (error) {
       this.#truncate(start);
       throw error;
     }
-    this.#truncate(start + agreed);
+    this.#truncate(start + again.length + kept);
+    this.unread = [];
     rules.copies?.settle(sampler.answer.length);
     await sampler.look();
-    const stopProbabilities = draft.stopProbabilities.slice(0, agreed);
-    const forced = draft.forced - tokens.slice(agreed - 1, -1).filter((_, i) => !rows.includes(agreed - 1 + i)).length;
-    const step = { tokens: tokens.slice(0, agreed), probabilities, stopProbabilities, finishReason: null, forced };
+    const step = {
+      tokens: draft.tokens.slice(0, agreed),
+      probabilities,
+      stopProbabilities: draft.stopProbabilities.slice(0, agreed),
+      finishReason: null,
+      forced: draft.forced - forced,
+      groups: groups.slice(0, kept),
+    };
     return { step, readout, row };
   }
 
@@ -276,19 +318,24 @@ export class Engine {
 }
 
 /**
- * Of a draft whose first token alone is chosen: where the base decides what comes next.
- * @param {readonly number[]} tokens @param {Sampler} sampler
+ * Which of these groups begin where the base decides, and how many of their tokens are forced.
+ * @param {readonly Group[]} groups @param {Sampler} sampler
  */
-async function rowsToVerify(tokens, { grammar }) {
-  if (!grammar) return tokens.map((_, row) => row);
-  const rows = [];
-  for (const [row, token] of tokens.slice(1).entries()) {
-    await grammar.look();
-    if (grammar.forced === null) rows.push(row);
-    grammar.consume(token);
+async function decisions(groups, { grammar }) {
+  if (!grammar) return { decided: groups.map((_, index) => index), forced: 0 };
+  /** @type {number[]} */
+  const decided = [];
+  let forced = 0;
+  for (const [index, group] of groups.entries()) {
+    for (const [place, token] of group.entries()) {
+      await grammar.look();
+      if (grammar.forced !== null) forced += 1;
+      else if (!place) decided.push(index);
+      grammar.consume(token);
+    }
   }
-  grammar.rewind(tokens.length - 1);
-  return [...rows, tokens.length - 1];
+  grammar.rewind(count(groups));
+  return { decided, forced };
 }
 
 /** Tokens. @param {readonly Group[]} groups */

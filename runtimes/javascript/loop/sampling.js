@@ -145,13 +145,14 @@ export class Sampler {
     return this.#accept(this.#choose(logits, this.#micro));
   }
 
-  /**
-   * The token of a micro step's highest score: it is the one that the stop head speaks of. Null, and nothing
-   * chosen, where settings or the draw prefer another.
-   * @param {Float32Array} logits
-   */
+  /** The token of a micro step's highest score: it is the one that the stop head speaks of. @param {Float32Array} logits */
+  judged(logits) {
+    return this.#micro.token(highest(logits));
+  }
+
+  /** That token. Null, and nothing chosen, where settings or the draw prefer another. @param {Float32Array} logits */
   chooseJudged(logits) {
-    const judged = this.#micro.token(highest(logits));
+    const judged = this.judged(logits);
     if (this.grammar && !this.grammar.allows(judged)) return null;
     const choice = this.chooseMicro(logits);
     if (choice.token === judged) return choice;

@@ -16,6 +16,7 @@ import { Copies } from "./copies.js";
  * @property {number[]} stopProbabilities  chance that the group should end with each token
  * @property {FinishReason | null} finishReason  set on the last step
  * @property {number} forced  how many of the tokens the grammar left no choice about
+ * @property {Group[]} groups  the tokens as slots hold them
  */
 
 // By stop rule "after" a group's first micro step is only a try, which must then convince at the confidence
@@ -33,8 +34,8 @@ export class Rules {
   /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt */
   constructor(info, settings, sampler, prompt) {
     this.sampler = sampler;
-    this.verifies = settings.mode === "verify"; // the base chooses every token
-    this.rereads = settings.mode === "reread"; // the base is to be sure of what it reads merged
+    this.verifies = settings.mode !== "trust"; // the base checks what is drafted ...
+    this.rereads = settings.mode === "reread"; // ... but for what is sure, if it reads that surely
     this.maxTokens = settings.maxTokens;
     this.probabilities = settings.probabilities;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);
@@ -44,13 +45,14 @@ export class Rules {
     this.joinConfidence = this.verifies ? Math.min(this.confidence, JOIN) : this.confidence;
     this.merges = settings.forced === "merge" && !settings.isExact;
     this.rides = settings.forced !== "single"; // forced tokens need no call of their own
+    this.most = info.maxSteps; // tokens of a slot
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxSteps;
     this.copies = this.verifies && settings.confidence < 1 ? new Copies(prompt) : null;
   }
 
-  /** Whether the base, having read merged groups, is not sure of what comes next. @param {Float32Array} logits */
+  /** Whether the base, having read merged groups, is not sure of what it is to choose. @param {Float32Array} logits */
   doubts(logits) {
-    return this.rereads && this.sampler.surety(logits) < this.confidence;
+    return this.sampler.forced === null && this.sampler.surety(logits) < this.confidence;
   }
 
   /** Whether the next token can be said before the last ones are read. */
@@ -102,17 +104,19 @@ export async function say(backend, readout, row, rules, room, stats) {
   const most = Math.min(room, rules.maxTokens - stats.tokens);
   const limit = Math.min(rules.size, most);
   let forcedLimit = 1; // tokens that a group may hold for another forced one to join
-  if (rules.merges) forcedLimit = limit;
-  else if (rules.verifies && rules.rides && readout) forcedLimit = most;
+  if (rules.verifies && rules.rides && readout) forcedLimit = most;
+  else if (rules.merges) forcedLimit = limit;
   let forced = sampler.forced === null ? 0 : 1;
   let pStop = readout && !forced ? readout.pStop[row] : 0;
   let { token, probability } = readout ? sampler.choose(readout.logits[row]) : sampler.chooseForced();
   const [tokens, probabilities, stops] = [[token], [probability], [pStop]];
+  const groups = [[token]];
   let isTrying = readout !== null && 1 - readout.pStop[row] >= rules.tryConfidence;
   let fed = 0; // of these tokens, to the micro decoder
   for (;;) {
     await sampler.look();
     if (rules.eosIds.has(token) || sampler.isEnded) break;
+    let joins = rules.merges; // the newest group; for forced tokens
     if (sampler.forced !== null) {
       if (tokens.length >= forcedLimit) break;
       ({ token, probability } = sampler.chooseForced());
@@ -125,6 +129,7 @@ export async function say(backend, readout, row, rules, room, stats) {
         forced += copied.forced;
         probabilities.push(...copied.tokens.map(() => NaN)); // the base will tell
         stops.push(...copied.tokens.map(() => 0));
+        groups.push(...copied.tokens.map((copy) => [copy]));
         break;
       }
       const behind = tokens.slice(fed);
@@ -142,11 +147,16 @@ export async function say(backend, readout, row, rules, room, stats) {
       const choice = rules.verifies ? sampler.chooseMicro(micro.logits) : sampler.chooseJudged(micro.logits);
       if (!choice) break; // nobody vouches for what the sampler prefers: the base will choose
       ({ token, probability } = choice);
+      const isSure = isTrying || !rules.judgesAfter;
+      joins = !rules.verifies || (rules.rereads && isSure && token === sampler.judged(micro.logits));
     }
+    const newest = groups[groups.length - 1];
+    if (joins && newest.length < rules.most) newest.push(token);
+    else groups.push([token]);
     tokens.push(token);
     probabilities.push(probability);
     stops.push(pStop);
   }
   const shown = rules.probabilities ? probabilities : [];
-  return { tokens, probabilities: shown, stopProbabilities: stops, finishReason: null, forced };
+  return { tokens, probabilities: shown, stopProbabilities: stops, finishReason: null, forced, groups };
 }

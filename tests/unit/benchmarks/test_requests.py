@@ -151,17 +151,15 @@ def test_a_variant_is_told_to_our_runtimes_as_options() -> None:
 
 
 def test_what_an_answer_took() -> None:
-    """Reading the prompt is a call of the base; a verified group takes a slot for each token."""
+    """Reading the prompt is a call of the base; what is not in the cache yet will take slots."""
     stats = Stats(base_calls=3, macro_steps=4, forced_tokens=5, micro_steps=2, ttft_s=0.25, macro_s=0.5)
-    stats.prefill_s = 0.125
+    stats.prompt_tokens, stats.slots, stats.prefill_s = 5, 6, 0.125
     groups = [(1, 2, 3), (4,)]
-    merged = as_answer(groups, {"mode": "trust", "forced": "merge"}, stats, 1.0)
+    merged = as_answer(groups, {"mode": "trust", "forced": "merge"}, stats, 1.0, 1)
     assert (merged.tokens, merged.slots, merged.base_calls, merged.steps) == ((1, 2, 3, 4), 2, 4, 4)
     assert (merged.forced, merged.micro_steps, merged.host_s) == (5, 2, 0.375)
-    verified = as_answer(groups, {"mode": "verify"}, Stats(), 1.0)
+    verified = as_answer(groups, {"mode": "verify"}, Stats(prompt_tokens=5, slots=9), 1.0, 0)
     assert (verified.slots, verified.forced, verified.base_calls) == (4, None, 0)
-    reread = as_answer(groups, {"mode": "reread"}, Stats(prompt_tokens=5, slots=8), 1.0)
-    assert reread.slots == 4  # three in the cache, and the newest group
 
 
 class Known:

@@ -1,4 +1,5 @@
-"""Mode reread: where the base is not sure of what it reads merged, it reads that token by token."""
+"""Mode reread: what is sure is merged, the rest is checked by the base, and where it is not sure of what it
+read merged it reads that token by token."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.backend import MicroReadout
+from hamburger_edge.loop.engine import REREAD, Engine
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
@@ -54,6 +56,59 @@ def test_a_doubtful_reading_decides_nothing(
     plain, _ = run(Engine(Misreader(backend.info, eos_rate=0.0)), prompt, confidence=1.0, max_tokens=most)
     assert said(steps) == said(plain)
     assert stats.reread_tokens <= len(said(steps))  # each token once, at most
+
+
+class Guesser(ScriptedBackend):
+    """Its micro decoder errs every other time, and its stop head knows."""
+
+    def micro(self, token: int) -> MicroReadout:
+        logits, _ = super().micro(token)
+        right = int(logits.argmax()) == int(self.scores(tuple(self._draft or ())).argmax())
+        return MicroReadout(logits, 0.1 if right else 0.5)
+
+    def scores(self, text: tuple[int, ...], salt: int = 0) -> Any:
+        return super().scores(text, salt) * SURE
+
+
+@pytest.mark.parametrize("position_rule", ["token", "slot"])
+def test_what_is_sure_is_merged_and_the_rest_is_checked(position_rule: str) -> None:
+    backend = Guesser(
+        info(position_rule=position_rule, stop_rule="after"), agreement=0.5, p_stop=0.1, eos_rate=0.0
+    )
+    engine = Engine(backend)
+    steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=60, probabilities=True)
+    check_the_books(engine, PROMPT, steps)
+    assert said(steps) == backend.plain(PROMPT, 60)
+    sizes = {len(group) for group in engine.ledger.groups}
+    assert sizes == {1, 2, 3, 4}
+    assert sum(backend.macro_calls) > engine.ledger.slots  # of what was drafted, some was refuted
+    assert stats.reread_tokens == 0
+    assert [group for step in steps for group in step.groups] == engine.sequence[len(PROMPT) :]
+    assert all(len(step.probabilities) == len(step.tokens) for step in steps)
+
+
+@pytest.mark.parametrize("fewer", range(1, 8))
+def test_a_stop_string_may_end_inside_a_merged_slot(fewer: int) -> None:
+    backend = Guesser(info(stop_rule="after", max_steps=8), agreement=0.8, p_stop=0.1, eos_rate=0.0)
+    engine = Engine(backend)
+    steps, _ = run(engine, mode="reread", confidence=0.8, max_tokens=60)
+    while len(steps[-1].tokens) <= fewer:  # the newest step is long enough
+        engine.drop(len(steps.pop().tokens))
+    engine.drop(fewer)
+    assert engine.ledger.groups == engine.backend.context
+    assert [token for group in engine.sequence for token in group] == PROMPT + said(steps)[:-fewer]
+
+
+def test_a_doubt_reads_the_newest_groups_alone() -> None:
+    backend = Misreader(p_stop=0.1, eos_rate=0.0)
+    engine = Engine(backend)
+    _, stats = run(engine, mode="reread", confidence=0.8, max_tokens=200)
+    most = backend.info.max_steps
+    assert stats.reread_tokens > 0
+    assert (
+        max(backend.macro_calls) < (REREAD + 2) * most
+    )  # the last group begins before those tokens; a draft
+    assert any(len(group) > 1 for group in engine.ledger.groups)
 
 
 def test_trusting_believes_the_doubtful_readings() -> None:

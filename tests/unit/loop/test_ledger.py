@@ -33,6 +33,14 @@ def test_positions_of_both_rules() -> None:
     assert filled(groups, "slot").positions == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("newest", "first"), [(0, 6), (1, 6), (2, 4), (3, 4), (4, 4), (5, 2), (7, 2), (8, 2), (9, 0), (99, 0)]
+)
+def test_the_first_merged_slot_of_the_newest_tokens(newest: int, first: int) -> None:
+    book = filled([(1, 2), (3,), (4, 5, 6), (7,), (8, 9), (1,)])
+    assert book.first_merged(newest) == first
+
+
 @settings(deadline=None)
 @given(GROUPS, st.sampled_from(["token", "slot"]), st.data())
 def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.DataObject) -> None:
