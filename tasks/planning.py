@@ -15,7 +15,7 @@ from hamburger_edge.models.training.scoring import some_of
 from hamburger_edge.models.training.trainer import Trainer
 
 STEPS = 4
-PROBE = 100  # examples
+PROBE, READ_PROBE = 100, 300  # examples
 FEWEST = 500  # that a graft learns from, however little time there is
 
 
@@ -43,6 +43,19 @@ def scored_within(minutes: float, data: DistilledData, score: Callable[[Distille
     each = (time.monotonic() - began) / len(probe)
     fitting = max(FEWEST, int(60 * minutes / each))
     return 0 if fitting >= len(data) else fitting
+
+
+def read_within(minutes: float, recipe: Recipe, base: LoadedBase, data: DistilledData) -> int:
+    """Examples that can be cut as the graft would, and learned from, in that time."""
+    if len(data) <= FEWEST:
+        return len(data)
+    probe = some_of(data, range(READ_PROBE))
+    shutil.rmtree(recipe.out, ignore_errors=True)
+    began = time.monotonic()
+    Trainer(replace(recipe, judge_batches=1), new_model(recipe, base, probe), probe, _unheard).run()
+    each = (time.monotonic() - began) / len(probe)
+    shutil.rmtree(recipe.out)
+    return max(FEWEST, int(60 * minutes / each))
 
 
 def _unheard(line: str) -> None:

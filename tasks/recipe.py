@@ -15,9 +15,9 @@ from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_toml
 from hamburger_edge.tasks.evaluation import EvaluationPlan
 
-TRAININGS = ("tuning", "graft")
+TRAININGS = ("tuning", "graft", "reading")
 # of a training: the run itself sees to these
-PLACED = ("base", "data", "more_data", "out", "held_out", "tuned_base")
+PLACED = ("base", "data", "more_data", "out", "held_out", "start", "tuned_base")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class TuneRecipe:
     tune_base: bool = True  # False: it knows the task already
     full: bool = False  # tune all of the base, not a low-rank update
     scored: int = 0  # examples that the tuned base reads and the graft learns from; 0: all
+    read: int = 7500  # examples that base and graft learn to read as this graft groups them; 0: none
     more_answers: int = 0  # prompts that the tuned base answers itself, for the graft to learn from as well
     judge: str = ""  # see judges.py; "": as the answers are
     precision: str = "int4"  # of the bundle that is evaluated
@@ -39,11 +40,12 @@ class TuneRecipe:
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     tuning: Recipe | None = None  # teaches the base the task; none: chosen by the examples, see shape.py
     graft: Recipe | None = None  # none: chosen once the base has read the answers
+    reading: Recipe | None = None  # of both, in the graft's own groups; none: chosen by those two
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
-        for name in ("exchange", "scored", "more_answers"):
+        for name in ("exchange", "scored", "read", "more_answers"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"recipe.{name} must be 0 or more, got {getattr(self, name)}")
         for name in TRAININGS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -99,6 +100,27 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
         row_slots=slots,
         optimizer="muon",
         judge_every=100,
+    )
+
+
+def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
+    """On from a graft and its base: both learn once more, the base above all to read answers in the groups
+    that this graft makes of them."""
+    taught = graft if tuning is None else tuning
+    rank = taught.stages[0].lora_rank
+    stage = Stage(
+        name="reading",
+        learns=("base", "embedder", "micro", "stop_head"),
+        epochs=1.0,
+        learning_rate=2e-4,
+        base_learning_rate=5e-4 if rank else 5e-5,
+        lora_rank=rank,
+        average=0.3,
+        cuts=Cuts(entropy=0.0, random=0.15, agreement=0.65),
+        loss=LossWeights(micro=0.3, stop=0.3, micro_every=3),
+    )
+    return replace(
+        graft, stages=(stage,), optimizer="adamw", weight_decay=0.0, judge_every=50, judge_batches=6, seed=1
     )
 
 

@@ -4,7 +4,9 @@ recipe.toml    what makes it, in one file: chosen as the run gets there, or give
 examples/      the examples as tokens
 tuning/        training of the base                      tuned/       its checkpoint
 scored/        what that base makes of the answers       more/        answers that it wrote itself
-graft/         training of the graft, and of the base    checkpoint/  what comes of it
+graft/         training of the graft, and of the base    grafted/     what comes of it
+read/          examples to be read in its own groups     reading/     training of both on them
+checkpoint/    what comes of it all
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from hamburger_edge.models.training.batches import DistilledData, Split, side
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.run_state import same_recipe
 from hamburger_edge.models.training.runs import new_model, provenance, train
-from hamburger_edge.models.training.scoring import score, some_of
+from hamburger_edge.models.training.scoring import score
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, unheard
 from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
@@ -40,15 +42,18 @@ from hamburger_edge.tasks.evaluation import Request
 from hamburger_edge.tasks.examples import Example, Examples, read_examples
 from hamburger_edge.tasks.exchange import exchanged
 from hamburger_edge.tasks.more_answers import write_answers
-from hamburger_edge.tasks.planning import epochs_within, scored_within
+from hamburger_edge.tasks.planning import epochs_within, read_within, scored_within
+from hamburger_edge.tasks.portion import portion, write_portion
 from hamburger_edge.tasks.recipe import TuneRecipe, write_tune_recipe
-from hamburger_edge.tasks.shape import ROWS, graft_recipe, row_slots, tuning_recipe
+from hamburger_edge.tasks.shape import ROWS, graft_recipe, reading_recipe, row_slots, tuning_recipe
 
 RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
-EXAMPLES, TUNED, SCORED, MORE = "examples", "tuned", "scored", "more"
+EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"
 LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
-# of the minutes that all of it should take; what is left is for reading, exporting and evaluating
+# of the minutes that all of it should take, what is left is for exporting and evaluating; with less than an
+# hour there is no time to read once more
 TUNING_SHARE, SCORING_SHARE, GRAFT_SHARE = 0.4, 0.05, 0.4
+READING_SHARE, HURRIED = 0.2, 60.0
 
 
 class Tuning:
@@ -74,7 +79,7 @@ class Tuning:
         if not (self.work / RECIPE).exists():
             _ = self.base  # one that there is not, or that cannot be read, leaves no recipe behind
         self.work.mkdir(parents=True, exist_ok=True)
-        self._choose(self.recipe)
+        self._choose(self._in_time(self.recipe))
         data = self._write_examples()
         self.report(f"{len(self.requests)} examples to judge by, which nothing is trained on")
         if self.recipe.tune_base:
@@ -83,7 +88,8 @@ class Tuning:
         if self.recipe.more_answers:
             self._answer_more(data)
             scored = DistilledData.load(self.work / SCORED, self.work / MORE)
-        return self._train_graft(scored)
+        grafted = self._train_graft(scored)
+        return self._read(grafted, data) if self.recipe.read else grafted
 
     # -- what is given ---------------------------------------------------------------------------------
 
@@ -179,7 +185,7 @@ class Tuning:
             start, residual = self._start()
             recipe = tuning_recipe(data, self.base.config, full=self.recipe.full, residual=residual)
             placed = replace(self._placed(recipe, EXAMPLES, "probe"), tuned_base=start)
-            fitted = self._fitted(recipe, placed, data, TUNING_SHARE)
+            fitted = self._fitted(recipe, placed, data, self._share(TUNING_SHARE))
             self._choose(replace(self.recipe, start=start, tuning=fitted))
         assert self.recipe.tuning is not None
         placed = self._placed(self.recipe.tuning, EXAMPLES, "tuning")
@@ -210,16 +216,9 @@ class Tuning:
             self._choose(replace(self.recipe, scored=fitting))
             if fitting:
                 self.report(f"the graft learns from {fitting} of {len(data)} examples")
-        write_shard(folder, SCORED, read(self._to_score(data), progress=self.progress), self._said_by(data))
+        scored = read(portion(data, self.recipe.share, self.recipe.scored), progress=self.progress)
+        write_shard(folder, SCORED, scored, self._said_by(data))
         return DistilledData.load(folder)
-
-    def _to_score(self, data: DistilledData) -> DistilledData:
-        """From all over the file, and of what is held out and kept for calibration as large a share."""
-        if not 0 < self.recipe.scored < len(data):
-            return data
-        every, split = -(-len(data) // self.recipe.scored), data.split(self.recipe.share)
-        sides = (split.train, split.calibration, split.held_out)
-        return some_of(data, sorted(number for side in sides for number in side[::every]))
 
     def _answer_more(self, data: DistilledData) -> None:
         """Questions that are trained on, from all over the file, answered by the base that knows the task."""
@@ -251,11 +250,27 @@ class Tuning:
         if self.recipe.graft is None:
             recipe = graft_recipe(scored, self.base.config, self.recipe.tuning)
             placed = self._on_tuned(self._placed(recipe, SCORED, "probe"))
-            fitted = self._fitted(recipe, placed, scored, GRAFT_SHARE)
+            fitted = self._fitted(recipe, placed, scored, self._share(GRAFT_SHARE))
             self._choose(replace(self.recipe, graft=fitted))
         assert self.recipe.graft is not None
         recipe = self._on_tuned(self._placed(self.recipe.graft, SCORED, "graft"))
-        return self._make(recipe, self.work / CHECKPOINT, scored)
+        return self._make(recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
+
+    def _read(self, grafted: Path, data: DistilledData) -> Path:
+        """On from there, on answers in the groups that this graft makes of them: what the base is to read."""
+        assert self.recipe.graft is not None
+        if self.recipe.reading is None:
+            chosen = reading_recipe(self.recipe.tuning, self.recipe.graft)
+            self._choose(replace(self.recipe, reading=chosen))
+        assert self.recipe.reading is not None
+        recipe = replace(self._placed(self.recipe.reading, READ, "reading"), start=str(grafted))
+        if self.minutes is not None and not (self.work / READ).exists():
+            probe = replace(recipe, data=str(self.work / EXAMPLES), out=str(self.work / "probe"))
+            fitting = read_within(READING_SHARE * self.minutes, probe, self.base, data)
+            self._choose(replace(self.recipe, read=min(self.recipe.read, fitting)))
+        part = portion(data, self.recipe.share, self.recipe.read)
+        source = {"base": self.recipe.base, "examples": data.sha256, "read": len(part)}
+        return self._make(recipe, self.work / CHECKPOINT, write_portion(self.work / READ, part, source))
 
     def _make(self, recipe: Recipe, checkpoint: Path, data: DistilledData) -> Path:
         """A checkpoint by a recipe, unless it is there."""
@@ -293,6 +308,14 @@ class Tuning:
         epochs = epochs_within(share * self.minutes, placed, self.base, data)
         self.report(f"{stage.name}: {epochs:.2f} epochs, for {self.minutes:g} minutes in all")
         return replace(recipe, stages=(replace(stage, epochs=epochs),))
+
+    def _in_time(self, recipe: TuneRecipe) -> TuneRecipe:
+        hurried = self.minutes is not None and self.minutes < HURRIED
+        return replace(recipe, read=0) if hurried else recipe
+
+    def _share(self, share: float) -> float:
+        """Of the time, where some of it is for reading once more."""
+        return share * (1 - READING_SHARE) if self.recipe.read else share
 
     def _choose(self, recipe: TuneRecipe) -> None:
         """From now on this run goes by it, also if it is stopped and run again."""

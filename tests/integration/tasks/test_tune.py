@@ -15,7 +15,7 @@ from hamburger_edge.cli.main import main
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.batches import DistilledData
-from hamburger_edge.tasks import planning
+from hamburger_edge.tasks import planning, tune
 from hamburger_edge.tasks.recipe import read_tune_recipe
 
 RECIPE = """
@@ -96,6 +96,24 @@ COMMAND = ["tune", "--threads", "1"]
 
 def paths(folder: Path) -> list[str]:
     return ["--recipe", str(folder / "recipe.toml"), "-o", str(folder / "made")]
+
+
+def test_the_base_learns_to_read_the_groups_of_its_graft(task: Path) -> None:
+    work = task / "made.work"
+    [stage] = read_tune_recipe(work / "recipe.toml").reading.stages  # type: ignore[union-attr]
+    assert stage.cuts is not None
+    assert stage.cuts.agreement > 0.5
+    made, grafted = (
+        load_checkpoint(folder).manifest["provenance"] for folder in (task / "made", work / "grafted")
+    )
+    assert [each["name"] for each in made["recipe"]["stages"]] == ["reading"]
+    assert [each["name"] for each in grafted["recipe"]["stages"]] == ["graft"]
+    assert len(DistilledData.load(work / "read")) == len(DistilledData.load(work / "examples"))
+    before, after = (
+        load_checkpoint(folder).model.state_dict() for folder in (work / "grafted", task / "made")
+    )
+    changed = {name.split(".")[0] for name in before if not before[name].equal(after[name])}
+    assert changed == {"base", "embedder", "micro", "stop_head", "stop_evidence"}
 
 
 def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
@@ -198,6 +216,7 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
 ) -> None:
     """Without a recipe: what it chose is written out, and `--minutes` left next to no time for it."""
     monkeypatch.setattr(planning, "FEWEST", 100)
+    monkeypatch.setattr(tune, "HURRIED", 0.0)
     (tmp_path / "held.jsonl").write_text((task / "examples.jsonl").read_text().splitlines()[0] + "\n")
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
@@ -207,10 +226,13 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     assert chosen.graft is not None
     assert chosen.tuning.stages[0].epochs < 1  # without a limit it is 2
     assert chosen.graft.shape.merge_residual == "last"
-    assert chosen.scored == 100
-    whole, scored = (DistilledData.load(tmp_path / "made.work" / each) for each in ("examples", "scored"))
-    assert 90 <= len(scored) <= 103 < len(whole)
-    assert all(getattr(scored.split(0.05), side) for side in ("train", "calibration", "held_out"))
+    assert chosen.scored == chosen.read == 100
+    whole, *parts = (
+        DistilledData.load(tmp_path / "made.work" / each) for each in ("examples", "scored", "read")
+    )
+    for part in parts:
+        assert 90 <= len(part) <= 103 < len(whole)
+        assert all(getattr(part.split(0.05), side) for side in ("train", "calibration", "held_out"))
     assert not (tmp_path / "made.work" / "probe").exists()
     evaluation = json.loads((tmp_path / "made.work" / "evaluation.json").read_text())
     assert evaluation["asked"]["judge"] == "fields"
