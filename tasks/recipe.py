@@ -17,7 +17,7 @@ from hamburger_edge.tasks.evaluation import EvaluationPlan
 
 TRAININGS = ("tuning", "graft", "reading")
 # of a training: the run itself sees to these
-PLACED = ("base", "data", "more_data", "out", "held_out", "start", "tuned_base")
+PLACED = ("base", "data", "more_data", "out", "held_out", "tuned_base")
 
 
 @dataclass(frozen=True)
