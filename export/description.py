@@ -57,6 +57,7 @@ def manifest_of(
         graft=origins[1],
         chat_template=checkpoint.chat_template,
         recommended=recommended_of(checkpoint),
+        opening=tuple(checkpoint.manifest.get("opening", ())),
     )
 
 

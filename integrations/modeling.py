@@ -140,9 +140,10 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 license=checkpoint.manifest.get("license", {}),
                 rows="fp32",
             )
-            if recommended := checkpoint.manifest.get("recommended"):
+            known = checkpoint.manifest
+            if told := {name: known[name] for name in ("recommended", "opening") if name in known}:
                 manifest = json.loads((saved / MANIFEST).read_text(encoding="utf-8"))
-                text = json.dumps(manifest | {"recommended": recommended}, indent=1, ensure_ascii=False)
+                text = json.dumps(manifest | told, indent=1, ensure_ascii=False)
                 (saved / MANIFEST).write_text(text + "\n", encoding="utf-8")
             config, base = self.config.shape, self.config.shape.base
             tokenizer_of(

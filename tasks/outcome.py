@@ -9,6 +9,7 @@ from typing import Any
 
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import DELTA, GRAFT, copy_checkpoint
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import Progress
@@ -43,7 +44,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
                 tuning.requests,
                 find_judge(asked["judge"]),
                 recipe.evaluation.settings,
-                max_tokens=tuning.longest,
+                max_tokens=tuning.given.longest,
                 progress=progress,
             )
         with write_atomically(work / EVALUATION) as temporary:
@@ -58,7 +59,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
 def _asked(tuning: Tuning) -> dict[str, Any]:
     """What the figures depend on; plain JSON."""
     recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
-    files = [checkpoint / name for name in (GRAFT, DELTA) if (checkpoint / name).exists()]
+    files = [file for name in (GRAFT, DELTA, CALIBRATION) if (file := checkpoint / name).exists()]
     asked = {
         "weights": [sha256(file) for file in files],
         "judge": recipe.judge or fitting_judge([request.expected for request in tuning.requests]),
@@ -81,5 +82,7 @@ def _known(path: Path, asked: dict[str, Any]) -> list[Row] | None:
 
 def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path) -> Path:
     """With its card."""
-    text = card(output.absolute().name, tuning.recipe, tuning.examples, len(tuning.requests), rows, best)
+    text = card(
+        output.absolute().name, tuning.recipe, tuning.given.examples, len(tuning.requests), rows, best
+    )
     return copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)

@@ -1,4 +1,4 @@
-"""A recommended setting, written where it is read: into a bundle, or a checkpoint for its bundles to have."""
+"""What was found out of a model, written where it is read: into a bundle, or a checkpoint for its bundles."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
@@ -38,11 +39,16 @@ def check_checkpoint(folder: Path) -> Path:
 
 
 def tell_checkpoint(folder: Path, setting: Recommended) -> None:
+    write_into(folder, recommended=asdict(setting))
+
+
+def write_into(folder: Path, **facts: Any) -> None:
+    """Into a checkpoint's manifest, and its hash where that is recorded."""
     path = folder / CHECKPOINT
     manifest = read_json(path)
     try:
         with write_atomically(path) as temporary:
-            text = json.dumps(manifest | {"recommended": asdict(setting)}, indent=1, ensure_ascii=False)
+            text = json.dumps(manifest | facts, indent=1, ensure_ascii=False)
             temporary.write_text(text + "\n", encoding="utf-8")
         if (sums := folder / SUMS).is_file():
             lines = [line for line in sums.read_text().splitlines() if not line.endswith(f"  {CHECKPOINT}")]

@@ -19,37 +19,33 @@ from typing import Any, Literal
 
 import torch
 
-from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.errors import InputError
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.bases.loading import find_base
-from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.built_in import built_in
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
 from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
 from hamburger_edge.models.training.batches import DistilledData, Split, side
 from hamburger_edge.models.training.recipe import Recipe
-from hamburger_edge.models.training.run_state import same_recipe
-from hamburger_edge.models.training.runs import new_model, provenance, train
+from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
 from hamburger_edge.models.training.scoring import score
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, unheard
-from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tasks.evaluation import Request
-from hamburger_edge.tasks.examples import Example, Examples, read_examples
+from hamburger_edge.tasks.examples import Example
 from hamburger_edge.tasks.exchange import exchanged
+from hamburger_edge.tasks.given import Given
 from hamburger_edge.tasks.more_answers import write_answers
 from hamburger_edge.tasks.planning import epochs_within, read_within, scored_within
 from hamburger_edge.tasks.portion import portion, write_portion
 from hamburger_edge.tasks.recipe import TuneRecipe, write_tune_recipe
 from hamburger_edge.tasks.shape import ROWS, graft_recipe, reading_recipe, row_slots, tuning_recipe
+from hamburger_edge.tasks.telling import write_into
 
 RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
 EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"
-LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
 # of the minutes that all of it should take, what is left is for exporting and evaluating; with less than an
 # hour there is no time to read once more
 TUNING_SHARE, SCORING_SHARE, GRAFT_SHARE = 0.4, 0.05, 0.4
@@ -72,12 +68,13 @@ class Tuning:
     ) -> None:
         self.recipe, self.work, self.minutes = recipe, work, minutes
         self.report, self.progress = report, progress
+        self.given = Given(recipe, report, progress)
 
     def train(self) -> Path:
         """The trained checkpoint."""
-        self.report(str(self.examples))
+        self.report(str(self.given.examples))
         if not (self.work / RECIPE).exists():
-            _ = self.base  # one that there is not, or that cannot be read, leaves no recipe behind
+            _ = self.given.base  # one that there is not, or that cannot be read, leaves no recipe behind
         self.work.mkdir(parents=True, exist_ok=True)
         self._choose(self._in_time(self.recipe))
         data = self._write_examples()
@@ -88,71 +85,23 @@ class Tuning:
         if self.recipe.more_answers:
             self._answer_more(data)
             scored = DistilledData.load(self.work / SCORED, self.work / MORE)
-        grafted = self._train_graft(scored)
-        return self._read(grafted, data) if self.recipe.read else grafted
-
-    # -- what is given ---------------------------------------------------------------------------------
-
-    @cached_property
-    def base(self) -> LoadedBase:
-        base, _ = find_base(self.recipe.base, progress=self.progress)
-        if base.tokenizer is None:
-            raise ConfigError(
-                f"{self.recipe.base}: has no tokenizer.json: put the model's beside its weights"
-            )
-        return base
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        assert self.base.tokenizer is not None
-        tokenizer = Tokenizer(self.base.tokenizer)
-        template = without_default_system(ChatTemplate.from_json(self.base.chat_template))
-        every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
-        if self.recipe.template == "brief" and all(example.single for example in every):
-            template = brief(template, tokenizer)
-        return Encoder.of(template, tokenizer, self.base.eos_ids)
-
-    @cached_property
-    def judged(self) -> Examples | None:
-        """The examples of a file of their own that are judged by."""
-        return read_examples(Path(self.recipe.held_out)) if self.recipe.held_out else None
-
-    @cached_property
-    def examples(self) -> Examples:
-        """Those to learn from, and to hold some out of."""
-        found = read_examples(Path(self.recipe.examples))
-        if self.judged is None:
-            return found
-        asked = {example.turns[0].prompt for example in self.judged.examples}
-        others = tuple(one for one in found.examples if one.turns[0].prompt not in asked)
-        if left_out := len(found.examples) - len(others):
-            self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
-        return replace(found, examples=others)
+        checkpoint = self._train_graft(scored)
+        if self.recipe.read:
+            checkpoint = self._read(checkpoint, scored)
+        write_calibration(checkpoint / CALIBRATION, self.given.calibration(self.split))
+        write_into(checkpoint, opening=self.given.opening(self.split))
+        return checkpoint
 
     @cached_property
     def requests(self) -> list[Request]:
         """Prompts that nothing is trained on, and the answers given to them."""
-        if self.judged is not None:
-            held_out = self.judged.examples
-        else:
-            held_out = tuple(self.examples.examples[number] for number in self.split.held_out)
-        most = self.recipe.evaluation.prompts
-        chosen = held_out[:: max(1, len(held_out) // most)][:most]  # from all over a file that may be sorted
-        return [
-            Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
-        ]
-
-    @cached_property
-    def longest(self) -> int:
-        """Tokens that an answer may have: more than any that was given."""
-        answers = (turn.answer for example in self.examples.examples for turn in example.turns)
-        return round(LONGER * max(len(self.encoder.tokenizer.encode(answer)) for answer in answers)) + 16
+        return self.given.requests(self.split)
 
     # -- steps -----------------------------------------------------------------------------------------
 
     def _write_examples(self) -> DistilledData:
         """The examples, and behind them more by exchange, of those that are trained on."""
-        data, share = self._written(self.examples.examples), self.recipe.share
+        data, share = self._written(self.given.examples.examples), self.recipe.share
         self.split = data.split(share)
         if not (self.split.train and self.split.held_out and self.split.calibration):
             raise InputError(
@@ -161,15 +110,15 @@ class Tuning:
             )
         if not self.recipe.exchange:
             return data
-        learned = [self.examples.examples[number] for number in self.split.train]
+        learned = [self.given.examples.examples[number] for number in self.split.train]
         made = exchanged(learned, self.recipe.exchange)
-        more = [one for one in made if side(self.encoder.question(one), share) == "train"]
+        more = [one for one in made if side(self.given.encoder.question(one), share) == "train"]
         self.report(f"{len(more)} examples more by exchange")
-        return self._written((*self.examples.examples, *more))
+        return self._written((*self.given.examples.examples, *more))
 
     def _written(self, examples: Sequence[Example]) -> DistilledData:
-        written = [self.encoder.encode(example) for example in examples]
-        context = self.base.config.context_length
+        written = [self.given.encoder.encode(example) for example in examples]
+        context = self.given.base.config.context_length
         longest = max(range(len(written)), key=lambda number: len(written[number].ids))
         if (tokens := len(written[longest].ids)) > context:
             asked = examples[longest].turns[0].prompt
@@ -183,7 +132,7 @@ class Tuning:
     def _tune_base(self, data: DistilledData) -> None:
         if self.recipe.tuning is None:
             start, residual = self._start()
-            recipe = tuning_recipe(data, self.base.config, full=self.recipe.full, residual=residual)
+            recipe = tuning_recipe(data, self.given.base.config, full=self.recipe.full, residual=residual)
             placed = replace(self._placed(recipe, EXAMPLES, "probe"), tuned_base=start)
             fitted = self._fitted(recipe, placed, data, self._share(TUNING_SHARE))
             self._choose(replace(self.recipe, start=start, tuning=fitted))
@@ -208,7 +157,7 @@ class Tuning:
             score,
             self._model_that_scores(data),
             rows=ROWS,
-            row_slots=row_slots(data, self.base.config.context_length),
+            row_slots=row_slots(data, self.given.base.config.context_length),
             autocast=torch.autocast("cpu", dtype=torch.bfloat16),
         )
         if self.minutes is not None and not self.recipe.scored:
@@ -226,11 +175,11 @@ class Tuning:
         chosen = train[:: max(1, len(train) // self.recipe.more_answers)][: self.recipe.more_answers]
         write_answers(
             self._model_that_scores(data).base,
-            [self.encoder.question(self.examples.examples[number]) for number in chosen],
+            [self.given.encoder.question(self.given.examples.examples[number]) for number in chosen],
             self.work / MORE,
             {**self._said_by(data), "asked": len(chosen)},
-            end=self.encoder.end,
-            longest=self.longest,
+            end=self.given.encoder.end,
+            longest=self.given.longest,
             progress=self.progress,
         )
 
@@ -243,12 +192,12 @@ class Tuning:
     def _model_that_scores(self, data: DistilledData) -> Hamburger:
         if self.recipe.tune_base:
             return load_checkpoint(self.work / TUNED).model
-        recipe = self._placed(tuning_recipe(data, self.base.config), EXAMPLES, "tuning")
-        return new_model(recipe, self.base, data).eval()
+        recipe = self._placed(tuning_recipe(data, self.given.base.config), EXAMPLES, "tuning")
+        return new_model(recipe, self.given.base, data).eval()
 
     def _train_graft(self, scored: DistilledData) -> Path:
         if self.recipe.graft is None:
-            recipe = graft_recipe(scored, self.base.config, self.recipe.tuning)
+            recipe = graft_recipe(scored, self.given.base.config, self.recipe.tuning)
             placed = self._on_tuned(self._placed(recipe, SCORED, "probe"))
             fitted = self._fitted(recipe, placed, scored, self._share(GRAFT_SHARE))
             self._choose(replace(self.recipe, graft=fitted))
@@ -256,8 +205,9 @@ class Tuning:
         recipe = self._on_tuned(self._placed(self.recipe.graft, SCORED, "graft"))
         return self._make(recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
 
-    def _read(self, grafted: Path, data: DistilledData) -> Path:
-        """On from there, on answers in the groups that this graft makes of them: what the base is to read."""
+    def _read(self, grafted: Path, scored: DistilledData) -> Path:
+        """On from there, on answers in the groups that this graft makes of them: the base is to say behind
+        those what the tuned base says that reads token by token."""
         assert self.recipe.graft is not None
         if self.recipe.reading is None:
             chosen = reading_recipe(self.recipe.tuning, self.recipe.graft)
@@ -265,22 +215,20 @@ class Tuning:
         assert self.recipe.reading is not None
         recipe = replace(self._placed(self.recipe.reading, READ, "reading"), start=str(grafted))
         if self.minutes is not None and not (self.work / READ).exists():
-            probe = replace(recipe, data=str(self.work / EXAMPLES), out=str(self.work / "probe"))
-            fitting = read_within(READING_SHARE * self.minutes, probe, self.base, data)
+            probe = replace(self._placed(recipe, SCORED, "probe"), start=str(grafted))
+            fitting = read_within(READING_SHARE * self.minutes, probe, self.given.base, scored)
             self._choose(replace(self.recipe, read=min(self.recipe.read, fitting)))
-        part = portion(data, self.recipe.share, self.recipe.read)
-        source = {"base": self.recipe.base, "examples": data.sha256, "read": len(part)}
+        part = portion(scored, self.recipe.share, self.recipe.read)
+        source = {"base": self.recipe.base, "examples": scored.sha256, "read": len(part)}
         return self._make(recipe, self.work / CHECKPOINT, write_portion(self.work / READ, part, source))
 
     def _make(self, recipe: Recipe, checkpoint: Path, data: DistilledData) -> Path:
         """A checkpoint by a recipe, unless it is there."""
         made = provenance(recipe, data, None)
-        if (checkpoint / MANIFEST).exists():
-            before = read_manifest(checkpoint / MANIFEST).provenance
-            alike = same_recipe(before.get("recipe"), made["recipe"])
-            if alike and before.get("data_sha256") == made["data_sha256"]:
-                return checkpoint
-        template = self.encoder.template.to_json()
+        there = checkpoint / MANIFEST
+        if there.exists() and made_alike(read_manifest(there).provenance, made):
+            return checkpoint
+        template = self.given.encoder.template.to_json()
         written = train(recipe, checkpoint, chat_template=template, report=self.report)
         assert written is not None  # without a limit, it is trained to its end
         return written
@@ -305,7 +253,7 @@ class Tuning:
         if self.minutes is None:
             return recipe
         [stage] = recipe.stages
-        epochs = epochs_within(share * self.minutes, placed, self.base, data)
+        epochs = epochs_within(share * self.minutes, placed, self.given.base, data)
         self.report(f"{stage.name}: {epochs:.2f} epochs, for {self.minutes:g} minutes in all")
         return replace(recipe, stages=(replace(stage, epochs=epochs),))
 

@@ -1,9 +1,10 @@
 """Activations on calibration text: what layers are fed and what the cache holds, for rounding them well.
 
 The moments of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
-range of each channel (`cache_ranges.py`). Both come from reading `calibration.jsonl`, questions and SmolLM2's
-own answers, through the model as it will be used: prompts token by token, answers in groups of every length.
-The ranges also come from `other_text.jsonl`: other languages, code and tables, token by token.
+range of each channel (`cache_ranges.py`). Both come from reading text through the model as it will be used:
+prompts token by token, answers in groups of every length. A checkpoint may bring text of its own, as one of a
+task does; for the others there is `calibration.jsonl`, questions and SmolLM2's own answers. The ranges also
+come from `other_text.jsonl`: other languages, code and tables, token by token.
 
 The whole text is read one stage at a time, and whoever rounds the layers asks for moments in that order:
 
@@ -30,6 +31,7 @@ from hamburger_edge.export.quantization.moments import Moments
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress, unheard
 
@@ -202,11 +204,12 @@ def calibration_texts(checkpoint: Checkpoint) -> Iterator[tuple[list[Group], lis
     tokenizer = Tokenizer(checkpoint.tokenizer)
     template = ChatTemplate.from_json(checkpoint.chat_template)
     longest = min(LONGEST, config.base.context_length)
-    for line in TEXT.read_text(encoding="utf-8").splitlines():
-        turn = json.loads(line)
-        prompt = tokenizer.encode_parts(template.first_turn(turn["prompt"]))[: longest // 2]
-        answer = tokenizer.encode(turn["answer"])[: longest - len(prompt)]
-        yield [(token,) for token in prompt], list(_cut(answer, config.max_steps))
+    own = checkpoint.path / CALIBRATION
+    for said in read_calibration(own if own.exists() else TEXT):
+        prompt = tokenizer.encode_parts(template.first_turn(said.prompt, said.system))[: longest // 2]
+        answer = tokenizer.encode(said.answer)[: longest - len(prompt)]
+        if prompt and answer:
+            yield [(token,) for token in prompt], list(_cut(answer, config.max_steps))
 
 
 def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:

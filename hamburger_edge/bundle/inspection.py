@@ -60,6 +60,7 @@ def show(facts: dict[str, Any]) -> str:
     block = f", blocks of {plan['block_size']}" if plan["block_size"] else ""
     grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
     rare = f" ({plan['base']} for rare tokens)" if plan["frequent_rows"] else ""
+    opening = len(facts["opening"])
     lines = [
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
@@ -71,6 +72,7 @@ def show(facts: dict[str, Any]) -> str:
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
+        *([f"opening     {opening} tokens that all answers begin with"] if opening else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),

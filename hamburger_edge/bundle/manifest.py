@@ -204,6 +204,7 @@ class Manifest:
     gguf: GGUFPart | None = None
     sha256: str = ""  # of all that the file says beside it, see `content_hash`; "" before it is saved
     recommended: Recommended | None = None  # mode and confidence where none are asked for
+    opening: tuple[int, ...] = ()  # tokens that all answers begin with
 
     def graph(self, name: str) -> GraphSpec:
         for graph in self.graphs:

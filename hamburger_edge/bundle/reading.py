@@ -24,6 +24,7 @@ from hamburger_edge.bundle.manifest import (
 )
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError
+from hamburger_edge.loop.backend import LONGEST_OPENING
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import from_mapping, unique_keys
 
@@ -115,6 +116,12 @@ def _check(manifest: Manifest) -> None:
             len(set(ids)) == len(ids) and all(0 <= i < model.vocab_size for i in ids),
             f"model.{name} must be distinct token ids below {model.vocab_size}",
         )
+    opening = manifest.opening
+    _require(
+        len(opening) <= LONGEST_OPENING
+        and all(0 <= token < model.vocab_size and token not in model.eos_ids for token in opening),
+        f"opening must be at most {LONGEST_OPENING} token ids below {model.vocab_size}, and not of eos_ids",
+    )
     _require(model.shortlist != (), "model.shortlist is empty: write null for the whole vocabulary")
     _require(kv.layers == model.num_layers, f"kv.layers {kv.layers} differs from model.num_layers")
     _require(1 <= kv.kv_heads <= 1 << 12, f"kv.kv_heads must be 1..4096, got {kv.kv_heads}")

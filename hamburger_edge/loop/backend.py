@@ -61,6 +61,8 @@ class Recommended:
         return f"{'' if self.mode == 'trust' else f'{self.mode}-'}{float(self.confidence)}"
 
 
+LONGEST_OPENING = 64  # tokens
+
 # Of a model that nobody has measured: plain decoding's text, whatever its graft is worth.
 UNMEASURED = Recommended("verify")
 
@@ -84,6 +86,7 @@ class ModelInfo:
     kv_bytes_per_slot: int
     fingerprint: str  # identifies weights and precision: sessions are only restored onto the same one
     recommended: Recommended = Recommended()  # mode and confidence where none are asked for
+    opening: tuple[int, ...] = ()  # tokens that its answers begin with, all of them: those of a task may
 
 
 class Readout(NamedTuple):
@@ -117,8 +120,9 @@ class Backend(Protocol):
     ) -> Readout:
         """Append one slot per group at the given positions; read out at `rows` (indices into groups).
 
-        A group of one token is that token's own embedding; longer groups are merged. The positions of a
-        call into the empty cache are 0, 1, 2, ... Returned arrays are valid until the next call of `macro`.
+        A group of one token is that token's own embedding; longer groups are merged. A call into the empty
+        cache leaves a slot of it free, unless its positions are 0, 1, 2, ... Returned arrays are valid until
+        the next call of `macro`.
         """
         ...
 

@@ -12,16 +12,17 @@ they are said without asking anybody, and ride along as groups of their own when
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from time import perf_counter
 from typing import Literal
 
-from hamburger_edge.errors import ContextFullError, InputError
+from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Backend, Floats, Readout, Snapshot
-from hamburger_edge.loop.ledger import Group, Ledger
+from hamburger_edge.loop.flag import Flag
+from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.slots import Slots
 from hamburger_edge.loop.stats import Stats
-from hamburger_edge.loop.step import Rules, Step, decisions, say
+from hamburger_edge.loop.step import Rules, Step, decisions, open_answer, say
 from hamburger_edge.support.values import whole_in
 
 # Where the base doubts what it read merged, as many tokens are read again as so many full groups hold: nearly
@@ -33,31 +34,12 @@ REREAD = 2
 Reuse = Literal["none", "groups", "tokens"]
 
 
-class Flag:
-    """Set from any thread, and by a signal's handler in the middle of setting it: unlike `threading.Event`,
-    which has a lock that the handler could wait for in vain."""
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self) -> None:
-        self._set = True
-
-    def is_set(self) -> bool:
-        return self._set
-
-
-class Engine:
+class Engine(Slots):
     """Drives one backend. Holds what the cache means; settings and sampler are passed to each run."""
 
     def __init__(self, backend: Backend, *, chunk: int = 256) -> None:
-        self.backend = backend
-        self.info = backend.info
-        self.chunk = chunk  # most slots one prefill call appends
-        self.ledger = Ledger.of(self.info)
+        super().__init__(backend, chunk)
         self.unread: list[Group] = []  # said, but not in the cache
-        # whose the cache is: a conversation that brought its slots from elsewhere; None: computed here
-        self.owner: object = None
 
     @property
     def sequence(self) -> list[Group]:
@@ -142,16 +124,19 @@ class Engine:
         readout: Readout | None = None  # of what was said so far; None: some of it is unread
         row, prompt_read = 0, False
         refuted = False  # what the base chose by a doubtful reading; what it reads now is all there is
-        opening = True  # up to the first group that the base, having read the prompt, had a say in
+        first = True  # up to the first group that the base, having read the prompt, had a say in
         try:
             while not cancel.is_set():
                 if readout is None and not rules.ahead():
-                    row, readout = 0, self._read(stats, None if prompt_read else cancel)
-                    prompt_read = True
-                    continue  # cancelled in the middle of the prompt, there is none
-                if readout is not None and rules.reread and not refuted:
-                    self._doubt(readout.logits[row], rules, stats)
-                step, readout, row = self._say(readout, row, rules, stats)
+                    reads_prompt, prompt_read = not prompt_read, True
+                    if not (reads_prompt and self._may_open(rules)):
+                        row, readout = 0, self._read(stats, cancel if reads_prompt else None)
+                        continue  # cancelled in the middle of the prompt, there is none
+                    step, readout, row = self._open(rules, stats, cancel)
+                else:
+                    if readout is not None and rules.reread and not refuted:
+                        self._doubt(readout.logits[row], rules, stats)
+                    step, readout, row = self._say(readout, row, rules, stats)
                 refuted = not step.tokens
                 if refuted:
                     continue
@@ -161,8 +146,8 @@ class Engine:
                 stats.tokens += len(step.tokens)
                 stats.forced_tokens += step.forced
                 stats.macro_steps += 1
-                if opening:
-                    stats.first_tokens, opening = stats.tokens, not prompt_read
+                if first:
+                    stats.first_tokens, first = stats.tokens, not prompt_read
                 yield step._replace(finish_reason=finish)
                 if finish:
                     return
@@ -170,21 +155,18 @@ class Engine:
             if not stats.macro_steps:
                 self.unread = []  # nothing was answered: the prompt was never said
 
-    def _read(self, stats: Stats, cancel: Flag | None) -> Readout | None:
-        """Append what is unread to the cache, for the base's view of what comes next. The prompt, which may
-        be long, is where this can be cancelled."""
+    def _read(self, stats: Stats, cancel: Flag | None, left: int = 0) -> Readout | None:
+        """Append what is unread to the cache, for the base's view of what comes next; `left` is how much may
+        stay unread, one group at least if any. The prompt, which may be long, is where this can be
+        cancelled."""
         readout = None
-        while self.unread:
+        while len(self.unread) > left:
             if cancel and cancel.is_set():
                 return None
-            chunk = self._chunk()
+            chunk = self.unread[: min(self._at_once(), len(self.unread) - (left > 0))]
             readout, seconds = self._feed(chunk, [len(chunk) - 1])
             self.unread = self.unread[len(chunk) :]
-            if cancel:
-                stats.prefill_s += seconds
-            else:
-                stats.macro_s += seconds
-                stats.base_calls += 1
+            stats.count(seconds, prompt=cancel is not None)
         return readout
 
     def _doubt(self, logits: Floats, rules: Rules, stats: Stats) -> None:
@@ -199,13 +181,22 @@ class Engine:
             self.unread = again
             stats.reread_tokens += len(again)
 
-    def _chunk(self) -> list[Group]:
-        """What is read at once: into the empty cache, where positions have no gaps (see `Backend.macro`),
-        nothing beyond the first merged group."""
-        stop = min(self.chunk, len(self.unread))
-        if not self.ledger.slots:
-            stop = next((i for i in range(1, stop) if len(self.unread[i]) > 1), stop)
-        return self.unread[:stop]
+    def _may_open(self, rules: Rules) -> bool:
+        """Whether there is something that all answers begin with, and it finds slots and positions."""
+        opening = rules.opening
+        return bool(opening) and self.ledger.fits(*map(len, self.unread), *(1 for _ in opening))
+
+    def _open(self, rules: Rules, stats: Stats, cancel: Flag) -> tuple[Step, Readout | None, int]:
+        """Read the prompt, and in the same call what all answers begin with. Where this one does not, nothing
+        is said yet."""
+        self._read(stats, cancel, left=max(1, self._at_once() - len(rules.opening)))
+        if cancel.is_set():
+            return Step((), (), (), None), None, 0
+        try:
+            return self._verify(open_answer(rules), rules, stats, prompt=True)
+        except BaseException:
+            rules.sampler.rewind(len(rules.sampler.answer))
+            raise
 
     def _say(
         self, readout: Readout | None, row: int, rules: Rules, stats: Stats
@@ -226,16 +217,18 @@ class Engine:
             sampler.rewind(len(sampler.answer) - said)
             raise
 
-    def _verify(self, draft: Step, rules: Rules, stats: Stats) -> tuple[Step, Readout, int]:
+    def _verify(
+        self, draft: Step, rules: Rules, stats: Stats, *, prompt: bool = False
+    ) -> tuple[Step, Readout, int]:
         """Keep the part of a draft that the base would have said itself, with the same draws.
 
         draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
         base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
 
         Of a slot that holds several tokens the base checks the first, the others were vouched for. Forced
-        tokens need no scores: the rows before them are not read out. Where the last tokens are unread, the
-        base read them in doubt: they go before the draft, and `a` is checked too. If it fails, nothing is
-        said.
+        tokens need no scores: the rows before them are not read out. Where tokens are unread, a `prompt` or
+        what the base read in doubt, they go before the draft, and `a` is checked too. If it fails, nothing
+        is said.
         """
         sampler, again, groups = rules.sampler, self.unread, draft.groups
         start, kept = self.ledger.slots, 0 if again else 1
@@ -248,8 +241,7 @@ class Engine:
         probabilities = list(draft.probabilities[:agreed])
         try:
             readout, seconds = self._feed([*again, *groups], rows)
-            stats.macro_s += seconds
-            stats.base_calls += 1
+            stats.count(seconds, prompt)
             for group in checked:
                 if sampler.forced is not None:
                     token, probability = sampler.choose_forced()
@@ -279,44 +271,3 @@ class Engine:
             draft.tokens[:agreed], tuple(probabilities), stops, None, draft.forced - forced, groups[:kept]
         )
         return step, readout, row
-
-    def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
-        """Append slots; also says how long the backend took."""
-        start = self.ledger.slots
-        try:
-            positions = [self.ledger.append(group) for group in groups]
-            begin = perf_counter()
-            readout = self.backend.macro(groups, positions, rows)
-            return readout, perf_counter() - begin
-        except BaseException:
-            self.ledger.truncate(start)
-            raise
-
-    def _truncate(self, slots: int) -> None:
-        if self.ledger.slots > slots:
-            self.ledger.truncate(slots)
-        if self.backend.slots > slots:
-            self.backend.truncate(slots)
-        if not slots:
-            self.owner = None
-
-    def _may_use(self, owner: object) -> bool:
-        return self.owner is None or self.owner is owner
-
-    def _align(self) -> None:
-        """After an interrupted call: trust only the slots that ledger and backend both have."""
-        self._truncate(min(self.ledger.slots, self.backend.slots))
-
-    def _check_room(self, kept: int, groups: list[Group], covered: int) -> None:
-        slots = kept + len(groups) - covered
-        positions = slots if self.info.position_rule == "slot" else sum(map(len, groups))
-        if positions > self.info.context_length:  # first: no larger cache would help
-            raise ContextFullError(
-                f"the prompt needs {positions} positions but the model's context has "
-                f"{self.info.context_length}: shorten it"
-            )
-        if slots > self.info.capacity:
-            raise ContextFullError(
-                f"the prompt needs {slots} slots but the cache holds {self.info.capacity}: "
-                "shorten it, or load the model with a larger cache"
-            )

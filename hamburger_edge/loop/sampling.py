@@ -107,6 +107,11 @@ class Sampler:
             self._counts = np.zeros(vocab_size, dtype=np.float32)
 
     @property
+    def adjusts(self) -> bool:
+        """Whether settings change scores: what others found sure is not, then."""
+        return self._penalised or self._base.changed is not None
+
+    @property
     def micro_usable(self) -> bool:
         """False when every token a micro step could choose is banned: groups then hold one token."""
         return self._micro.usable

@@ -29,6 +29,14 @@ class Stats:
     ttft_s: float = 0.0  # from the start until these were said
     decode_s: float = 0.0  # from then on, the caller's own time left out
 
+    def count(self, seconds: float, prompt: bool) -> None:
+        """A forward of the base."""
+        if prompt:
+            self.prefill_s += seconds
+        else:
+            self.macro_s += seconds
+            self.base_calls += 1
+
     @property
     def tokens_per_step(self) -> float:
         return self.tokens / max(1, self.macro_steps)

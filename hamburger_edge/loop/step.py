@@ -61,12 +61,14 @@ class Rules:
         self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
         self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
         self.judged = decoding.mode == "trust" and decoding.force_group is None
-        self.most = info.max_steps  # tokens of a slot
         self.size = decoding.force_group or (1 if decoding.confidence >= 1 else info.max_steps)
         if not sampler.micro_usable:
             self.size = 1
-        drafts = self.verify and decoding.confidence < 1 and decoding.force_group is None
-        self.copies = Copies(prompt) if drafts else None
+        groups = decoding.confidence < 1 and decoding.force_group is None
+        self.copies = Copies(prompt) if self.verify and groups else None
+        begins = groups and sampler.grammar is None and not sampler.adjusts and not sampler.answer
+        self.opening = info.opening[: self.max_tokens] if begins else ()
+        self.opening_size = info.max_steps if self.reread or not self.verify else 1  # tokens of its slots
         self.merges = decoding.forced == "merge" and not decoding.exact
         self.rides = decoding.forced != "single"  # forced tokens need no call of their own
 
@@ -100,6 +102,17 @@ class Rules:
         if self.sampler.ended:
             return "stop"
         return "length" if stats.tokens + len(tokens) >= self.max_tokens else None
+
+
+def open_answer(rules: Rules) -> Step:
+    """What all answers begin with, as a draft that needs no readout: the base checks it as it reads the
+    prompt."""
+    tokens, size = rules.opening, rules.opening_size
+    for token in tokens:
+        rules.sampler.propose(token)
+    groups = tuple(tokens[start : start + size] for start in range(0, len(tokens), size))
+    shown = (1.0,) * len(tokens) if rules.probabilities else ()
+    return Step(tokens, shown, (0.0,) * len(tokens), None, 0, groups)
 
 
 def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room: int, stats: Stats) -> Step:
@@ -162,7 +175,7 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
             token, probability = choice
             sure = trying or not rules.judge_after
             joins = not rules.verify or (rules.reread and sure and token == sampler.judged(logits))
-        if joins and len(groups[-1]) < rules.most:
+        if joins and len(groups[-1]) < backend.info.max_steps:
             groups[-1] += (token,)
         else:
             groups.append((token,))

@@ -8,6 +8,7 @@ A checkpoint is a folder:
                               [out, r] (already scaled), or <weight>.delta
     base.safetensors          the base itself, where the manifest says "embedded"
     tokenizer.json            where it is not the base's own
+    calibration.jsonl         optional text to round its weights by: see calibration_text.py
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.built_in import built_in, find_built_in
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
 from hamburger_edge.models.checkpoints.lightning import load_lightning
 from hamburger_edge.models.checkpoints.manifest import (
@@ -228,7 +230,7 @@ def check_target(folder: str | Path) -> Path:
     folder = Path(folder).absolute()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
-    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CARD}
+    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CALIBRATION, CARD}
     if others := strangers(folder, ours):
         raise CheckpointError(
             f"{folder}: holds {others[0]}, which saving would delete: choose another folder"

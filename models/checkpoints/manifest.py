@@ -34,13 +34,15 @@ class CheckpointManifest:
     provenance: dict[str, Any] = field(default_factory=dict)  # free text and numbers
     license: dict[str, Any] = field(default_factory=dict)  # "graft" and "base"
     recommended: dict[str, Any] | None = None  # opaque here: the `loop.backend.Recommended` of its bundles
+    opening: tuple[int, ...] = ()  # tokens that all its answers begin with
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""
         base = {key: value for key, value in asdict(self.base).items() if value is not None}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        if self.recommended is None:
-            del plain["recommended"]
+        for name in ("recommended", "opening"):
+            if not plain[name]:
+                del plain[name]
         return plain
 
 

@@ -31,9 +31,12 @@ from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.grafting import graft, prepare
 from hamburger_edge.models.training.lora import merge_lora, remember_lora, restore_lora
 from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.run_state import same_recipe
 from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.support.progress import LogCallback
+
+ORIGINS = ("start", "tuned_base")  # checkpoints that a recipe goes on from; a provenance has theirs
 
 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
@@ -199,8 +202,8 @@ def _frozen(name: str, recipe: Recipe) -> bool:
 def provenance(recipe: Recipe, data: DistilledData, calibration: StopCalibration | None) -> dict[str, Any]:
     began = {
         name: json.loads((resolve(source) / MANIFEST).read_text())["provenance"]
-        for name, source in {"start": recipe.start, "tuned_base": recipe.tuned_base}.items()
-        if source
+        for name in ORIGINS
+        if (source := getattr(recipe, name))
     }
     return {
         "recipe": _told(json.loads(json.dumps(dataclasses.asdict(recipe)))),
@@ -209,6 +212,18 @@ def provenance(recipe: Recipe, data: DistilledData, calibration: StopCalibration
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
         **began,  # how the checkpoint it went on from was made
     }
+
+
+def made_alike(before: Any, now: Mapping[str, Any]) -> bool:
+    """Whether checkpoints of these provenances were made alike: by the same recipe, from the same data, going
+    on from what was made alike."""
+    if not isinstance(before, Mapping) or before == now:
+        return bool(before == now)
+    return (
+        same_recipe(before.get("recipe"), now.get("recipe", {}))
+        and before.get("data_sha256") == now.get("data_sha256")
+        and all(name not in now or made_alike(before.get(name), now[name]) for name in ORIGINS)
+    )
 
 
 def _told(recipe: dict[str, Any]) -> dict[str, Any]:

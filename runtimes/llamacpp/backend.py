@@ -151,6 +151,7 @@ class LlamaCppBackend:
             * size,
             fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
             recommended=manifest.recommended or UNMEASURED,
+            opening=manifest.opening,
         )
 
     @property

@@ -146,6 +146,7 @@ class OnnxBackend:
             kv_bytes_per_slot=manifest.kv.bytes_per_slot,
             fingerprint=manifest.fingerprint,
             recommended=manifest.recommended or UNMEASURED,
+            opening=manifest.opening,
         )
 
     def _cache(self, layout: KVLayout, capacity: int) -> Cache:
@@ -165,10 +166,9 @@ class OnnxBackend:
         self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
     ) -> Readout:
         self._check_open()
-        if not self.slots and not self.manifest.cache_length and list(positions) != [*range(len(positions))]:
-            # the fused operator does not look at them there
-            raise InputError("the positions of a call into the empty cache must be 0, 1, 2, ...")
-        self.base.cache.kv.reserve(len(groups))
+        # see `InPlaceCache.begin`
+        spare = not (self.slots or self.manifest.cache_length or positions[-1] == len(positions) - 1)
+        self.base.cache.kv.reserve(len(groups) + spare)
         buffer = self.base.embeddings[len(groups)]
         self.embedder.run(groups, buffer)
         return self.base.run(buffer, positions, rows)

@@ -23,8 +23,8 @@ class Cache(Protocol):
         """Hand the buffers to a binding whose calls append so many entries."""
         ...
 
-    def begin(self, entries: int) -> None:
-        """Before a call that appends entries."""
+    def begin(self, entries: int, *, gaps: bool = False) -> None:
+        """Before a call that appends entries; with `gaps` their positions are not one behind the other."""
         ...
 
     def end(self, entries: int) -> None:
@@ -44,9 +44,11 @@ class InPlaceCache:
         binding.bind_ortvalue_input("last_slot", self.last_slot.value)
         binding.bind_ortvalue_input("total_slots", self.total_slots.value)
 
-    def begin(self, entries: int) -> None:
+    def begin(self, entries: int, *, gaps: bool = False) -> None:
+        """The operator takes a call that appends all there is for a text's first, and counts positions from
+        0, whatever is given; so one with gaps says that there is a slot more, which nobody looks at."""
         total = self.kv.used + entries
-        self.last_slot.array[0], self.total_slots.array[0] = total - 1, total
+        self.last_slot.array[0], self.total_slots.array[0] = total - 1, total + (gaps and not self.kv.used)
 
     def end(self, entries: int) -> None:
         self.kv.used += entries
@@ -67,7 +69,7 @@ class PlacedCache:
             for layer, buffer in enumerate(rows[entries].parts()):
                 binding.bind_ortvalue_output(f"new_{kind}.{layer}", buffer.value)
 
-    def begin(self, entries: int) -> None:
+    def begin(self, entries: int, *, gaps: bool = False) -> None:
         self.used.array[0] = self.kv.used
 
     def end(self, entries: int) -> None:

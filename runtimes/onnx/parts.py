@@ -77,7 +77,8 @@ class OnnxBase:
         if self.takes_positions:
             self.positions[slots].array[0] = positions
         self.rows[count].array[:] = rows
-        self.cache.begin(slots)
+        gaps = self.takes_positions and positions[-1] != self.cache.kv.used + slots - 1
+        self.cache.begin(slots, gaps=gaps)
         run(self.session, self.binding, "the base")
         self.cache.end(slots)
         return Readout(self.logits[count].array, self.p_stop[count].array, self.features[count].array)

@@ -43,6 +43,7 @@ class TorchBackend:
         capacity: int | None = None,
         fingerprint: str = "",
         recommended: Recommended = UNMEASURED,
+        opening: tuple[int, ...] = (),
     ):
         config = model.config
         base = config.base
@@ -68,6 +69,7 @@ class TorchBackend:
             kv_bytes_per_slot=2 * base.num_layers * base.num_kv_heads * base.head_dim * 4,
             fingerprint=fingerprint,
             recommended=recommended,
+            opening=opening,
         )
 
     @property
@@ -161,12 +163,14 @@ def open_checkpoint(
         whole_in("context", context, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
     found = checkpoint.manifest.pop("recommended", None)
+    opening = tuple(checkpoint.manifest.pop("opening", ()))
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
         checkpoint.model,
         capacity=min(context or DEFAULT_CONTEXT, checkpoint.model.config.base.context_length),
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
+        opening=opening,
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

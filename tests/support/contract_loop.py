@@ -23,7 +23,9 @@ class Cache:
 
     def run(self, session: ort.InferenceSession, appended: int, **inputs: np.ndarray) -> dict:
         total = self.used + appended
-        lengths = {"last_slot": np.int32([total - 1]), "total_slots": np.int32([total])}
+        gaps = "positions" in inputs and inputs["positions"][0, -1] != total - 1
+        spare = int(gaps and not self.used)
+        lengths = {"last_slot": np.int32([total - 1]), "total_slots": np.int32([total + spare])}
         if self.portable:
             lengths = {"used": np.int64([self.used])}
         names = [output.name for output in session.get_outputs()]
@@ -77,6 +79,7 @@ class Loop:
         self.cache = Cache(self.graphs["base"], self.capacity, self.portable)
         self.text, self.pending, self.mode = 0, [], "trust"
         self.banned: list[int] = []
+        self.opening: list[int] = manifest.get("opening", [])
 
     def forget(self) -> Loop:
         self.cache.used, self.text, self.pending = 0, 0, []
@@ -102,6 +105,17 @@ class Loop:
         best = int(logits.argmax())
         return best if tokens is None else tokens[best]
 
+    def micro(self, features: np.ndarray, group: list[int]) -> dict:
+        """What it makes of a group's last token; the features are fed with the first."""
+        given = features if len(group) == 1 else np.zeros((0, self.model["hidden_size"]), np.float32)
+        if len(group) == 1:
+            entries = len(self.model["taps"]) + 1 + self.model["max_steps"]
+            self.micro_cache = Cache(self.graphs["micro_decoder"], entries, self.portable)
+        token = np.int64(group[-1:])
+        return self.micro_cache.run(
+            self.sessions["micro_decoder"], len(given) + 1, features=given, token=token
+        )
+
     def draft(self, read: dict, row: int, size: int, confidence: float) -> list[int]:
         """In trust and in verify mode."""
         return [token for slot in self.slots(read, row, size, confidence) for token in slot]
@@ -118,14 +132,7 @@ class Loop:
         if not ended and (copies := copied(group[0], 2 if trying else 1)):
             return [*slots, *([token] for token in copies)]
         while trying and len(group) < size and group[-1] not in model["eos_ids"]:
-            given = np.zeros((0, model["hidden_size"]), np.float32)
-            if len(group) == 1:
-                given = read["features"][row]
-                entries = len(model["taps"]) + 1 + model["max_steps"]
-                cache = Cache(self.graphs["micro_decoder"], entries, self.portable)
-            micro = cache.run(
-                self.sessions["micro_decoder"], len(given) + 1, features=given, token=np.int64(group[-1:])
-            )
+            micro = self.micro(read["features"][row], group)
             highest, stop = int(micro["logits"].argmax()), float(micro["p_stop"][0])
             trying = 1 - stop >= confidence
             token = self.choose(micro["logits"], shortlist)
@@ -156,13 +163,35 @@ class Loop:
         del held[first:]
         return again
 
+    def begin(
+        self, prompt: list[list[int]], max_tokens: int, confidence: float
+    ) -> tuple[dict, int, list[list[int]]]:
+        """The prompt, and behind it what all answers begin with, as far as it holds: what the base says, the
+        row to go on from, and the slots that were said."""
+        opening = self.opening[:max_tokens] if confidence < 1 and not self.banned else []
+        slots_left = self.capacity - self.cache.used - len(prompt)
+        if min(slots_left, self.room() - sum(map(len, prompt))) < len(opening):
+            opening = []
+        size = 1 if self.mode == "verify" else self.model["max_steps"]
+        slots = [opening[at : at + size] for at in range(0, len(opening), size)]
+        used, last = self.cache.used, len(prompt) - 1
+        read, kept = self.macro([*prompt, *slots], list(range(last, last + len(slots) + 1))), 0
+        while kept < len(slots) and self.choose(read["logits"][kept]) == slots[kept][0]:
+            kept += 1
+        self.text -= sum(map(len, slots[kept:]))
+        self.cache.used = used + len(prompt) + kept
+        return read, kept, slots[:kept]
+
     def room(self) -> int:
         positions = self.text if self.model["position_rule"] == "token" else self.cache.used
         return min(self.capacity - self.cache.used, self.model["context_length"] - positions)
 
     def reread(self, prompt: list[int], max_tokens: int, confidence: float) -> list[list[int]]:
-        read, row, said, held, failed = self.macro([[t] for t in prompt], [len(prompt) - 1]), 0, [], [], False
         copies, self.mode = Copies(prompt), "reread"
+        read, row, held = self.begin([[t] for t in prompt], max_tokens, confidence)
+        said, failed = [[token for slot in held for token in slot]] if held else [], False
+        if sum(map(len, said)) == max_tokens:
+            return said
         while True:
             again = [] if failed else self.doubt(read["logits"][row], held, confidence)
             room = min(self.room() - len(again), max_tokens - sum(map(len, said)))
@@ -213,9 +242,13 @@ class Loop:
     ) -> list[list[int]]:
         groups, said, row = [*([self.pending] if self.pending else []), *([token] for token in prompt)], [], 0
         self.mode = "verify" if verify else "trust"
-        for start in range(0, len(groups), chunk):
-            part = groups[start : start + chunk]
-            read = self.macro(part, [len(part) - 1])
+        while len(groups) > chunk:
+            self.macro(groups[:chunk], [chunk - 1])
+            groups = groups[chunk:]
+        read, row, held = self.begin(groups, max_tokens, confidence)
+        said += [[token for slot in held for token in slot]] if held else []
+        if sum(map(len, said)) == max_tokens:
+            return said
         while True:
             size = 1 if confidence >= 1 else min(self.model["max_steps"], max_tokens - sum(map(len, said)))
             group = self.draft(read, row, size, confidence)
@@ -235,7 +268,7 @@ class Loop:
             if not verify:
                 if self.cache.used == self.capacity or position >= self.model["context_length"]:
                     return said
-                read = self.macro([group], [0])
+                read, row = self.macro([group], [0]), 0
                 self.pending = []
 
 
@@ -277,14 +310,7 @@ class Structured(Loop):
         ):
             if self.forced() is not None or not self.allowed()[shortlist].any():
                 break
-            given = np.zeros((0, model["hidden_size"]), np.float32)
-            if len(group) == 1:
-                given = read["features"][row]
-                entries = len(model["taps"]) + 1 + model["max_steps"]
-                cache = Cache(self.graphs["micro_decoder"], entries, self.portable)
-            micro = cache.run(
-                self.sessions["micro_decoder"], len(given) + 1, features=given, token=np.int64(group[-1:])
-            )
+            micro = self.micro(read["features"][row], group)
             highest = int(shortlist[micro["logits"].argmax()])
             trying = 1 - float(micro["p_stop"][0]) >= confidence
             if (not before and not trying) or not self.allowed()[highest]:

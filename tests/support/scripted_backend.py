@@ -59,7 +59,8 @@ class ScriptedBackend:
             self.before_macro(self)
         assert groups, "a macro step appends at least one slot"
         assert all(0 <= row < len(groups) for row in rows)
-        assert self.slots or list(positions) == [*range(len(groups))], "gaps in the empty cache"
+        gaps = list(positions) != [*range(self.slots, self.slots + len(groups))]
+        assert self.slots or not gaps or len(groups) < self.info.capacity, "gaps, and no slot is left free"
         self.macro_calls.append(len(groups))
         contexts = []
         for group, position in zip(groups, positions, strict=True):

@@ -37,12 +37,14 @@ import { shown } from "../support/values.js";
  * @property {string | null} tokenizer
  * @property {Markup | null} chat_template
  * @property {{mode: Mode, confidence: number} | null} [recommended]
+ * @property {number[]} [opening]  tokens that all answers begin with
  */
 
 export const FILE_NAME = "manifest.json";
 const KIND = "hamburger-edge bundle";
 const FORMAT = 2;
 const GRAPHS = ["embedder", "base", "micro_decoder"];
+const LONGEST_OPENING = 64; // tokens
 const DTYPES = ["float32", "float16", "int8", "int32", "int64"];
 
 /**
@@ -81,6 +83,10 @@ export function readManifest(content, place) {
   need(["token", "slot"].includes(model.position_rule), `has position_rule ${shown(model.position_rule)}`);
   need(["before", "after"].includes(model.stop_rule), `has stop_rule ${shown(model.stop_rule)}`);
   need(Array.isArray(model.eos_ids), "has no model.eos_ids");
+  const opening = data.opening ?? [];
+  const isToken = (/** @type {number} */ token) =>
+    Number.isInteger(token) && 0 <= token && token < model.vocab_size && !model.eos_ids.includes(token);
+  need(Array.isArray(opening) && opening.length <= LONGEST_OPENING && opening.every(isToken), "has no usable opening");
   return data;
 }
 

@@ -26,6 +26,7 @@
  * @property {readonly number[] | null} shortlist  token id of each micro logit; null: the whole vocabulary
  * @property {number} kvBytesPerSlot
  * @property {Recommended} recommended  where neither is asked for
+ * @property {readonly number[]} opening  tokens that its answers begin with, all of them: those of a task may
  */
 
 /**
@@ -47,8 +48,8 @@
  * @property {ModelInfo} info
  * @property {number} slots  KV entries in use
  * @property {(groups: readonly Group[], positions: readonly number[], rows: readonly number[]) => Promise<Readout>} macro
- *   Append one slot a group; read out at `rows` (indices into groups). The positions of a call into the empty
- *   cache are 0, 1, 2, ...
+ *   Append one slot a group; read out at `rows` (indices into groups). A call into the empty cache leaves a
+ *   slot of it free, unless its positions are 0, 1, 2, ...
  * @property {(features: unknown) => void} microBegin  Start a group from one row of `Readout.features`.
  * @property {(token: number) => Promise<MicroReadout>} micro  Feed the group's newest token.
  * @property {(slots: number) => void} truncate  Forget every slot from `slots` on; free of cost.

@@ -10,7 +10,7 @@
 import { ContextFullError, InputError } from "../errors.js";
 import { wholeIn } from "../support/values.js";
 import { Ledger } from "./ledger.js";
-import { Rules, say } from "./step.js";
+import { openAnswer, Rules, say } from "./step.js";
 
 /** @import { Backend, Group, Readout } from "./backend.js" */
 /** @import { Sampler } from "./sampling.js" */
@@ -85,14 +85,20 @@ export class Engine {
       let isRefuted = false; // what the base chose by a doubtful reading; what it reads now is all there is
       while (!isCancelled()) {
         await sampler.look();
-        if (!readout && !rules.isAhead) {
+        let said;
+        if (readout || rules.isAhead) {
+          if (readout && rules.rereads && !isRefuted) this.#doubt(readout.logits[row], rules, stats);
+          said = await this.#say(readout, row, rules, stats);
+        } else if (!isRead && this.#mayOpen(rules)) {
+          said = await this.#open(rules, stats, isCancelled);
+          if (!said) return;
+          isRead = true;
+        } else {
           readout = await this.#read(stats, isRead ? null : isCancelled);
           if (!readout) return;
           [row, isRead] = [0, true];
           continue;
         }
-        if (readout && rules.rereads && !isRefuted) this.#doubt(readout.logits[row], rules, stats);
-        const said = await this.#say(readout, row, rules, stats);
         isRefuted = !said.step.tokens.length;
         if (isRefuted) {
           ({ readout, row } = said);
@@ -130,26 +136,44 @@ export class Engine {
   }
 
   /**
-   * Append what is unread to the cache, for the base's view of what comes next. The prompt, which may be long,
-   * is where this can be cancelled.
+   * Append what is unread to the cache, for the base's view of what comes next; `left` is how much may stay unread,
+   * one group at least if any. The prompt, which may be long, is where this can be cancelled.
    * @param {Stats} stats
    * @param {(() => boolean) | null} isCancelled
    */
-  async #read(stats, isCancelled) {
+  async #read(stats, isCancelled, left = 0) {
     let readout = null;
-    while (this.unread.length) {
+    while (this.unread.length > left) {
       if (isCancelled?.()) return null;
-      const chunk = this.#chunk();
+      const chunk = this.#chunk().slice(0, this.unread.length - (left ? 1 : 0));
       const fed = await this.#feed(chunk, [chunk.length - 1]);
       readout = fed.readout;
       this.unread = this.unread.slice(chunk.length);
-      if (isCancelled) stats.prefillSeconds += fed.seconds;
-      else {
-        stats.macroSeconds += fed.seconds;
-        stats.baseCalls += 1;
-      }
+      stats.count(fed.seconds, isCancelled !== null);
     }
     return readout;
+  }
+
+  /** Whether there is something that all answers begin with, and it finds slots and positions. @param {Rules} rules */
+  #mayOpen({ opening }) {
+    const sizes = [...this.unread.map((group) => group.length), ...opening.map(() => 1)];
+    return opening.length > 0 && this.ledger.fits(...sizes);
+  }
+
+  /**
+   * Read the prompt, and in the same call what all answers begin with. Where this one does not, nothing is said yet.
+   * @param {Rules} rules @param {Stats} stats @param {() => boolean} isCancelled
+   */
+  async #open(rules, stats, isCancelled) {
+    const { opening, sampler } = rules;
+    await this.#read(stats, isCancelled, Math.max(1, CHUNK - opening.length));
+    if (isCancelled()) return null;
+    try {
+      return await this.#verify(openAnswer(rules), rules, stats, true);
+    } catch (error) {
+      sampler.rewind(sampler.answer.length);
+      throw error;
+    }
   }
 
   /**
@@ -215,11 +239,11 @@ export class Engine {
    *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
    *
    * Of a slot that holds several tokens the base checks the first, the others were vouched for. Forced tokens need
-   * no scores: the rows before them are not read out. Where the last tokens are unread, the base read them in doubt:
+   * no scores: the rows before them are not read out. Where tokens are unread, a prompt or what the base read in doubt,
    * they go before the draft, and `a` is checked too. If it fails, nothing is said.
    * @param {Step} draft @param {Rules} rules @param {Stats} stats
    */
-  async #verify(draft, rules, stats) {
+  async #verify(draft, rules, stats, isPrompt = false) {
     const { sampler } = rules;
     const { groups } = draft;
     const again = this.unread;
@@ -236,8 +260,7 @@ export class Engine {
     try {
       const fed = await this.#feed([...again, ...groups], rows);
       readout = fed.readout;
-      stats.macroSeconds += fed.seconds;
-      stats.baseCalls += 1;
+      stats.count(fed.seconds, isPrompt);
       for (const group of checked) {
         await sampler.look();
         const isForced = sampler.forced !== null;

@@ -51,6 +51,11 @@ export class Sampler {
       settings.repetitionPenalty !== 1 || settings.presencePenalty !== 0 || settings.frequencyPenalty !== 0;
   }
 
+  /** Whether settings change scores: what others found sure is not, then. */
+  get adjusts() {
+    return this.#isPenalised || this.#base.changes.length > 0;
+  }
+
   /** False when every token a micro step could choose is banned: groups then hold one token. */
   get microUsable() {
     return this.#micro.usable;

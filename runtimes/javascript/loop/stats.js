@@ -20,6 +20,15 @@ export class Stats {
   firstSeconds = 0; // from the start until the first group was said
   decodeSeconds = 0; // from then on, the caller's own time left out
 
+  /** A forward of the base. @param {number} seconds @param {boolean} isPrompt */
+  count(seconds, isPrompt) {
+    if (isPrompt) this.prefillSeconds += seconds;
+    else {
+      this.macroSeconds += seconds;
+      this.baseCalls += 1;
+    }
+  }
+
   get tokensPerStep() {
     return this.tokens / Math.max(1, this.macroSteps);
   }

@@ -45,9 +45,11 @@ export class Rules {
     this.joinConfidence = this.verifies ? Math.min(this.confidence, JOIN) : this.confidence;
     this.merges = settings.forced === "merge" && !settings.isExact;
     this.rides = settings.forced !== "single"; // forced tokens need no call of their own
-    this.most = info.maxSteps; // tokens of a slot
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxSteps;
     this.copies = this.verifies && settings.confidence < 1 ? new Copies(prompt) : null;
+    const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
+    this.opening = begins ? info.opening.slice(0, this.maxTokens) : [];
+    this.openingSize = this.rereads || !this.verifies ? info.maxSteps : 1; // tokens of its slots
   }
 
   /** Whether the base, having read merged groups, is not sure of what it is to choose. @param {Float32Array} logits */
@@ -90,6 +92,29 @@ export class Rules {
     if (this.sampler.isEnded) return "stop";
     return stats.tokens + tokens.length >= this.maxTokens ? "length" : null;
   }
+}
+
+/**
+ * What all answers begin with, as a draft that needs no readout: the base checks it as it reads the prompt.
+ * @param {Rules} rules
+ * @returns {Step}
+ */
+export function openAnswer({ opening, openingSize, probabilities, sampler }) {
+  /** @type {number[][]} */
+  const groups = [];
+  for (const [index, token] of opening.entries()) {
+    sampler.propose(token);
+    if (index % openingSize) groups[groups.length - 1].push(token);
+    else groups.push([token]);
+  }
+  return {
+    tokens: opening,
+    probabilities: probabilities ? opening.map(() => 1) : [],
+    stopProbabilities: opening.map(() => 0),
+    finishReason: null,
+    forced: 0,
+    groups,
+  };
 }
 
 /**
@@ -151,7 +176,7 @@ export async function say(backend, readout, row, rules, room, stats) {
       joins = !rules.verifies || (rules.rereads && isSure && token === sampler.judged(micro.logits));
     }
     const newest = groups[groups.length - 1];
-    if (joins && newest.length < rules.most) newest.push(token);
+    if (joins && newest.length < backend.info.maxSteps) newest.push(token);
     else groups.push([token]);
     tokens.push(token);
     probabilities.push(probability);

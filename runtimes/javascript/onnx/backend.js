@@ -94,6 +94,8 @@ export class OnnxBackend {
         shortlist: model.shortlist ?? null,
         kvBytesPerSlot: 2 * kv.layers * kv.kv_heads * kv.head_size * BYTES[kv.dtype],
         recommended: manifest.recommended ?? UNMEASURED,
+        // WebGPU's attention has been tried with no gap between the positions of a text's first call
+        opening: runtime.provider === "webgpu" ? [] : (manifest.opening ?? []),
       },
       graphs,
       runtime.turn,

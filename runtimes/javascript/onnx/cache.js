@@ -58,14 +58,20 @@ export class Cache {
     this.#isFixed = this.#inputs.some(({ shape }) => /^\d+$/.test(shape[2]));
   }
 
-  /** Make room for so many more entries; the counters that the graph asks for. @param {number} count */
-  async reserve(count) {
-    const needed = this.used + count;
+  /**
+   * Make room for so many more entries; the counters that the graph asks for. Attention takes a call that appends all
+   * there is for a text's first, and counts positions from 0, whatever is given: one whose positions have gaps says
+   * that there is a slot more, which nobody looks at.
+   * @param {number} count
+   */
+  async reserve(count, hasGaps = false) {
+    const last = this.used + count - 1;
+    const needed = last + 1 + (hasGaps && !this.used ? 1 : 0);
     if (needed > this.#slots) {
       const steps = Math.ceil(needed / STEP) * STEP;
       await this.#grow(this.#isFixed ? this.capacity : Math.min(steps, this.capacity));
     }
-    return { last_slot: [needed - 1], total_slots: [needed], used: [this.used] };
+    return { last_slot: [last], total_slots: [needed], used: [this.used] };
   }
 
   /** Where an output is to be written; null: into memory of its own. @param {string} output */

@@ -61,7 +61,9 @@ export class Graph {
     /** @type {Values} */
     const given = { ...values };
     if (cache) {
-      for (const [name, counter] of Object.entries(await cache.reserve(count))) given[name] = [counter, [1]];
+      const positions = given.positions?.[0];
+      const hasGaps = positions !== undefined && Number(positions[count - 1]) !== cache.used + count - 1;
+      for (const [name, counter] of Object.entries(await cache.reserve(count, hasGaps))) given[name] = [counter, [1]];
     }
     /** @type {Record<string, Tensor>} */
     const feeds = { ...cache?.past };

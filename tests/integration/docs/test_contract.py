@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from contract_loop import Loop, Structured
 from places import ROOT
 
 import hamburger_edge
+from hamburger_edge.bundle.reading import load_manifest
 
+MODES = ("trust", "reread")
 DOCUMENT = (ROOT / "docs" / "spec" / "loop.md").read_text(encoding="utf-8")
 
 
@@ -100,6 +104,31 @@ def test_a_trained_model_in_every_mode(trained: Path) -> None:
         assert lengths == {1, 2, 3, 4}
         assert forwards < 0.8 * tokens
         assert reread > 0
+
+
+def test_what_all_answers_begin_with(trained: Path, tmp_path: Path) -> None:
+    """Of two questions the opening holds for one."""
+    folder = Path(shutil.copytree(trained, tmp_path / "opening"))
+    with hamburger_edge.load(trained, threads=1) as model:
+        opening = model.encode("The capital of Norway")
+        assert len(opening) > 2
+    replace(load_manifest(folder), opening=tuple(opening)).save(folder)
+    with hamburger_edge.load(folder, threads=1) as model:
+        loop, begun = Loop(folder), 0
+        for question in ("What is the capital of Norway?", "Count from 3 to 12."):
+            prompt = model.encode(f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n")
+            for confidence in (0.5, 0.9, 1.0):
+                for most in (2, len(opening), 60):
+                    asked = {"confidence": confidence, "max_tokens": most, "reuse_prefix": False}
+                    expected = {mode: model.generate(prompt, mode=mode, **asked).groups for mode in MODES}
+                    assert loop.forget().answer(prompt, most, confidence) == expected["trust"]
+                    assert loop.forget().reread(prompt, most, confidence) == expected["reread"]
+                    begun += expected["reread"][0] == opening[:most]
+            plain = model.generate(prompt, confidence=1, max_tokens=60, reuse_prefix=False).tokens
+            verified = loop.forget().answer(prompt, 60, 0.5, verify=True)
+            assert [token for group in verified for token in group] == plain
+            assert (verified[0] == opening) == (plain[: len(opening)] == opening)
+    assert begun == 6  # at two confidences, with room for a part of it, for it, and for more
 
 
 def test_structured_answers_written_from_the_document(folder: Path) -> None:

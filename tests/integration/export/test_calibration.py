@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.cli.main import main
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.quantization import activations
@@ -16,10 +20,13 @@ from hamburger_edge.export.quantization.activations import (
     HEAD,
     Calibration,
     calibration_batches,
+    calibration_texts,
     other_batches,
 )
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, Exchange, write_calibration
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 
 
@@ -72,6 +79,52 @@ def test_moments_are_those_of_whole_passes_bit_for_bit(tiny: Checkpoint) -> None
         assert moments is not None
         assert torch.equal(moments.mean, expected[name]), name
     assert len(calibration.scales()) == 2 * len(tiny.model.base.layers)
+
+
+@pytest.fixture
+def own_text(tmp_path: Path) -> Path:
+    """tiny, with text of its own to be rounded by."""
+    folder = Path(shutil.copytree(ZOO / "tiny", tmp_path / "own"))
+    text = [Exchange("What is 7 plus 8?", "7 plus 8 is 15."), Exchange("Hi!", "Hello, you.", "Be brief.")]
+    write_calibration(folder / CALIBRATION, text)
+    return folder
+
+
+def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, own_text: Path) -> None:
+    own = load_checkpoint(own_text)
+    tokenizer = Tokenizer(own.tokenizer)
+    said = [
+        "".join(tokenizer.decode(list(group)) for group in (*prompt, *answer))
+        for prompt, answer in calibration_texts(own)
+    ]
+    assert len(said) == 2
+    assert "What is 7 plus 8?" in said[0]
+    assert said[0].endswith("7 plus 8 is 15.")
+    assert said[1].index("Be brief.") < said[1].index("Hi!") < said[1].index("Hello, you.")
+    layer = "base.layers.0.mlp.down_proj"
+    ours, general = (Calibration(each, [layer]).take(layer) for each in (own, tiny))
+    assert ours is not None
+    assert general is not None
+    assert not torch.allclose(ours.mean, general.mean)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "holds no text"),
+        ('{"prompt": "", "answer": ""}', "holds no text"),
+        ("nonsense", "line 1: not JSON"),
+        ('{"prompt": "a", "answer": "b"}\n{"prompt": 1, "answer": "b"}', "line 2: prompt: expected str"),
+        ('{"prompt": "a"}', "line 1"),
+    ],
+)
+def test_text_that_cannot_be_read_is_named(
+    own_text: Path, text: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_text / CALIBRATION).write_text(text)
+    assert main(["export", str(own_text), "-o", str(own_text.parent / "bundle")]) == 2
+    assert fault in capsys.readouterr().err
+    assert not (own_text.parent / "bundle").exists()
 
 
 def test_some_layers_alone(tiny: Checkpoint) -> None:

@@ -86,15 +86,27 @@ def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_
         both(GROUPS, rows)
 
 
-def test_positions_of_the_first_call_have_no_gaps(bundles: Callable[..., Path], tmp_path: Path) -> None:
-    """There the fused operator counts for itself: it must not be asked for anything else."""
-    ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
-    for positions in ([1], [0, 2], [5, 6]):
-        with pytest.raises(InputError, match="empty cache must be 0, 1, 2"):
-            ours.macro([(1,)] * len(positions), positions, [0])
+def test_positions_of_the_first_call_may_have_gaps(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    """There the fused operator would count for itself, unless it is told of a slot more than there is."""
+    ours, reference = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    for groups, positions in (
+        ([(1, 2)], [1]),
+        ([(1,), (2, 3)], [0, 2]),
+        ([(1,), (2,), (3, 4, 5), (6,)], [0, 1, 4, 5]),
+    ):
+        rows = range(len(groups))
+        got, want = (part.macro(groups, positions, rows) for part in (ours, reference))
+        close(got.logits, want.logits)
+        close(got.features, want.features)
+        following = [part.macro([(7, 8)], [positions[-1] + 2], [0]).logits for part in (ours, reference)]
+        close(*following)
+        for part in (ours, reference):
+            part.truncate(0)
+    full = [(1,)] * ours.info.capacity
+    with pytest.raises(ContextFullError):  # no slot is left to tell of
+        ours.macro(full, [*range(len(full) - 1), len(full)], [0])
     assert ours.slots == 0
-    ours.macro([(1,)], [0], [0])
-    ours.macro([(1,), (2, 3)], [4, 8], [0])
+    ours.macro(full, range(len(full)), [0])
 
 
 def test_cached_in_pieces_equals_at_once(bundles: Callable[..., Path], tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from toy_tasks import write_base, write_examples
 
 from hamburger_edge import load
 from hamburger_edge.bundle.inspection import describe, show
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.tasks import planning, tune
+from hamburger_edge.tasks.examples import read_examples
 from hamburger_edge.tasks.recipe import read_tune_recipe
 
 RECIPE = """
@@ -149,6 +152,19 @@ def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
         assert model.encode("<|im_start|>") == [1]
         assert model.template.before_user == "<|im_start|>"
     assert "recommended " in show(describe(bundle))
+
+
+def test_a_checkpoint_is_rounded_by_what_it_learned(task: Path) -> None:
+    text = read_calibration(task / "made" / CALIBRATION)
+    examples = {(one.turns[0].prompt, one.answer) for one in read_examples(task / "examples.jsonl").examples}
+    assert len(text) > 100
+    assert {(each.prompt, each.answer) for each in text} < examples
+    data = DistilledData.load(task / "made.work" / "examples")
+    tokenizer = Tokenizer(load_checkpoint(task / "made").tokenizer)
+    spans = [slice(*data.starts[number : number + 2]) for number in data.split(0.05).held_out]
+    held_out = [tokenizer.decode(data.ids[span].tolist()) for span in spans]
+    assert held_out
+    assert not any(f"{each.prompt}<" in told for told in held_out for each in text)
 
 
 def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,42 @@
+"""`calibration.jsonl` in a checkpoint: questions and answers of the kind that this model is for, one a line.
+
+    {"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      "system" may stand beside them
+
+Whoever rounds the model's weights to few bits fits them to what their inputs are on this text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.support.files import write_atomically
+from hamburger_edge.support.strict import decode_line, from_mapping, read_lines
+
+CALIBRATION = "calibration.jsonl"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    prompt: str
+    answer: str
+    system: str | None = None
+
+
+def read_calibration(path: Path) -> list[Exchange]:
+    found = [from_mapping(Exchange, decode_line(line, where), where) for where, line in read_lines(path)]
+    if not any(each.prompt and each.answer for each in found):
+        raise ConfigError(f"{path}: holds no text: delete it, or write one question and answer a line")
+    return found
+
+
+def write_calibration(path: Path, text: Iterable[Exchange]) -> None:
+    lines = []
+    for exchange in text:
+        told = {name: value for name, value in vars(exchange).items() if value is not None}
+        lines.append(json.dumps(told, ensure_ascii=False) + "\n")
+    with write_atomically(path) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")

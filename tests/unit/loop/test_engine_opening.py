@@ -1,0 +1,172 @@
+"""What all answers begin with is fed behind the prompt, in the same call, and the base checks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_runs import PROMPT, check_the_books, run, said, sampler
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_backend import EOS, ScriptedBackend, info
+
+from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.flag import Flag
+from hamburger_edge.loop.settings import Decoding
+
+MODES = ["trust", "reread", "verify"]
+
+
+def plain(prompt: list[int] | None = None, most: int = 20) -> list[int]:
+    return ScriptedBackend(eos_rate=0.0).plain(prompt or PROMPT, most)
+
+
+def backend(opening: list[int], **changes: Any) -> ScriptedBackend:
+    return ScriptedBackend(info(opening=tuple(opening), **changes), eos_rate=0.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_is_read_with_the_prompt(mode: str) -> None:
+    opening = plain()[:6]
+    engine = Engine(backend(opening))
+    steps, stats = run(engine, mode=mode, confidence=0.5, max_tokens=20, probabilities=True)
+    check_the_books(engine, PROMPT, steps)
+    assert list(steps[0].tokens) == opening
+    merged = [tuple(opening[:4]), tuple(opening[4:])]
+    assert list(steps[0].groups) == (merged if mode != "verify" else [(token,) for token in opening])
+    assert engine.backend.macro_calls[0] == len(PROMPT) + len(steps[0].groups)
+    assert stats.base_calls == len(engine.backend.macro_calls) - 1
+    assert stats.first_tokens == len(opening)
+    assert len(steps[0].probabilities) == len(steps[0].stop_probabilities) == len(opening)
+    assert all(0 < probability <= 1 for probability in steps[0].probabilities)
+    assert len(said(steps)) == stats.tokens == 20
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.sampled_from(["token", "slot"]),
+    st.lists(st.integers(3, 39), min_size=1, max_size=6),
+    st.integers(0, 9),
+    st.lists(st.integers(3, 39), max_size=3),
+    st.integers(1, 25),
+    st.sampled_from([{}, {"temperature": 0.8, "seed": 4}]),
+    st.sampled_from([3, 256]),
+)
+def test_verified_it_changes_no_answer(
+    position_rule: str,
+    prompt: list[int],
+    holds: int,
+    further: list[int],
+    most: int,
+    sampling: dict[str, Any],
+    chunk: int,
+) -> None:
+    """However far it holds, and whatever it goes on with."""
+    opening = [*plain(prompt)[:holds], *further]
+    engine = Engine(backend(opening, position_rule=position_rule), chunk=chunk)
+    steps, stats = run(engine, prompt, sampling, mode="verify", confidence=0.5, max_tokens=most)
+    check_the_books(engine, prompt, steps)
+    one_by_one, _ = run(Engine(backend([])), prompt, sampling, confidence=1.0, max_tokens=most)
+    assert said(steps) == said(one_by_one)
+    assert stats.tokens == most
+
+
+@pytest.mark.parametrize("mode", ["trust", "reread"])
+def test_where_it_does_not_hold_nothing_is_said(mode: str) -> None:
+    other = 3 + (plain()[0] - 2) % 37  # another than the base chooses
+    engine, without = Engine(backend([other, 9, 9, 9])), Engine(backend([]))
+    steps, stats = run(engine, mode=mode, confidence=0.5, max_tokens=20)
+    check_the_books(engine, PROMPT, steps)
+    expected, _ = run(without, mode=mode, confidence=0.5, max_tokens=20)
+    assert steps == expected
+    assert engine.backend.context == without.backend.context
+    assert stats.first_tokens == len(steps[0].tokens)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"confidence": 1.0},
+        {"mode": "trust", "force_group": 2},
+        {"sampling": {"banned": (39,)}},
+        {"mode": "verify", "sampling": {"logit_bias": {38: 0.5}}},
+        {"mode": "trust", "sampling": {"repetition_penalty": 1.1}},
+    ],
+)
+def test_not_where_something_else_may_be_due(how: dict[str, Any]) -> None:
+    """One token a step, groups of a length, and whatever changes scores."""
+    engine = Engine(backend(plain()[:6]))
+    steps, _ = run(engine, **{"mode": "reread", "confidence": 0.5, "max_tokens": 20, **how})
+    assert len(steps[0].tokens) < 6
+    assert engine.backend.macro_calls[0] == len(PROMPT)
+
+
+def test_an_answer_that_goes_on_does_not_begin_again() -> None:
+    engine = Engine(backend(plain()[:4]))
+    source = sampler(engine.backend)
+    source.begin(PROMPT)
+    groups, decoding = [(token,) for token in PROMPT], Decoding(mode="verify", confidence=0.5, max_tokens=8)
+    first = said(list(engine.run(groups, decoding, source)))
+    more = said(list(engine.run([(token,) for token in [*PROMPT, *first]], decoding, source)))
+    assert first + more == plain(most=16)
+
+
+@pytest.mark.parametrize("room", [{"capacity": 8}, {"context_length": 8}])
+@pytest.mark.parametrize("mode", MODES)
+def test_without_room_it_is_left_out(mode: str, room: dict[str, int]) -> None:
+    engine = Engine(backend(plain()[:6], **room))
+    steps, _ = run(engine, mode=mode, confidence=0.5, max_tokens=20)
+    check_the_books(engine, PROMPT, steps)
+    assert steps[-1].finish_reason == "context"
+    assert said(steps) == plain(most=len(said(steps)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_longer_than_the_answer(mode: str) -> None:
+    engine = Engine(backend(plain()[:6]))
+    [step], _ = run(engine, mode=mode, confidence=0.5, max_tokens=4)
+    assert list(step.tokens) == plain()[:4]
+    assert step.finish_reason == "length"
+
+
+def test_a_long_prompt_is_read_in_pieces_and_may_be_cancelled() -> None:
+    prompt, cancel = list(range(3, 30)), Flag()
+    opening = plain(prompt)[:5]
+    engine = Engine(backend(opening), chunk=8)
+    steps, stats = run(engine, prompt, mode="reread", confidence=0.5, max_tokens=12)
+    check_the_books(engine, prompt, steps)
+    assert list(steps[0].tokens) == opening
+    assert max(engine.backend.macro_calls) <= 8
+    assert stats.base_calls < len(engine.backend.macro_calls)
+
+    def stop(backend: ScriptedBackend) -> None:
+        if backend.slots:
+            cancel.set()
+
+    engine = Engine(backend(opening), chunk=8)
+    engine.backend.before_macro = stop
+    steps, _ = run(engine, prompt, mode="reread", confidence=0.5, cancel=cancel)
+    assert steps == []
+    assert engine.unread == []
+    assert engine.ledger.groups == engine.backend.context
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failing_call_says_nothing(mode: str) -> None:
+    engine = Engine(backend(plain()[:6]))
+
+    def fail(backend: ScriptedBackend) -> None:
+        raise RuntimeError("out of memory")
+
+    engine.backend.before_macro = fail
+    source = sampler(engine.backend, temperature=0.7, seed=3)
+    source.begin(PROMPT)
+    before = source.state()
+    with pytest.raises(RuntimeError):
+        list(engine.run([(t,) for t in PROMPT], Decoding(mode=mode, confidence=0.5), source))
+    assert source.state() == before
+    assert engine.ledger.groups == engine.backend.context == []
+    engine.backend.before_macro = None
+    steps, _ = run(engine, mode=mode, confidence=0.5, max_tokens=20)
+    check_the_books(engine, PROMPT, steps)
+    assert EOS not in said(steps)
