@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.loop.backend import LONGEST_OPENING
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.calibration_text import Exchange
@@ -23,7 +21,6 @@ from hamburger_edge.tasks.recipe import TuneRecipe
 
 LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
 CALIBRATION_TOKENS = 24_000  # about what a model of no task is rounded by
-ALL = 0.999  # of the answers, so that one in a thousand may be a mistake
 
 
 class Given:
@@ -95,17 +92,3 @@ class Given:
         every = max(1, tokens * len(split.train) // (len(sample) * CALIBRATION_TOKENS))
         chosen = [self.examples.examples[number] for number in split.train[::every]]
         return [Exchange(one.turns[0].prompt, one.turns[0].answer, one.system) for one in chosen]
-
-    def opening(self, split: Split) -> list[int]:
-        """Tokens that the answers that are learned begin with, all of them."""
-        tokenizer = self.encoder.tokenizer
-        answers = [tokenizer.encode(self.examples.examples[number].answer) for number in split.train]
-        opening: list[int] = []
-        while len(opening) < LONGEST_OPENING:
-            next_ones = Counter(answer[len(opening)] for answer in answers if len(answer) > len(opening))
-            token, count = next_ones.most_common(1)[0] if next_ones else (0, 0)
-            if count < ALL * len(split.train):
-                break
-            opening.append(token)
-            answers = [answer for answer in answers if answer[: len(opening)] == opening]
-        return opening

@@ -28,6 +28,7 @@ from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
 from hamburger_edge.models.training.batches import DistilledData, Split, side
+from hamburger_edge.models.training.openings import common_opening
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
 from hamburger_edge.models.training.scoring import score
@@ -87,9 +88,9 @@ class Tuning:
             scored = DistilledData.load(self.work / SCORED, self.work / MORE)
         checkpoint = self._train_graft(scored)
         if self.recipe.read:
-            checkpoint = self._read(checkpoint, scored)
+            checkpoint = self._read(checkpoint, data)
         write_calibration(checkpoint / CALIBRATION, self.given.calibration(self.split))
-        write_into(checkpoint, opening=self.given.opening(self.split))
+        write_into(checkpoint, opening=common_opening(data, self.split.train))
         return checkpoint
 
     @cached_property
@@ -205,9 +206,8 @@ class Tuning:
         recipe = self._on_tuned(self._placed(self.recipe.graft, SCORED, "graft"))
         return self._make(recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
 
-    def _read(self, grafted: Path, scored: DistilledData) -> Path:
-        """On from there, on answers in the groups that this graft makes of them: the base is to say behind
-        those what the tuned base says that reads token by token."""
+    def _read(self, grafted: Path, data: DistilledData) -> Path:
+        """On from there, on answers in the groups that this graft makes of them: what the base is to read."""
         assert self.recipe.graft is not None
         if self.recipe.reading is None:
             chosen = reading_recipe(self.recipe.tuning, self.recipe.graft)
@@ -215,11 +215,11 @@ class Tuning:
         assert self.recipe.reading is not None
         recipe = replace(self._placed(self.recipe.reading, READ, "reading"), start=str(grafted))
         if self.minutes is not None and not (self.work / READ).exists():
-            probe = replace(self._placed(recipe, SCORED, "probe"), start=str(grafted))
-            fitting = read_within(READING_SHARE * self.minutes, probe, self.given.base, scored)
+            probe = replace(recipe, data=str(self.work / EXAMPLES), out=str(self.work / "probe"))
+            fitting = read_within(READING_SHARE * self.minutes, probe, self.given.base, data)
             self._choose(replace(self.recipe, read=min(self.recipe.read, fitting)))
-        part = portion(scored, self.recipe.share, self.recipe.read)
-        source = {"base": self.recipe.base, "examples": scored.sha256, "read": len(part)}
+        part = portion(data, self.recipe.share, self.recipe.read)
+        source = {"base": self.recipe.base, "examples": data.sha256, "read": len(part)}
         return self._make(recipe, self.work / CHECKPOINT, write_portion(self.work / READ, part, source))
 
     def _make(self, recipe: Recipe, checkpoint: Path, data: DistilledData) -> Path:
