@@ -26,7 +26,7 @@
  * @property {readonly number[] | null} shortlist  token id of each micro logit; null: the whole vocabulary
  * @property {number} kvBytesPerSlot
  * @property {Recommended} recommended  where neither is asked for
- * @property {readonly number[]} opening  tokens that its answers begin with, all of them: those of a task may
+ * @property {readonly number[]} [opening]  tokens that its answers begin with, all of them: those of a task may
  */
 
 /**

@@ -48,7 +48,7 @@ export class Rules {
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxSteps;
     this.copies = this.verifies && settings.confidence < 1 ? new Copies(prompt) : null;
     const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
-    this.opening = begins ? info.opening.slice(0, this.maxTokens) : [];
+    this.opening = begins ? (info.opening ?? []).slice(0, this.maxTokens) : [];
     this.openingSize = this.rereads || !this.verifies ? info.maxSteps : 1; // tokens of its slots
   }
 

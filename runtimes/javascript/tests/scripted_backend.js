@@ -37,7 +37,7 @@ export class ScriptedBackend {
     this.info = {
       provider: "script", precision: "fp32", vocabSize: 28, hiddenSize: 1, maxSteps: 3, positionRule: /** @type {const} */ ("token"),
       stopRule: /** @type {const} */ ("before"), capacity: 100, contextLength: 100, eosIds: [END], shortlist: null,
-      kvBytesPerSlot: 10, recommended: { mode: /** @type {const} */ ("trust"), confidence: 0.8 }, opening: [], ...info,
+      kvBytesPerSlot: 10, recommended: { mode: /** @type {const} */ ("trust"), confidence: 0.8 }, ...info,
     };
   }
 

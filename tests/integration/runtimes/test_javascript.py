@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from goldens import BUNDLES, PROMPTS, REPEATED, STRUCTURED, STRUCTURED_TALKS, write_goldens
+from goldens import BUNDLES, PROMPTS, REPEATED, STRUCTURED, STRUCTURED_TALKS, TALKS, write_goldens
 from places import ROOT
 
 import hamburger_edge
 from hamburger_edge.bundle.manifest import content_hash
+from hamburger_edge.bundle.reading import load_manifest
 
 HERE = ROOT / "runtimes" / "javascript"
 NODE = shutil.which("node")
@@ -55,6 +57,26 @@ def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path],
     assert max(len(group) for answer in answers for group in answer["groups"]) > 4  # copied
     said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
     assert "# pass 88" in said
+
+
+@pytest.mark.parametrize(
+    "changes", BUNDLES, ids=lambda changes: " ".join(str(value) for value in changes.values())
+)
+def test_what_all_answers_begin_with_is_said_the_same(
+    changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It holds for one of the prompts, and a part of it for another."""
+    folder = Path(shutil.copytree(bundles(**changes), tmp_path / "bundle"))
+    with hamburger_edge.load(folder, threads=1) as model:
+        plain = [model.generate(prompt, confidence=1.0, max_tokens=6).tokens for prompt in PROMPTS[:2]]
+    for opening in (tuple(plain[0]), (plain[1][0], plain[0][0])):
+        replace(load_manifest(folder), opening=opening).save(folder)
+        goldens = tmp_path / "goldens.json"
+        write_goldens(goldens, folder)
+        answers = json.loads(goldens.read_text())["answers"]
+        assert any(answer["groups"][0][: len(opening)] == list(opening) for answer in answers)
+        said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
+        assert f"# pass {len(answers) + len(TALKS)}" in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""What all answers begin with: found in the examples, and cut in training as it is when the model speaks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from training_data_files import DataFiles
+
+from hamburger_edge.loop.backend import LONGEST_OPENING
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.openings import common_opening, with_openings
+
+ASKED = ANSWER + 1  # any other role
+
+
+def data(*conversations: tuple[list[int], list[int]]) -> DistilledData:
+    """Of questions and answers."""
+    roles = [[ASKED] * len(question) + [ANSWER] * len(answer) for question, answer in conversations]
+    ids = [[*question, *answer] for question, answer in conversations]
+    return DataFiles.in_memory(roles=roles, ids=ids, entropies=[[0.0] * len(each) for each in ids])
+
+
+def opening(*answers: list[int]) -> list[int]:
+    found = data(*(([90, number], answer) for number, answer in enumerate(answers)))
+    return common_opening(found, range(len(found)))
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([[5, 6, 7, 8], [5, 6, 9, 8, 8]], [5, 6]),
+        ([[5, 6, 7], [4, 6, 7]], []),
+        ([[5, 6, 7, 2], [5, 6, 7, 2]], [5, 6, 7]),  # an answer's end is no beginning
+        ([[5], [5]], []),
+        ([[*range(80)], [*range(80)]], [*range(LONGEST_OPENING)]),
+        ([[5, 6, 7]] * 1999 + [[8, 9]], [5, 6]),  # one in two thousand may be a mistake
+        ([[5, 6, 7]] * 500 + [[8, 9]], []),
+    ],
+)
+def test_it_is_what_all_answers_begin_with(answers: list[list[int]], expected: list[int]) -> None:
+    assert opening(*answers) == expected
+
+
+def test_only_the_given_conversations_count() -> None:
+    found = data(([90], [5, 6, 7]), ([91], [5, 6, 8]), ([92], [4, 4, 4]))
+    assert common_opening(found, [0, 1]) == [5, 6]
+    assert common_opening(found, []) == []
+
+
+def test_training_cuts_it_as_it_is_fed() -> None:
+    found = data(([90], [5, 6, 7, 1, 1]), ([91, 5, 6, 7], [5, 6, 8, 1]), ([92], [5, 6, 7]))
+    lengths = np.full(len(found.ids), 4, np.int8)
+    begun = with_openings(lengths, found, [5, 6, 7], 2)
+    assert begun.tolist() == [4, 2, 4, 1, 4, 4] + [4] * 8 + [4, 2, 4, 1]  # the second answer begins otherwise
+    assert (lengths == 4).all()
+    assert (with_openings(lengths, found, [], 2) == lengths).all()
