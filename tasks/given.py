@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.loop.backend import LONGEST_OPENING
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.calibration_text import Exchange
-from hamburger_edge.models.training.batches import Split
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.training.batches import DistilledData, Split
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tasks.evaluation import Request
@@ -21,6 +28,7 @@ from hamburger_edge.tasks.recipe import TuneRecipe
 
 LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
 CALIBRATION_TOKENS = 24_000  # about what a model of no task is rounded by
+ALL = 0.999  # of the answers, so that one in a thousand may be a mistake
 
 
 class Given:
@@ -92,3 +100,29 @@ class Given:
         every = max(1, tokens * len(split.train) // (len(sample) * CALIBRATION_TOKENS))
         chosen = [self.examples.examples[number] for number in split.train[::every]]
         return [Exchange(one.turns[0].prompt, one.turns[0].answer, one.system) for one in chosen]
+
+
+def common_opening(data: DistilledData, conversations: Iterable[int]) -> list[int]:
+    """Tokens that all first answers of these conversations begin with, and go on behind."""
+    answers = [answer.tolist() for answer in _beginnings(data, conversations)]
+    enough, opening = ALL * len(answers), list[int]()
+    while len(opening) < LONGEST_OPENING:
+        at = len(opening)
+        following = Counter(answer[at] for answer in answers if len(answer) > at + 1)
+        token, count = following.most_common(1)[0] if following else (0, 0)
+        if not count or count < enough:
+            break
+        opening.append(token)
+        answers = [answer for answer in answers if answer[: at + 1] == opening]
+    return opening
+
+
+def _beginnings(data: DistilledData, conversations: Iterable[int]) -> Iterator[npt.NDArray[np.int32]]:
+    """First answers, as much of them as an opening may come to, and a token more."""
+    for number in conversations:
+        start, stop = data.starts[number : number + 2]
+        answer = data.roles[start:stop] == ANSWER
+        begin = int(answer.argmax())
+        end = begin + int(np.append(~answer[begin:], True).argmax())
+        if answer.any():
+            yield data.ids[start + begin : start + min(end, begin + LONGEST_OPENING + 1)]

@@ -28,7 +28,6 @@ from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
 from hamburger_edge.models.training.batches import DistilledData, Split, side
-from hamburger_edge.models.training.openings import common_opening
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
 from hamburger_edge.models.training.scoring import score
@@ -37,7 +36,7 @@ from hamburger_edge.support.progress import LogCallback, Progress, unheard
 from hamburger_edge.tasks.evaluation import Request
 from hamburger_edge.tasks.examples import Example
 from hamburger_edge.tasks.exchange import exchanged
-from hamburger_edge.tasks.given import Given
+from hamburger_edge.tasks.given import Given, common_opening
 from hamburger_edge.tasks.more_answers import write_answers
 from hamburger_edge.tasks.planning import epochs_within, read_within, scored_within
 from hamburger_edge.tasks.portion import portion, write_portion

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -41,12 +42,13 @@ def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def folder_of(checkpoint: Path) -> Path:
-    """By what the base consists of: another graft on it changes nothing here."""
+    """By what the base consists of, and is rounded by: another graft on it changes nothing here."""
+    from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
     from hamburger_edge.models.checkpoints.checkpoint import BASE, DELTA
     from hamburger_edge.models.checkpoints.manifest import MANIFEST
 
     manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
-    files = [sha256(checkpoint / name) for name in (BASE, DELTA) if (checkpoint / name).exists()]
+    files = [sha256(checkpoint / name) for name in (BASE, DELTA, CALIBRATION) if (checkpoint / name).exists()]
     facts = json.dumps([manifest["config"]["base"], manifest["base"], files])
     digest = hashlib.sha256(facts.encode()).hexdigest()
     return cache_folder() / "peers" / f"{checkpoint.resolve().name}-{digest[:12]}"
@@ -123,7 +125,7 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
 
 def gguf(source: Source) -> Path:
     """A `llama` file, rounded as our own are: plain positions have no gaps, whatever rule the graft was
-    trained by."""
+    trained by, and reads merged text by while it is calibrated."""
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
     from hamburger_edge.export.gguf.writer import BASE, calibrated_layers, check_supported, write_gguf
     from hamburger_edge.export.quantization.activations import Calibration
@@ -133,10 +135,12 @@ def gguf(source: Source) -> Path:
 
     def make(folder: Path) -> None:
         checkpoint = load_checkpoint(str(source.checkpoint))
-        checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
-        check_supported(checkpoint.model.config)
-        with closing(Calibration(checkpoint, calibrated_layers(checkpoint.model, plan))) as calibration:
-            write_gguf(checkpoint, folder, plan=plan, calibration=calibration)
+        model = copy.copy(checkpoint.model)
+        model.config = dataclasses.replace(model.config, position_rule="slot")
+        check_supported(model.config)
+        plain = dataclasses.replace(checkpoint, model=model)
+        with closing(Calibration(checkpoint, calibrated_layers(model, plan))) as calibration:
+            write_gguf(plain, folder, plan=plan, calibration=calibration)
         for other in set(folder.iterdir()) - {folder / BASE}:
             other.unlink()
 

@@ -1,8 +1,7 @@
 """How a model would group the text it is trained on: where its micro decoder says what is written.
 
 A third way to cut answers, beside entropies and chance: what the model merges when it speaks is not what the
-base finds easy, but what the micro decoder gets right; but for what all answers begin with, which it says in
-groups that are always the same.
+base finds easy, but what the micro decoder gets right.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import torch
 
 from hamburger_edge.models.training.batches import Batches
 from hamburger_edge.models.training.objective import Objective
-from hamburger_edge.models.training.openings import common_opening, with_openings
 
 
 @torch.no_grad()
@@ -30,5 +28,4 @@ def own_lengths(objective: Objective, batches: Batches, device: torch.device) ->
         valid = out.valid[:, 1:]  # [G, m-1] token i+1 exists
         right = objective.right(model.micro_logits(out.micro_hidden[valid]), out.targets, valid)
         lengths[batch.starts] = 1 + right.long().cumprod(1).sum(1).cpu().numpy()
-    opening = common_opening(batches.data, batches.conversations)
-    return with_openings(lengths, batches.data, opening, model.config.max_steps)
+    return lengths

@@ -1,15 +1,14 @@
-"""What all answers begin with: found in the examples, and cut in training as it is when the model speaks."""
+"""What all answers begin with, as the examples have it."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from training_data_files import DataFiles
 
 from hamburger_edge.loop.backend import LONGEST_OPENING
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.batches import DistilledData
-from hamburger_edge.models.training.openings import common_opening, with_openings
+from hamburger_edge.tasks.given import common_opening
 
 ASKED = ANSWER + 1  # any other role
 
@@ -46,12 +45,3 @@ def test_only_the_given_conversations_count() -> None:
     found = data(([90], [5, 6, 7]), ([91], [5, 6, 8]), ([92], [4, 4, 4]))
     assert common_opening(found, [0, 1]) == [5, 6]
     assert common_opening(found, []) == []
-
-
-def test_training_cuts_it_as_it_is_fed() -> None:
-    found = data(([90], [5, 6, 7, 1, 1]), ([91, 5, 6, 7], [5, 6, 8, 1]), ([92], [5, 6, 7]))
-    lengths = np.full(len(found.ids), 4, np.int8)
-    begun = with_openings(lengths, found, [5, 6, 7], 2)
-    assert begun.tolist() == [4, 2, 4, 1, 4, 4] + [4] * 8 + [4, 2, 4, 1]  # the second answer begins otherwise
-    assert (lengths == 4).all()
-    assert (with_openings(lengths, found, [], 2) == lengths).all()
