@@ -21,7 +21,8 @@ def built_in_bundle(name: str, precision: str | None = None, flavor: str = "fuse
     from hamburger_edge.support.cache import cache_folder
 
     def weights_digest(folder: Path) -> str:
-        files = [path for path in sorted(folder.iterdir()) if path.suffix in (".json", ".jsonl", ".safetensors")]
+        kinds = (".json", ".jsonl", ".safetensors")
+        files = [path for path in sorted(folder.iterdir()) if path.suffix in kinds]
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
     if name not in NAMES:
