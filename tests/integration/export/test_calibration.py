@@ -114,7 +114,7 @@ def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, own_text: Path
         ("", "holds no text"),
         ('{"prompt": "", "answer": ""}', "holds no text"),
         ("nonsense", "line 1: not JSON"),
-        ('{"prompt": "a", "answer": "b"}\n{"prompt": 1, "answer": "b"}', "line 2: prompt: expected str"),
+        ('{"prompt": "a", "answer": "b"}\n{"prompt": 1, "answer": "b"}', "line 2.prompt: expected str"),
         ('{"prompt": "a"}', "line 1"),
     ],
 )
