@@ -166,9 +166,6 @@ class OnnxBackend:
         self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
     ) -> Readout:
         self._check_open()
-        # see `InPlaceCache.begin`
-        spare = not (self.slots or self.manifest.cache_length or positions[-1] == len(positions) - 1)
-        self.base.cache.kv.reserve(len(groups) + spare)
         buffer = self.base.embeddings[len(groups)]
         self.embedder.run(groups, buffer)
         return self.base.run(buffer, positions, rows)

@@ -24,7 +24,8 @@ class Cache(Protocol):
         ...
 
     def begin(self, entries: int, *, gaps: bool = False) -> None:
-        """Before a call that appends entries; with `gaps` their positions are not one behind the other."""
+        """Before a call that appends entries: makes sure that they fit. With `gaps` their positions are not
+        one behind the other."""
         ...
 
     def end(self, entries: int) -> None:
@@ -47,8 +48,10 @@ class InPlaceCache:
     def begin(self, entries: int, *, gaps: bool = False) -> None:
         """The operator takes a call that appends all there is for a text's first, and counts positions from
         0, whatever is given; so one with gaps says that there is a slot more, which nobody looks at."""
+        spare = gaps and not self.kv.used
+        self.kv.reserve(entries + spare)
         total = self.kv.used + entries
-        self.last_slot.array[0], self.total_slots.array[0] = total - 1, total + (gaps and not self.kv.used)
+        self.last_slot.array[0], self.total_slots.array[0] = total - 1, total + spare
 
     def end(self, entries: int) -> None:
         self.kv.used += entries
@@ -70,6 +73,7 @@ class PlacedCache:
                 binding.bind_ortvalue_output(f"new_{kind}.{layer}", buffer.value)
 
     def begin(self, entries: int, *, gaps: bool = False) -> None:
+        self.kv.reserve(entries)
         self.used.array[0] = self.kv.used
 
     def end(self, entries: int) -> None:

@@ -131,7 +131,6 @@ class OnnxMicroDecoder:
 
     def run(self, token: int) -> MicroReadout:
         rows = self.first_rows if self.fresh else 1
-        self.cache.kv.reserve(rows)
         self.token.array[0] = token
         self.cache.begin(rows)
         run(self.session, self.first if self.fresh else self.later, "the micro decoder")

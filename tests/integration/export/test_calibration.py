@@ -122,7 +122,7 @@ def test_text_that_cannot_be_read_is_named(
     own_text: Path, text: str, fault: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_text / CALIBRATION).write_text(text)
-    assert main(["export", str(own_text), "-o", str(own_text.parent / "bundle")]) in (1, 2)
+    assert main(["export", str(own_text), "-o", str(own_text.parent / "bundle")]) == 1
     assert fault in capsys.readouterr().err
     assert not (own_text.parent / "bundle").exists()
 
