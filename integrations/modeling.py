@@ -3,7 +3,6 @@ to checkpoint folders."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -24,10 +23,11 @@ from hamburger_edge.integrations.model_card import model_card
 from hamburger_edge.integrations.tokenization import tokenizer_of
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import CARD, Checkpoint, load_checkpoint, save_checkpoint
-from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.runtimes.torch.backend import DEFAULT_CONTEXT, TorchBackend
 from hamburger_edge.support.values import shown
+from hamburger_edge.tasks.telling import write_into
 
 # Of the many options of `from_pretrained`: where files come from, and what may only be as it is.
 _OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download", "proxies"}
@@ -141,10 +141,9 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 rows="fp32",
             )
             known = checkpoint.manifest
-            if told := {name: known[name] for name in ("recommended", "opening") if name in known}:
-                manifest = json.loads((saved / MANIFEST).read_text(encoding="utf-8"))
-                text = json.dumps(manifest | told, indent=1, ensure_ascii=False)
-                (saved / MANIFEST).write_text(text + "\n", encoding="utf-8")
+            write_into(saved, **{name: known[name] for name in ("recommended", "opening") if name in known})
+            if (text := checkpoint.path / CALIBRATION).exists():
+                shutil.copyfile(text, saved / CALIBRATION)
             config, base = self.config.shape, self.config.shape.base
             tokenizer_of(
                 checkpoint.tokenizer, checkpoint.chat_template, config.eos_ids, base.context_length

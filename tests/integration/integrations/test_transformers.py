@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,14 @@ import hamburger_edge
 from hamburger_edge.errors import BusyError, CheckpointError, InputError
 from hamburger_edge.integrations.transformers import HamburgerConfig, HamburgerForCausalLM
 from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.checkpoints.calibration_text import (
+    CALIBRATION,
+    Exchange,
+    read_calibration,
+    write_calibration,
+)
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.tasks.telling import write_into
 
 TINY = ZOO / "tiny"
 QUESTION = "What is 7 plus 8?"
@@ -110,18 +118,18 @@ def test_what_is_saved_stands_alone_and_is_read_by_all(
     assert reread.eos_token == tokenizer.eos_token == "<|im_end|>"
 
 
-def test_recommended_settings_come_along(toy: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "tuned"
-    folder.mkdir()
-    for path in toy.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    manifest = json.loads((folder / "hamburger.json").read_text())
+def test_what_a_task_found_out_comes_along(toy: Path, tmp_path: Path) -> None:
+    folder, saved = tmp_path / "tuned", tmp_path / "saved"
+    shutil.copytree(toy, folder)
     recommended = {"mode": "verify", "confidence": 0.6}
-    (folder / "hamburger.json").write_text(json.dumps(manifest | {"recommended": recommended}))
+    write_into(folder, recommended=recommended, opening=[5, 6])
+    write_calibration(folder / CALIBRATION, [Exchange("Play jazz", "Jazz it is.")])
     model = HamburgerForCausalLM.from_pretrained(folder)
     assert (model.generation_config.mode, model.generation_config.confidence) == ("verify", 0.6)
-    model.save_pretrained(tmp_path / "saved")
-    assert json.loads((tmp_path / "saved" / "hamburger.json").read_text())["recommended"] == recommended
+    model.save_pretrained(saved)
+    manifest = json.loads((saved / "hamburger.json").read_text())
+    assert (manifest["recommended"], manifest["opening"]) == (recommended, [5, 6])
+    assert read_calibration(saved / CALIBRATION) == [Exchange("Play jazz", "Jazz it is.")]
 
 
 @pytest.mark.parametrize("options", [{"torch_dtype": "float16"}, {"device_map": "cuda"}, {"speed": 3}])
