@@ -92,14 +92,13 @@ class Given:
         answers = (turn.answer for example in self.examples.examples for turn in example.turns)
         return round(LONGER * max(len(self.encoder.tokenizer.encode(answer)) for answer in answers)) + 16
 
-    def calibration(self, split: Split) -> list[Exchange]:
+    def calibration(self, data: DistilledData, split: Split) -> list[Exchange]:
         """What the model's weights are to be rounded by: first turns of examples from all over those that are
         trained on."""
-        sample = split.train[:: max(1, len(split.train) // 100)]
-        tokens = sum(len(self.encoder.encode(self.examples.examples[number]).ids) for number in sample)
-        every = max(1, tokens * len(split.train) // (len(sample) * CALIBRATION_TOKENS))
-        chosen = [self.examples.examples[number] for number in split.train[::every]]
-        return [Exchange(one.turns[0].prompt, one.turns[0].answer, one.system) for one in chosen]
+        tokens = int(np.diff(data.starts)[split.train].sum())
+        chosen = split.train[:: max(1, tokens // CALIBRATION_TOKENS)]
+        examples = [self.examples.examples[number] for number in chosen]
+        return [Exchange(one.turns[0].prompt, one.turns[0].answer, one.system) for one in examples]
 
 
 def common_opening(data: DistilledData, conversations: Iterable[int]) -> list[int]:

@@ -88,7 +88,7 @@ class Tuning:
         checkpoint = self._train_graft(scored)
         if self.recipe.read:
             checkpoint = self._read(checkpoint, data)
-        write_calibration(checkpoint / CALIBRATION, self.given.calibration(self.split))
+        write_calibration(checkpoint / CALIBRATION, self.given.calibration(data, self.split))
         write_into(checkpoint, opening=common_opening(data, self.split.train))
         return checkpoint
 

@@ -192,20 +192,14 @@ class Engine(Slots):
         self._read(stats, cancel, left=max(1, self._at_once() - len(rules.opening)))
         if cancel.is_set():
             return Step((), (), (), None), None, 0
-        try:
+        with rules.sampler.attempt():
             return self._verify(open_answer(rules), rules, stats, prompt=True)
-        except BaseException:
-            rules.sampler.rewind(len(rules.sampler.answer))
-            raise
 
     def _say(
         self, readout: Readout | None, row: int, rules: Rules, stats: Stats
     ) -> tuple[Step, Readout | None, int]:
-        """What one macro step says, and where the base's view of the next one stands, if it was verified.
-        Where that fails nobody sees it, and so it was never chosen."""
-        sampler = rules.sampler
-        said = len(sampler.answer)
-        try:
+        """What one macro step says, and where the base's view of the next one stands, if it was verified."""
+        with rules.sampler.attempt():
             free = min(self.ledger.room, self.chunk) - len(self.unread)
             room = free if rules.verify else rules.max_tokens
             step = say(self.backend, readout, row, rules, room, stats)
@@ -213,9 +207,6 @@ class Engine(Slots):
                 return self._verify(step, rules, stats)
             self.unread = [*self.unread, *step.groups]
             return step, None, 0
-        except BaseException:
-            sampler.rewind(len(sampler.answer) - said)
-            raise
 
     def _verify(
         self, draft: Step, rules: Rules, stats: Stats, *, prompt: bool = False

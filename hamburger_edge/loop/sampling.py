@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -195,6 +196,16 @@ class Sampler:
             return choice
         self.rewind(1)
         return None
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What is chosen while something fails nobody sees, and so it was never chosen."""
+        said = len(self.answer)
+        try:
+            yield
+        except BaseException:
+            self.rewind(len(self.answer) - said)
+            raise
 
     def rewind(self, tokens: int) -> None:
         """Take back the last choices, and the draws they cost."""
