@@ -19,7 +19,7 @@ from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.calibration_text import Exchange
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.batches import DistilledData, Split
+from hamburger_edge.models.training.data.batches import DistilledData, Split
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.tasks.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tasks.evaluation import Request

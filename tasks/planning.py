@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hamburger_edge.models.bases.weights import LoadedBase
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.scoring import some_of
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import new_model
-from hamburger_edge.models.training.scoring import some_of
 from hamburger_edge.models.training.trainer import Trainer
 
 STEPS = 4

@@ -8,8 +8,8 @@ from typing import Any
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.shard_files import ARRAYS
 from hamburger_edge.models.distillation.written import write_shard
-from hamburger_edge.models.training.batches import DistilledData
-from hamburger_edge.models.training.scoring import some_of
+from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.scoring import some_of
 
 
 def portion(data: DistilledData, share: float, wanted: int) -> DistilledData:

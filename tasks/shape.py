@@ -10,10 +10,10 @@ import numpy as np
 
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.batches import Cuts, DistilledData
+from hamburger_edge.models.training.data.batches import Cuts, DistilledData
+from hamburger_edge.models.training.data.segmentation import EntropyRule, report_cuts
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
-from hamburger_edge.models.training.segmentation import EntropyRule, report_cuts
 
 ROWS, ROW_SLOTS = 4, 512  # of a batch; rows are longer where an example is
 RANK = 32  # of what the base learns

@@ -27,10 +27,10 @@ from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
-from hamburger_edge.models.training.batches import DistilledData, Split, side
+from hamburger_edge.models.training.data.batches import DistilledData, Split, side
+from hamburger_edge.models.training.data.scoring import score
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
-from hamburger_edge.models.training.scoring import score
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, unheard
 from hamburger_edge.tasks.evaluation import Request

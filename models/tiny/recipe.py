@@ -29,8 +29,8 @@ from hamburger_edge.models.distillation.conversations import DistillSettings, Tu
 from hamburger_edge.models.distillation.distill import distill
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.tiny.corpus import QuestionAnswer, conversations
-from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.models.training.curves import plot
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import merged, new_model, provenance
 from hamburger_edge.models.training.trainer import Trainer

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.training.lora import LoraLinear, add_lora
 from hamburger_edge.models.training.recipe import Shape, Stage
+from hamburger_edge.models.training.updates.lora import LoraLinear, add_lora
 
 
 def graft(

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.hamburger import GroupBatch, GroupOutput, Hamburger
-from hamburger_edge.models.training.batches import TrainingBatch
-from hamburger_edge.models.training.lora import before_training
+from hamburger_edge.models.training.data.batches import TrainingBatch
+from hamburger_edge.models.training.updates.lora import before_training
 
 
 @dataclass(frozen=True)

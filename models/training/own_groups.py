@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hamburger_edge.models.training.batches import Batches
+from hamburger_edge.models.training.data.batches import Batches
 from hamburger_edge.models.training.objective import Objective
 
 

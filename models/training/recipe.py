@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training.batches import Cuts
+from hamburger_edge.models.training.data.batches import Cuts
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.support.storage import Folder, folder_at
 from hamburger_edge.support.strict import from_mapping, read_toml

@@ -25,15 +25,15 @@ from hamburger_edge.models.checkpoints.checkpoint import (
 )
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows
-from hamburger_edge.models.training.averaging import mean_state
-from hamburger_edge.models.training.batches import DistilledData
 from hamburger_edge.models.training.curves import plot
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.grafting import graft, prepare
-from hamburger_edge.models.training.lora import merge_lora, remember_lora, restore_lora
 from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.run_state import same_recipe
 from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.updates.averaging import mean_state
+from hamburger_edge.models.training.updates.lora import merge_lora, remember_lora, restore_lora
 from hamburger_edge.support.progress import LogCallback
 
 ORIGINS = ("start", "tuned_base")  # checkpoints that a recipe goes on from; a provenance has theirs

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.training.batches import TrainingBatch
+from hamburger_edge.models.training.data.batches import TrainingBatch
 from hamburger_edge.models.training.objective import Objective
 
 

@@ -24,7 +24,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.models.distillation.data_manifest import NAME
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.run_state import FILE as LAST
 from hamburger_edge.models.training.run_state import load_state
 from hamburger_edge.support.files import sha256

@@ -12,7 +12,7 @@ from training_data_files import END, ladders
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.bases.weights import LoadedBase
-from hamburger_edge.models.training.batches import Cuts
+from hamburger_edge.models.training.data.batches import Cuts
 from hamburger_edge.models.training.grafting import graft
 from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
 from hamburger_edge.models.training.trainer import Trainer

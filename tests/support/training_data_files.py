@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
 from hamburger_edge.models.distillation.data_manifest import FORMAT
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 
 END = 2
 FIELDS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")

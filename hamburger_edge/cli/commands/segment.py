@@ -17,10 +17,10 @@ from hamburger_edge.support.values import number_in, whole_in
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.models.bases.loading import find_base
-    from hamburger_edge.models.training.batches import DistilledData
-    from hamburger_edge.models.training.segment_report import RULES, render
-    from hamburger_edge.models.training.segment_report import report as cut
-    from hamburger_edge.models.training.segmentation import EntropyRule
+    from hamburger_edge.models.training.data.batches import DistilledData
+    from hamburger_edge.models.training.data.segment_report import RULES, render
+    from hamburger_edge.models.training.data.segment_report import report as cut
+    from hamburger_edge.models.training.data.segmentation import EntropyRule
 
     steps = whole_in("--max-steps", options.max_steps, 1, 64)
     for name, value in (("--low", options.low), ("--ratio", options.ratio)):

@@ -15,10 +15,10 @@ from toy_training import JOINT, LORA, SHAPE, SHORT, toy_trainer
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training.averaging import WeightMean, mean_state
 from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.runs import train
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.updates.averaging import WeightMean, mean_state
 
 
 def test_the_mean_is_that_of_the_last_steps() -> None:

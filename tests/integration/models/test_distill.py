@@ -31,7 +31,7 @@ from hamburger_edge.models.distillation.conversations import (
 )
 from hamburger_edge.models.distillation.distill import distill, shard_size
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.support.repetition import four_gram_repetition
 
 

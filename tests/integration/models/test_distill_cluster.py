@@ -21,7 +21,7 @@ from hamburger_edge.cli import main as cli
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError
 from hamburger_edge.models.distillation import distill as distilling
 from hamburger_edge.models.distillation.distill import ShardMaker, distill
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.support.cluster import Cluster
 
 pytest.importorskip("ray", reason="needs the extra [cluster]")

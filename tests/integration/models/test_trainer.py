@@ -27,16 +27,16 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.data_manifest import Shard
-from hamburger_edge.models.training.batches import Cuts, DistilledData
 from hamburger_edge.models.training.curves import plot
+from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.grafting import prepare
 from hamburger_edge.models.training.metrics import read_metrics
 from hamburger_edge.models.training.objective import LossWeights, Objective
-from hamburger_edge.models.training.optimizers import make_optimizers, schedule
 from hamburger_edge.models.training.reading import JUDGING_CUTS, judging_cuts
 from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.runs import merged, new_model, train
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.updates.optimizers import make_optimizers, schedule
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 

@@ -24,7 +24,7 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.tiny import recipe as tiny
 from hamburger_edge.models.tiny.corpus import TOPICS, conversations
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tasks.proofreading.scoring import score
 
 NAMES = sorted(path.parent.name for path in ZOO.glob("*/SHA256SUMS"))

@@ -16,7 +16,7 @@ from hamburger_edge.cli.main import main
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tasks import planning, tune
 from hamburger_edge.tasks.examples import read_examples
 from hamburger_edge.tasks.recipe import read_tune_recipe

@@ -15,7 +15,7 @@ from toy_distillation import toy_base as talking_base
 from toy_training import LORA, SHORT, ladders, toy_base, toy_model
 
 from hamburger_edge.models.distillation.distill import distill
-from hamburger_edge.models.training.batches import ARRAYS, Cuts, DistilledData
+from hamburger_edge.models.training.data.batches import ARRAYS, Cuts, DistilledData
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.runs import merged
 from hamburger_edge.models.training.trainer import Trainer

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from toy_training import SHARED, SHORT, toy_trainer
 
-from hamburger_edge.models.training.processes import Processes
 from hamburger_edge.models.training.recipe import Stage
+from hamburger_edge.models.training.updates.processes import Processes
 
 
 def train(out: Path, minutes: float, how: str) -> Processes:

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData
+from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
 from hamburger_edge.support import storage
 from hamburger_edge.support.files import sha256
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from toy_training import JOINT, RECIPE, toy_model, toy_trainer
 
-from hamburger_edge.models.training.early_stopping import BestWeights
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.updates.early_stopping import BestWeights
 
 
 def test_the_best_weights_are_kept_and_come_back() -> None:

@@ -9,8 +9,7 @@ from toy_models import toy_model
 from training_data_files import DataFiles
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.training.batches import Batches, Cuts, DistilledData
-from hamburger_edge.models.training.lora import LoraLinear, add_lora, merge_lora
+from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
 from hamburger_edge.models.training.objective import (
     LossWeights,
     Objective,
@@ -22,6 +21,7 @@ from hamburger_edge.models.training.objective import (
 )
 from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, fit_stop_logits, reliability
+from hamburger_edge.models.training.updates.lora import LoraLinear, add_lora, merge_lora
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 

@@ -13,8 +13,8 @@ from toy_models import toy_model
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
-from hamburger_edge.models.training.batches import DistilledData
-from hamburger_edge.models.training.scoring import score
+from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.scoring import score
 
 
 @pytest.mark.parametrize("rows", [1, 5])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from training_data_files import DataFiles
 
-from hamburger_edge.models.training.segment_report import answer_spans, render, report
-from hamburger_edge.models.training.segmentation import (
+from hamburger_edge.models.training.data.segment_report import answer_spans, render, report
+from hamburger_edge.models.training.data.segmentation import (
     EntropyRule,
     cut_at_random,
     cut_by_entropy,

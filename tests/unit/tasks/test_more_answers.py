@@ -11,7 +11,7 @@ from toy_distillation import TURNS, toy_base
 
 from hamburger_edge.models.architecture.llama import Base, rotary_tables
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tasks import more_answers
 from hamburger_edge.tasks.more_answers import write_answers
 

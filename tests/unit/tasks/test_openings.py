@@ -7,7 +7,7 @@ from training_data_files import DataFiles
 
 from hamburger_edge.loop.backend import LONGEST_OPENING
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.batches import DistilledData
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tasks.given import common_opening
 
 ASKED = ANSWER + 1  # any other role

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training.batches import Cuts
+from hamburger_edge.models.training.data.batches import Cuts
 from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
 from hamburger_edge.tasks.evaluation import EvaluationPlan
 from hamburger_edge.tasks.recipe import TuneRecipe, read_tune_recipe, to_toml, write_tune_recipe

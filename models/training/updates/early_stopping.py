@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hamburger_edge.models.training.processes import like
+from hamburger_edge.models.training.updates.processes import like
 
 
 class BestWeights:

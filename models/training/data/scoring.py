@@ -17,7 +17,7 @@ import torch
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.distillation.conversations import uncertainty
 from hamburger_edge.models.distillation.shard_files import ARRAYS
-from hamburger_edge.models.training.batches import Batches, DistilledData
+from hamburger_edge.models.training.data.batches import Batches, DistilledData
 from hamburger_edge.support.progress import Progress, unheard
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training.processes import like
+from hamburger_edge.models.training.updates.processes import like
 
 
 class WeightMean:

@@ -25,7 +25,7 @@ from hamburger_edge.models.architecture.hamburger import GroupBatch
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.distillation.data_manifest import Shard, read_data_manifest
 from hamburger_edge.models.distillation.shard_files import ARRAYS, read_shard
-from hamburger_edge.models.training.segmentation import (
+from hamburger_edge.models.training.data.segmentation import (
     EntropyRule,
     cut_at_random,
     cut_by_entropy,

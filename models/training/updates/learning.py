@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from hamburger_edge.models.training.batches import TrainingBatch
-from hamburger_edge.models.training.processes import Processes
+from hamburger_edge.models.training.data.batches import TrainingBatch
+from hamburger_edge.models.training.updates.processes import Processes
 
 
 @dataclass

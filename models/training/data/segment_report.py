@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.batches import DistilledData
-from hamburger_edge.models.training.segmentation import CutReport, EntropyRule, cut_by_entropy, report_cuts
+from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.segmentation import (
+    CutReport,
+    EntropyRule,
+    cut_by_entropy,
+    report_cuts,
+)
 
 # the paper's, and two that merge more
 RULES = (EntropyRule(0.05, 0.3), EntropyRule(0.2, 0.5), EntropyRule(0.5, 0.7))

@@ -1,0 +1,1 @@
+"""What is learned from: kept answers as batches, cut into groups."""
