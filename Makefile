@@ -62,7 +62,7 @@ fuzz: $(VENV)/.dev
 	@$(BIN)/python tests/fuzzing --cases $(N) --seed $(SEED)
 
 kills: $(VENV)/.dev
-	@PYTHONPATH=tests/support $(BIN)/python tests/faults/kills.py --kills $(or $(KILLS),100) --seed $(SEED)
+	@PYTHONPATH=tests/support:tests/support/toys $(BIN)/python tests/faults/kills.py --kills $(or $(KILLS),100) --seed $(SEED)
 
 SPOKEN ?= 200000
 soak: $(VENV)/.dev

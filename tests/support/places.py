@@ -7,12 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"  # importable for tests, through pyproject.toml
+TOYS = SUPPORT / "toys"  # likewise: models small enough to make for a test
 PROGRAMS = SUPPORT / "programs"  # run by tests as processes of their own
 
 
 def environment(**changes: str) -> dict[str, str]:
     """For processes that import what tests import."""
-    path = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(SUPPORT), str(TOYS), os.environ.get("PYTHONPATH", "")]))
     return {**os.environ, "PYTHONPATH": path, **changes}
 
 
