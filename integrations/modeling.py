@@ -25,9 +25,9 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import CARD, Checkpoint, load_checkpoint, save_checkpoint
+from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.runtimes.torch.backend import DEFAULT_CONTEXT, TorchBackend
 from hamburger_edge.support.values import shown
-from hamburger_edge.tasks.telling import write_into
 
 # Of the many options of `from_pretrained`: where files come from, and what may only be as it is.
 _OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download", "proxies"}

@@ -24,6 +24,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.built_in import built_in
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
 from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
+from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
@@ -42,7 +43,6 @@ from hamburger_edge.tasks.planning import epochs_within, read_within, scored_wit
 from hamburger_edge.tasks.portion import portion, write_portion
 from hamburger_edge.tasks.recipe import TuneRecipe, write_tune_recipe
 from hamburger_edge.tasks.shape import ROWS, graft_recipe, reading_recipe, row_slots, tuning_recipe
-from hamburger_edge.tasks.telling import write_into
 
 RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
 EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"

@@ -62,8 +62,9 @@ def _recommend(options: argparse.Namespace) -> None:
     """Measure, and write what is found into the bundle and, where one is named, its checkpoint."""
     from hamburger_edge.benchmarks.quality.recommending import MAX_TOKENS, find_recommendation, questions_of
     from hamburger_edge.bundle.reading import load_manifest
+    from hamburger_edge.models.checkpoints.facts import check_checkpoint
     from hamburger_edge.tasks.evaluation import EvaluationPlan
-    from hamburger_edge.tasks.telling import check_checkpoint, tell_bundle, tell_checkpoint
+    from hamburger_edge.tasks.telling import tell_bundle, tell_checkpoint
 
     for flag in ("reference", "temperature", "seed", "plot"):
         if getattr(options, flag) is not None:

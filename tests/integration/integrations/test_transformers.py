@@ -39,7 +39,7 @@ from hamburger_edge.models.checkpoints.calibration_text import (
     write_calibration,
 )
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.tasks.telling import write_into
+from hamburger_edge.models.checkpoints.facts import write_into
 
 TINY = ZOO / "tiny"
 QUESTION = "What is 7 plus 8?"

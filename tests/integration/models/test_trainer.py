@@ -32,11 +32,11 @@ from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.grafting import prepare
 from hamburger_edge.models.training.metrics import read_metrics
 from hamburger_edge.models.training.objective import LossWeights, Objective
+from hamburger_edge.models.training.optimizers import make_optimizers, schedule
 from hamburger_edge.models.training.reading import JUDGING_CUTS, judging_cuts
 from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.runs import merged, new_model, train
 from hamburger_edge.models.training.trainer import Trainer
-from hamburger_edge.models.training.updates.optimizers import make_optimizers, schedule
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 

@@ -12,6 +12,7 @@ GROUND = {"errors", "support"}
 CORE = {*GROUND, "loop", "chat", "bundle"}
 APP = {"hamburger_edge", "exporting", "loading", "model"}
 NETWORKS = {"models.architecture", "models.bases", "models.checkpoints"}
+TRAINING = {"models.training", "models.training.data"}
 
 # Room -> rooms that it may import, besides itself. A room is a folder; modules that lie beside the rooms of
 # hamburger_edge/, where an app looks first, are each a room.
@@ -34,9 +35,14 @@ DIRECTION = {
     "models.bases": {*GROUND, "chat", "models.architecture"},
     "models.checkpoints": {*GROUND, "chat", "models.architecture", "models.bases"},
     "models.distillation": {*GROUND, "chat", *NETWORKS},
-    "models.training": {*GROUND, "chat", *NETWORKS, "models.distillation"},
+    "models.training.data": {*GROUND, "chat", *NETWORKS, "models.distillation"},
+    "models.training.updates": {*GROUND, *NETWORKS, "models.training.data"},
+    "models.training": {
+        *{*GROUND, "chat", *NETWORKS, "models.distillation"},
+        *{"models.training.data", "models.training.updates"},
+    },
     "tasks.proofreading": {*GROUND, "chat", *NETWORKS, "models.distillation"},
-    "models.tiny": {*GROUND, "chat", *NETWORKS, "models.distillation", "models.training"},
+    "models.tiny": {*GROUND, "chat", *NETWORKS, "models.distillation", *TRAINING},
     "export.quantization": {*CORE, *NETWORKS},
     "export.graphs": {*CORE, *NETWORKS, "export.quantization"},
     "export.gguf": {*CORE, *NETWORKS, "export.quantization"},
@@ -58,7 +64,7 @@ DIRECTION = {
     "benchmarks.requests": {*CORE, *APP, "benchmarks", "benchmarks.peers", "benchmarks.speed"},
     "benchmarks.serving": {*GROUND, "benchmarks", "benchmarks.speed"},
     "tasks": {
-        *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training"},
+        *{*CORE, *APP, *NETWORKS, "models.distillation", *TRAINING},
     },
     "serve": {*CORE, *APP},
     "integrations": {*CORE, *APP, *NETWORKS, "runtimes.torch"},
@@ -66,7 +72,7 @@ DIRECTION = {
     "cli": {*CORE, *APP, "cli.commands"},
     "cli.commands": {
         "cli",
-        *{*CORE, *APP, *NETWORKS, "models.distillation", "models.training", "models.tiny"},
+        *{*CORE, *APP, *NETWORKS, "models.distillation", *TRAINING, "models.tiny"},
         *{"tasks", "serve", "export", "export.parity", "runtimes.torch", "benchmarks.quality"},
         *{"benchmarks.peers", "benchmarks.requests", "benchmarks.serving", "benchmarks.speed"},
     },

@@ -1,0 +1,47 @@
+"""What is found out of a model after it was made, written into its checkpoint: what to recommend, and what its
+answers begin with. No PyTorch is needed here.
+"""
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.support.files import sha256, write_atomically
+from hamburger_edge.support.strict import read_json
+
+MANIFEST = "hamburger.json"  # as `manifest.py` calls it, which needs PyTorch
+SUMS = "SHA256SUMS"  # of the checkpoints that come with the project
+
+
+def check_checkpoint(folder: Path) -> Path:
+    """Asked before work begins."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise CheckpointError(f"{folder}: holds no {MANIFEST}: not a HAMburger checkpoint")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CheckpointError(f"{folder}: may not be written to: copy it, and name the copy")
+    return folder
+
+
+def write_into(folder: Path, **facts: Any) -> None:
+    """Into a checkpoint's manifest, and its hash where that is recorded."""
+    path = folder / MANIFEST
+    manifest = read_json(path)
+    try:
+        with write_atomically(path) as temporary:
+            text = json.dumps(manifest | facts, indent=1, ensure_ascii=False)
+            temporary.write_text(text + "\n", encoding="utf-8")
+        if (sums := folder / SUMS).is_file():
+            lines = [line for line in sums.read_text().splitlines() if not line.endswith(f"  {MANIFEST}")]
+            lines.append(f"{sha256(path)}  {MANIFEST}")
+            with write_atomically(sums) as temporary:
+                temporary.write_text("\n".join(sorted(lines, key=lambda line: line.split()[-1])) + "\n")
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({error.strerror}): check space and permissions"
+        ) from error
