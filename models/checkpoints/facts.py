@@ -1,6 +1,5 @@
-"""What is found out of a model after it was made, written into its checkpoint: what to recommend, and what its
+"""What is found out of a model after it was made, written into its checkpoint: what to recommend, what its
 answers begin with. No PyTorch is needed here.
-"""
 """
 
 from __future__ import annotations
