@@ -59,8 +59,8 @@ ANSWER = (
     option(
         "--mode",
         choices=MODES,
-        help="trust: groups stay as drafted; reread: what is less sure than the confidence the base checks, "
-        "and where it is less sure of what follows merged groups it reads them again, token by token; "
+        help="trust: groups stay as drafted; reread: what is clearly surer than the confidence is merged, "
+        "the base checks the rest, and where it is less sure than that it reads merged groups again; "
         "verify: plain decoding's text, but for near ties, in fewer base calls; nothing is merged (default: "
         "what the model recommends, or verify; with --confidence alone trust)",
     ),

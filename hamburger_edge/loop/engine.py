@@ -123,7 +123,6 @@ class Engine(Slots):
         self.unread = prompt
         readout: Readout | None = None  # of what was said so far; None: some of it is unread
         row, prompt_read = 0, False
-        refuted = False  # what the base chose by a doubtful reading; what it reads now is all there is
         first = True  # up to the first group that the base, having read the prompt, had a say in
         try:
             while not cancel.is_set():
@@ -134,11 +133,10 @@ class Engine(Slots):
                         continue  # cancelled in the middle of the prompt, there is none
                     step, readout, row = self._open(rules, stats, cancel)
                 else:
-                    if readout is not None and rules.reread and not refuted:
+                    if readout is not None and rules.reread:
                         self._doubt(readout.logits[row], rules, stats)
                     step, readout, row = self._say(readout, row, rules, stats)
-                refuted = not step.tokens
-                if refuted:
+                if not step.tokens:
                     continue
                 finish = rules.finish(step.tokens, stats)
                 if finish is None and self.unread and not self.ledger.fits(*map(len, self.unread)):
@@ -170,16 +168,20 @@ class Engine(Slots):
         return readout
 
     def _doubt(self, logits: Floats, rules: Rules, stats: Stats) -> None:
-        """Where the base is not sure of what comes next, the answer's newest merged groups, and what follows
-        the first of them, leave the cache: they are to be read again, token by token, with the next draft."""
+        """Where the base is in doubt, the answer's newest merged groups, and what follows the first of them,
+        leave the cache: they are to be read again, token by token, with the next draft."""
+        first = self._doubted(logits, self.ledger.slots, rules)
+        self.unread = [(token,) for group in self.ledger.groups[first:] for token in group]
+        self._truncate(first)
+        stats.reread_tokens += len(self.unread)
+
+    def _doubted(self, logits: Floats, stop: int, rules: Rules) -> int:
+        """The first of the answer's newest merged slots before `stop`, if the base, having read them, is not
+        sure of what comes next, and there is room to read them token by token; else `stop`."""
         ledger = self.ledger
-        first = ledger.first_merged(min(len(rules.sampler.answer), REREAD * self.info.max_steps))
-        again: list[Group] = [(token,) for group in ledger.groups[first:] for token in group]
-        more = len(again) - (ledger.slots - first)
-        if again and more < ledger.room and rules.doubts(logits):
-            self._truncate(first)
-            self.unread = again
-            stats.reread_tokens += len(again)
+        first = ledger.first_merged(min(len(rules.sampler.answer), REREAD * self.info.max_steps), stop)
+        more = sum(len(group) - 1 for group in ledger.groups[first:stop])
+        return first if more and more < ledger.room_behind(stop) and rules.doubts(logits) else stop
 
     def _may_open(self, rules: Rules) -> bool:
         """Whether there is something that all answers begin with, and it finds slots and positions."""
@@ -216,12 +218,13 @@ class Engine(Slots):
         draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
         base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
 
-        Of a slot that holds several tokens the base checks the first, the others were vouched for. Forced
-        tokens need no scores: the rows before them are not read out. Where tokens are unread, a `prompt` or
-        what the base read in doubt, they go before the draft, and `a` is checked too. If it fails, nothing
-        is said.
+        Of a slot that holds several tokens the base checks the first, the others were vouched for. Where it
+        is in doubt, the draft ends as if it had said otherwise. Forced tokens need no scores: the rows before
+        them are not read out. Where tokens are unread, a `prompt` or what the base read in doubt, they go
+        before the draft, and `a` is checked too. If it fails, nothing is said.
         """
         sampler, again, groups = rules.sampler, self.unread, draft.groups
+        doubts = rules.reread and not prompt  # what all answers begin with is not doubted
         start, kept = self.ledger.slots, 0 if again else 1
         checked = groups[kept:]
         sampler.rewind(sum(map(len, checked)))
@@ -238,6 +241,9 @@ class Engine(Slots):
                     token, probability = sampler.choose_forced()
                     forced -= 1
                 else:
+                    read = start + len(again) + kept  # slots
+                    if doubts and self._doubted(readout.logits[row], read, rules) < read:
+                        break
                     token, probability = sampler.choose(readout.logits[row])
                     if token != group[0]:
                         sampler.rewind(1)

@@ -63,8 +63,12 @@ class Ledger:
     @property
     def room(self) -> int:
         """How many more slots of one token fit."""
-        used = self.slots if self.rule == "slot" else self.tokens
-        return max(0, min(self.capacity - self.slots, self.context_length - used))
+        return self.room_behind(self.slots)
+
+    def room_behind(self, slots: int) -> int:
+        """How many would, if the cache held so many of its slots."""
+        used = slots if self.rule == "slot" or not slots else self._ends[slots - 1]
+        return max(0, min(self.capacity - slots, self.context_length - used))
 
     def next_position(self, tokens: int) -> int:
         """Where a group of this many tokens would sit."""
@@ -96,10 +100,10 @@ class Ledger:
             raise InputError(f"cannot keep {slots} slots: {self.slots} are in use")
         del self.groups[slots:], self._ends[slots:]
 
-    def first_merged(self, tokens: int) -> int:
-        """The first slot that holds several tokens, of the newest that together hold so many; the next free
-        slot if there is none."""
-        first = slot = self.slots
+    def first_merged(self, tokens: int, stop: int) -> int:
+        """The first slot that holds several tokens, of the newest before `stop` that together hold so many;
+        `stop` if there is none."""
+        first = slot = stop
         while tokens > 0 and slot > 0:
             slot -= 1
             tokens -= len(self.groups[slot])

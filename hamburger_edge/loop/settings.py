@@ -20,8 +20,9 @@ class Options(TypedDict, total=False):
     # 0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither it nor `mode` is given,
     # both are as the model recommends, or 0.8 and "trust"
     confidence: float
-    # "reread": the base checks what is less sure than `confidence`, and where it is less sure than that of
-    # what it read merged, it reads that again; "verify": the text of plain decoding, in fewer base calls
+    # "reread": merged is what is so sure that a whole group of it is as sure as `confidence`, the base checks
+    # the rest, and where it is less sure than `confidence` itself, it reads the newest merged groups again;
+    # "verify": the text of plain decoding, in fewer base calls
     mode: Mode
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
@@ -50,9 +51,9 @@ class Decoding:
 
     max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
     confidence: float = 0.8  # a group goes on while 1 - p_stop is at least this; 1: one token a step
-    # reread: what is as sure as `confidence` is merged, the base checks the rest, and is to be as sure of
-    # what it chooses, or it reads the newest merged groups again, token by token; verify: it checks every
-    # token; plain decoding's output
+    # reread: what is so sure that a whole group of it is as sure as `confidence` is merged, the base checks
+    # the rest, and is to be as sure as `confidence`, or it reads the newest merged groups again, token by
+    # token; verify: it checks every token; plain decoding's output
     mode: Mode = "trust"
     # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
     # groups (not at confidence 1 and in verify mode), or each with a call of its own

@@ -53,6 +53,8 @@ class Rules:
         self.sampler = sampler
         self.verify = decoding.mode != "trust"  # the base checks what is drafted ...
         self.reread = decoding.mode == "reread"  # ... but for what is sure, if it reads that surely
+        # so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
+        self.unchecked = max(0.0, decoding.confidence) ** (1 / info.max_steps)
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
@@ -165,7 +167,9 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
             fed = len(tokens)
             stats.micro_s += perf_counter() - begin
             stats.micro_steps += behind
-            p_stop = float(stop)
+            sure, p_stop = 1 - p_stop, float(stop)  # by rule "before" the last step spoke of this token
+            if rules.judge_after:
+                sure = 1 - p_stop
             trying = 1 - p_stop >= rules.confidence
             if rules.judge_after and 1 - p_stop < rules.join_confidence:
                 break  # this token is not sure enough: the base will choose it instead
@@ -173,8 +177,8 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
             if choice is None:
                 break  # nobody vouches for what the sampler prefers: the base will choose
             token, probability = choice
-            sure = trying or not rules.judge_after
-            joins = not rules.verify or (rules.reread and sure and token == sampler.judged(logits))
+            unchecked = rules.reread and sure >= rules.unchecked and token == sampler.judged(logits)
+            joins = not rules.verify or unchecked
         if joins and len(groups[-1]) < backend.info.max_steps:
             groups[-1] += (token,)
         else:

@@ -1,6 +1,5 @@
 """What is found out of a model after it was made, written into its checkpoint: what to recommend, what its
-answers begin with. No PyTorch is needed here.
-"""
+answers begin with. No PyTorch is needed here."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import CheckpointError
+from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.strict import read_json
 
-MANIFEST = "hamburger.json"  # as `manifest.py` calls it, which needs PyTorch
 SUMS = "SHA256SUMS"  # of the checkpoints that come with the project
 
 

@@ -133,11 +133,14 @@ class Loop:
             return [*slots, *([token] for token in copies)]
         while trying and len(group) < size and group[-1] not in model["eos_ids"]:
             micro = self.micro(read["features"][row], group)
+            judging = stop
             highest, stop = int(micro["logits"].argmax()), float(micro["p_stop"][0])
+            judging = judging if before else stop
             trying = 1 - stop >= confidence
             token = self.choose(micro["logits"], shortlist)
-            sure = (before or trying) and token == (highest if shortlist is None else shortlist[highest])
-            if sure:
+            judged = token == (highest if shortlist is None else shortlist[highest])
+            unchecked = 1 - judging >= confidence ** (1 / model["max_steps"])
+            if judged and (unchecked if self.mode == "reread" else before or trying):
                 slots[-1].append(token)
             elif self.mode == "reread" and (before or 1 - stop >= min(confidence, 0.4)):
                 slots.append([token])
@@ -146,8 +149,8 @@ class Loop:
             group.append(token)
         return slots
 
-    def doubt(self, logits: np.ndarray, held: list[list[int]], confidence: float) -> list[list[int]]:
-        """`held`: the answer's slots, all in the cache. What is to be read again leaves both."""
+    def doubted(self, logits: np.ndarray, held: list[list[int]], confidence: float, room: int) -> int:
+        """`held`: the answer's slots. The first that is to be read again; their number if none is."""
         weights = np.exp(logits - logits.max())
         newest, first = min(2 * self.model["max_steps"], sum(map(len, held))), len(held)
         for slot in reversed(range(len(held))):
@@ -156,9 +159,14 @@ class Loop:
             newest -= len(held[slot])
             first = slot if len(held[slot]) > 1 else first
         again = [[token] for slot in held[first:] for token in slot]
-        enough = len(again) - (len(held) - first) < self.room()
-        if weights.max() / weights.sum() >= confidence or not again or not enough:
-            return []
+        enough = len(again) - (len(held) - first) < room
+        sure = weights.max() / weights.sum() >= confidence
+        return len(held) if sure or not again or not enough else first
+
+    def doubt(self, logits: np.ndarray, held: list[list[int]], confidence: float) -> list[list[int]]:
+        """`held`: the answer's slots, all in the cache. What is to be read again leaves both."""
+        first = self.doubted(logits, held, confidence, self.room())
+        again = [[token] for slot in held[first:] for token in slot]
         self.cache.used, self.text = self.cache.used - len(held) + first, self.text - len(again)
         del held[first:]
         return again
@@ -189,11 +197,11 @@ class Loop:
     def reread(self, prompt: list[int], max_tokens: int, confidence: float) -> list[list[int]]:
         copies, self.mode = Copies(prompt), "reread"
         read, row, held = self.begin([[t] for t in prompt], max_tokens, confidence)
-        said, failed = [[token for slot in held for token in slot]] if held else [], False
+        said = [[token for slot in held for token in slot]] if held else []
         if sum(map(len, said)) == max_tokens:
             return said
         while True:
-            again = [] if failed else self.doubt(read["logits"][row], held, confidence)
+            again = self.doubt(read["logits"][row], held, confidence)
             room = min(self.room() - len(again), max_tokens - sum(map(len, said)))
             size = 1 if confidence >= 1 else min(self.model["max_steps"], room)
             answer = [token for group in said for token in group]
@@ -210,16 +218,23 @@ class Loop:
                 ahead, kept = len(again), 0 if again else 1
                 read = self.macro([*again, *slots], list(range(ahead + len(slots))))
                 while kept < len(slots) and self.choose(read["logits"][ahead + kept - 1]) == slots[kept][0]:
+                    self.cache.used, self.text = (
+                        used + ahead + kept,
+                        text + ahead + sum(map(len, slots[:kept])),
+                    )
+                    there, logits = [*held, *again, *slots[:kept]], read["logits"][ahead + kept - 1]
+                    if self.doubted(logits, there, confidence, self.room()) < len(there):
+                        break
                     kept += 1
                 slots, row = slots[:kept], ahead + kept - 1
                 self.cache.used, self.text = used + ahead + kept, text + ahead + sum(map(len, slots))
                 held += [*again, *slots]
                 copies.settle(len(answer) + sum(map(len, slots)))
-                self.pending, failed = [], not slots
-                if failed:
+                self.pending = []
+                if not slots:
                     continue
             else:
-                [self.pending], failed = slots, False
+                [self.pending] = slots
             said.append([token for slot in slots for token in slot])
             if said[-1][-1] in self.model["eos_ids"] or sum(map(len, said)) == max_tokens:
                 return said

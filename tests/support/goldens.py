@@ -17,7 +17,7 @@ GREEDY: tuple[dict[str, Any], ...] = (
     {"confidence": 1.0},
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.0, "mode": "verify"},
-    {"confidence": 0.2, "mode": "reread"},
+    {"confidence": 0.6, "mode": "reread"},
     {"confidence": 0.1, "mode": "reread", "stop": ["e", "qu"]},
     {"confidence": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
     {"confidence": 0.2, "stop": ["e", "qu"]},
@@ -30,22 +30,23 @@ SAMPLED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.2, "temperature": 1.0, "min_p": 0.05, "banned": [5, 66], "seed": 5},
     {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
     {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "verify", "seed": 7},
-    {"confidence": 0.1, "temperature": 0.8, "mode": "reread", "seed": 10},
+    {"confidence": 0.6, "temperature": 0.8, "mode": "reread", "seed": 10},
     {"confidence": 1.0, "temperature": 0.7, "seed": 6},
 )
 # of prompts that hold what the model would say anyway: it says that again, in drafts copied from there
 REPEATED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.3, "mode": "verify", "temperature": 0.7, "seed": 6},
-    {"confidence": 0.2, "mode": "reread"},
+    {"confidence": 0.6, "mode": "reread"},
 )
-# toy bundles of every kind a runtime must know
+# toy bundles of every kind a runtime must know; with a stop head that is sure, mode reread merges
 BUNDLES: tuple[dict[str, Any], ...] = (
     {"shortlist_size": 100},
     {"shortlist_size": 100, "flavor": "portable"},
     {"position_rule": "slot", "precision": "int8"},
     {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
-    {"stop_rule": "after", "shortlist_size": 100, "precision": "int4"},
+    {"stop_rule": "after", "shortlist_size": 100, "precision": "int4", "stop_bias": -2.5},
+    {"position_rule": "slot", "stop_bias": -2.5},
     {"stop_rule": "after", "position_rule": "slot"},
     {"flavor": "web", "precision": "int8", "shortlist_size": 100},
 )
@@ -85,8 +86,8 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"confidence": 0.3, "mode": "verify"},
         {"confidence": 0.2, "temperature": 1.0, "seed": 8},
         {"confidence": 0.0, "forced": "merge"},
-        {"confidence": 0.1, "mode": "reread"},
-        {"confidence": 0.1, "mode": "reread", "forced": "merge"},
+        {"confidence": 0.6, "mode": "reread"},
+        {"confidence": 0.6, "mode": "reread", "forced": "merge"},
         {"confidence": 0.2, "forced": "merge", "temperature": 1.0, "seed": 9},
         {"confidence": 0.3, "mode": "verify", "forced": "single"},
         {"confidence": 0.0, "forced": "single"},
@@ -98,13 +99,13 @@ STRUCTURED_TALKS: tuple[
     {"regex": "(ab|[c-f])[a-z]{60}", "confidence": 0.3},
     {"regex": "[a-z]{20}forced[a-z]{60}", "mode": "verify", "temperature": 0.8, "seed": 3},
     {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1, "forced": "merge"},
-    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1, "forced": "merge", "mode": "reread"},
+    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.6, "forced": "merge", "mode": "reread"},
 )
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3},
     {"mode": "verify", "confidence": 0.2},
-    {"mode": "reread", "confidence": 0.1},
+    {"mode": "reread", "confidence": 0.6},
     {"temperature": 0.8, "confidence": 0.1, "seed": 11},
 )
 

@@ -82,12 +82,11 @@ export class Engine {
       let readout = null;
       let row = 0;
       let [isRead, isOpening] = [false, true]; // the prompt; up to the first group that the base had a say in
-      let isRefuted = false; // what the base chose by a doubtful reading; what it reads now is all there is
       while (!isCancelled()) {
         await sampler.look();
         let said;
         if (readout || rules.isAhead) {
-          if (readout && rules.rereads && !isRefuted) this.#doubt(readout.logits[row], rules, stats);
+          if (readout && rules.rereads) this.#doubt(readout.logits[row], rules, stats);
           said = await this.#say(readout, row, rules, stats);
         } else if (!isRead && this.#mayOpen(rules)) {
           said = await this.#open(rules, stats, isCancelled);
@@ -99,8 +98,7 @@ export class Engine {
           [row, isRead] = [0, true];
           continue;
         }
-        isRefuted = !said.step.tokens.length;
-        if (isRefuted) {
+        if (!said.step.tokens.length) {
           ({ readout, row } = said);
           continue;
         }
@@ -177,25 +175,33 @@ export class Engine {
   }
 
   /**
-   * Where the base is not sure of what comes next, the answer's newest merged groups, and what follows the first of
-   * them, leave the cache: they are to be read again, token by token, with the next draft.
+   * Where the base is in doubt, the answer's newest merged groups, and what follows the first of them, leave the cache:
+   * they are to be read again, token by token, with the next draft.
    * @param {Float32Array} logits @param {Rules} rules @param {Stats} stats
    */
   #doubt(logits, rules, stats) {
-    const { slots, groups, room } = this.ledger;
-    let first = slots;
+    const first = this.#doubted(logits, this.ledger.slots, rules);
+    this.unread = this.ledger.groups.slice(first).flatMap((group) => group.map((token) => [token]));
+    this.#truncate(first);
+    stats.rereadTokens += this.unread.length;
+  }
+
+  /**
+   * The first of the answer's newest merged slots before `stop`, if the base, having read them, is not sure of what comes
+   * next, and there is room to read them token by token; else `stop`.
+   * @param {Float32Array} logits @param {number} stop @param {Rules} rules
+   */
+  #doubted(logits, stop, rules) {
+    const { groups } = this.ledger;
+    let first = stop;
     let tokens = Math.min(rules.sampler.answer.length, REREAD * this.info.maxSteps);
-    for (let slot = slots - 1; tokens > 0 && slot >= 0; slot--) {
+    for (let slot = stop - 1; tokens > 0 && slot >= 0; slot--) {
       const { length } = groups[slot];
       tokens -= length;
       if (length > 1) first = slot;
     }
-    const again = groups.slice(first).flat();
-    const more = again.length - (slots - first);
-    if (!again.length || more >= room || !rules.doubts(logits)) return;
-    this.#truncate(first);
-    this.unread = again.map((token) => [token]);
-    stats.rereadTokens += again.length;
+    const more = count(groups.slice(first, stop)) - (stop - first);
+    return more && more < this.ledger.roomBehind(stop) && rules.doubts(logits) ? first : stop;
   }
 
   /** What is read at once: into the empty cache, where positions have no gaps (see `Backend`), nothing beyond
@@ -238,9 +244,10 @@ export class Engine {
    *     draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
    *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
    *
-   * Of a slot that holds several tokens the base checks the first, the others were vouched for. Forced tokens need
-   * no scores: the rows before them are not read out. Where tokens are unread, a prompt or what the base read in doubt,
-   * they go before the draft, and `a` is checked too. If it fails, nothing is said.
+   * Of a slot that holds several tokens the base checks the first, the others were vouched for. Where it is in doubt,
+   * the draft ends as if it had said otherwise. Forced tokens need no scores: the rows before them are not read out.
+   * Where tokens are unread, a prompt or what the base read in doubt, they go before the draft, and `a` is checked too.
+   * If it fails, nothing is said.
    * @param {Step} draft @param {Rules} rules @param {Stats} stats
    */
   async #verify(draft, rules, stats, isPrompt = false) {
@@ -264,6 +271,9 @@ export class Engine {
       for (const group of checked) {
         await sampler.look();
         const isForced = sampler.forced !== null;
+        const read = start + again.length + kept; // slots; what all answers begin with is not doubted
+        const mayDoubt = rules.rereads && !isPrompt && !isForced;
+        if (mayDoubt && this.#doubted(readout.logits[row], read, rules) < read) break;
         const { token, probability } = isForced ? sampler.chooseForced() : sampler.choose(readout.logits[row]);
         if (token !== group[0]) {
           sampler.rewind(1);

@@ -38,8 +38,13 @@ export class Ledger {
 
   /** How many more slots of one token fit. */
   get room() {
-    const used = this.info.positionRule === "slot" ? this.slots : this.tokens;
-    return Math.max(0, Math.min(this.info.capacity - this.slots, this.info.contextLength - used));
+    return this.roomBehind(this.slots);
+  }
+
+  /** How many would, if the cache held so many of its slots. @param {number} slots */
+  roomBehind(slots) {
+    const used = this.info.positionRule === "slot" || !slots ? slots : this.#ends[slots - 1];
+    return Math.max(0, Math.min(this.info.capacity - slots, this.info.contextLength - used));
   }
 
   /** Whether groups of so many tokens each still find slots and positions. @param {number[]} sizes */

@@ -10,9 +10,9 @@ import { structureOf } from "./structure.js";
  * @property {number} [maxTokens]  256; exactly this many come out, unless something else ends the answer
  * @property {number} [confidence]  0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither
  *   it nor `mode` is given, both are as the model recommends (0.8 and "verify" where nobody has measured it)
- * @property {Mode} [mode]  "reread": the base checks what is less sure than `confidence`, and where it is less sure
- *   than that of what follows merged groups, it reads them again; "verify": the text of plain decoding, in fewer calls
- *   of the base
+ * @property {Mode} [mode]  "reread": merged is what is so sure that a whole group of it is as sure as `confidence`, the
+ *   base checks the rest, and where it is less sure than `confidence` itself, it reads the newest merged groups again;
+ *   "verify": the text of plain decoding, in fewer calls of the base
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {boolean} [probabilities]  report each token's probability
  * @property {number} [temperature]  0: greedy

@@ -36,6 +36,8 @@ export class Rules {
     this.sampler = sampler;
     this.verifies = settings.mode !== "trust"; // the base checks what is drafted ...
     this.rereads = settings.mode === "reread"; // ... but for what is sure, if it reads that surely
+    // so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
+    this.unchecked = Math.max(0, settings.confidence) ** (1 / info.maxSteps);
     this.maxTokens = settings.maxTokens;
     this.probabilities = settings.probabilities;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);
@@ -166,14 +168,16 @@ export async function say(backend, readout, row, rules, room, stats) {
       fed = tokens.length;
       stats.microSeconds += (performance.now() - begin) / 1000;
       stats.microSteps += behind.length;
+      let sure = 1 - pStop; // by rule "before" the last step spoke of this
       pStop = micro.pStop;
+      if (rules.judgesAfter) sure = 1 - pStop;
       isTrying = 1 - pStop >= rules.confidence;
       if (rules.judgesAfter && 1 - pStop < rules.joinConfidence) break; // the base will choose it instead
       const choice = rules.verifies ? sampler.chooseMicro(micro.logits) : sampler.chooseJudged(micro.logits);
       if (!choice) break; // nobody vouches for what the sampler prefers: the base will choose
       ({ token, probability } = choice);
-      const isSure = isTrying || !rules.judgesAfter;
-      joins = !rules.verifies || (rules.rereads && isSure && token === sampler.judged(micro.logits));
+      const isUnchecked = rules.rereads && sure >= rules.unchecked && token === sampler.judged(micro.logits);
+      joins = !rules.verifies || isUnchecked;
     }
     const newest = groups[groups.length - 1];
     if (joins && newest.length < backend.info.maxSteps) newest.push(token);

@@ -40,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_loop_written_from_the_document_says_what_the_program_says(folder: Path) -> None:
-    loop, lengths, reread = Loop(folder), set(), 0
+    loop, lengths = Loop(folder), set()
     with hamburger_edge.load(folder, threads=1, context=loop.capacity) as model:
         for prompt in ("hello", "the cat sat on the mat"):
             tokens = model.encode(prompt)
@@ -48,17 +48,31 @@ def test_the_loop_written_from_the_document_says_what_the_program_says(folder: P
                 expected = model.generate(tokens, max_tokens=70, confidence=confidence, reuse_prefix=False)
                 assert loop.forget().answer(tokens, 70, confidence) == expected.groups
                 lengths |= set(map(len, expected.groups))
-                doubtful = model.generate(
-                    tokens, max_tokens=70, mode="reread", confidence=confidence, reuse_prefix=False
-                )
-                assert loop.forget().reread(tokens, 70, confidence) == doubtful.groups
-                reread += doubtful.stats.reread_tokens
         assert {1, 2, 4} <= lengths
-        assert reread > 0
         assert loop.forget().answer(tokens, 70, 1.0, chunk=3) == expected.groups
         full = model.generate(tokens, max_tokens=5000, confidence=0.4, reuse_prefix=False)
         assert full.finish_reason == "context"
         assert loop.forget().answer(tokens, 5000, 0.4) == full.groups
+
+
+@pytest.mark.parametrize("stop_rule", ["before", "after"])
+@pytest.mark.parametrize("rule", ["token", "slot"])
+def test_what_is_read_again_is_what_the_program_reads_again(
+    stop_rule: str, rule: str, bundles: Callable[..., Path]
+) -> None:
+    folder = bundles(shortlist_size=100, stop_rule=stop_rule, position_rule=rule, stop_bias=-2.5)
+    loop, reread, sizes = Loop(folder), 0, set()
+    with hamburger_edge.load(folder, threads=1, context=loop.capacity) as model:
+        for prompt in ("hello", "the cat sat on the mat"):
+            tokens = model.encode(prompt)
+            for confidence in (0.0, 0.5, 0.6, 0.7, 0.8, 1.0):
+                how = {"mode": "reread", "confidence": confidence, "reuse_prefix": False}
+                expected = model.generate(tokens, max_tokens=70, **how)
+                assert loop.forget().reread(tokens, 70, confidence) == expected.groups
+                sizes.add(expected.stats.slots - expected.stats.prompt_tokens < 60)
+                reread += expected.stats.reread_tokens
+    assert sizes == {True, False}  # merged, and not
+    assert reread > 100
 
 
 def test_a_token_that_is_not_the_highest_ends_the_group_there_too(folder: Path) -> None:

@@ -23,12 +23,14 @@ CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
 ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 
 
-def toy_checkpoint(folder: Path, **changes: object) -> Checkpoint:
-    """A random HAMburger that knows the byte-level toy tokenizer and ChatML."""
+def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -> Checkpoint:
+    """A random HAMburger that knows the byte-level toy tokenizer and ChatML; its stop head, which gives about
+    a half to everything, may lean to one side."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = toy_tokenizers.byte_level(folder)
     vocab_size = Tokenizer(tokenizer).vocab_size
     model = toy_model(**{"vocab_size": vocab_size, "head_dim": 16, "context_length": 512, **changes})  # type: ignore[arg-type]
+    model.stop_head[-1].bias.data += stop_bias
     return Checkpoint(model, tokenizer, ChatTemplate.preset("chatml").to_json(), {}, folder)
 
 

@@ -3,6 +3,7 @@ read merged it reads that token by token."""
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -31,10 +32,14 @@ class Misreader(ScriptedBackend):
         return super().scores(text, salt + 1) * UNSURE
 
     def _misread(self, text: tuple[int, ...]) -> bool:
-        """What a macro call just read, if the last of it is merged."""
-        if self._draft is not None or not self.context or text != self.text:
+        """What a macro call just read, if the slot that it ends with is merged."""
+        ends = dict(zip(accumulate(map(len, self.context)), self.context, strict=True))
+        if self._draft is not None or len(ends.get(len(text), ())) < 2 or text != self.text[: len(text)]:
             return False
-        return len(self.context[-1]) > 1 and (len(text) * 7 + text[-1]) % 100 < 100 * self.misreads
+        return self._misleads(text)
+
+    def _misleads(self, text: tuple[int, ...]) -> bool:
+        return (len(text) * 7 + text[-1]) % 100 < 100 * self.misreads
 
 
 @settings(deadline=None, max_examples=60)
@@ -58,13 +63,34 @@ def test_a_doubtful_reading_decides_nothing(
     assert stats.reread_tokens <= len(said(steps))  # each token once, at most
 
 
+class Misled(Misreader):
+    """Its micro decoder misreads as well, and drafts what its base takes for right; the stop head knows."""
+
+    def stop(self, text: tuple[int, ...]) -> float:
+        return 0.1 if self._misleads(text) else 0.02
+
+    def micro(self, token: int) -> MicroReadout:
+        logits, stop = super().micro(token)
+        text = tuple(self._draft or ())
+        return MicroReadout(ScriptedBackend.scores(self, text, 1) if stop == 0.1 else logits, stop)
+
+
+def test_a_draft_that_errs_as_the_base_does_decides_nothing() -> None:
+    """The base found its own misreading in the draft, and so kept it, however unsure it was."""
+    engine = Engine(Misled(info(stop_rule="after"), eos_rate=0.0))
+    steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=100)
+    assert said(steps) == ScriptedBackend(eos_rate=0.0).plain(PROMPT, 100)
+    assert stats.reread_tokens > 0
+    assert stats.base_calls < 90
+
+
 class Guesser(ScriptedBackend):
     """Its micro decoder errs every other time, and its stop head knows."""
 
     def micro(self, token: int) -> MicroReadout:
         logits, _ = super().micro(token)
         right = int(logits.argmax()) == int(self.scores(tuple(self._draft or ())).argmax())
-        return MicroReadout(logits, 0.1 if right else 0.5)
+        return MicroReadout(logits, 0.02 if right else 0.5)
 
     def scores(self, text: tuple[int, ...], salt: int = 0) -> Any:
         return super().scores(text, salt) * SURE
@@ -73,7 +99,7 @@ class Guesser(ScriptedBackend):
 @pytest.mark.parametrize("position_rule", ["token", "slot"])
 def test_what_is_sure_is_merged_and_the_rest_is_checked(position_rule: str) -> None:
     backend = Guesser(
-        info(position_rule=position_rule, stop_rule="after"), agreement=0.5, p_stop=0.1, eos_rate=0.0
+        info(position_rule=position_rule, stop_rule="after"), agreement=0.5, p_stop=0.02, eos_rate=0.0
     )
     engine = Engine(backend)
     steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=60, probabilities=True)
@@ -87,9 +113,36 @@ def test_what_is_sure_is_merged_and_the_rest_is_checked(position_rule: str) -> N
     assert all(len(step.probabilities) == len(step.tokens) for step in steps)
 
 
+@pytest.mark.parametrize(("p_stop", "most"), [(0.06, 1), (0.05, 4)])
+def test_what_nobody_checks_is_as_sure_as_the_confidence_a_whole_group_of_it(
+    p_stop: float, most: int
+) -> None:
+    """Each token is surer than 0.8, and yet four of them together may not be."""
+    backend = ScriptedBackend(info(stop_rule="after"), p_stop=p_stop, eos_rate=0.0)
+    engine = Engine(backend)
+    steps, _ = run(engine, mode="reread", confidence=0.8, max_tokens=60)
+    assert max(len(group) for step in steps for group in step.groups) == most
+    assert [len(step.tokens) for step in steps] == [4] * 15  # they are proposed all the same
+
+
+def test_by_rule_before_the_step_before_vouches() -> None:
+    """A micro token joins by the `p_stop` that came with the token before it."""
+
+    class Alternating(Misreader):
+        misreads = 0.0
+
+        def stop(self, text: tuple[int, ...]) -> float:
+            return (0.01, 0.15)[len(text) % 2]  # how sure the next token is
+
+    engine = Engine(Alternating(info(stop_rule="before"), eos_rate=0.0))
+    steps, _ = run(engine, [5, 6, 7, 8], mode="reread", confidence=0.8, max_tokens=40)
+    assert [len(step.tokens) for step in steps] == [4] * 10
+    assert {tuple(map(len, step.groups)) for step in steps} == {(2, 2)}
+
+
 @pytest.mark.parametrize("fewer", range(1, 8))
 def test_a_stop_string_may_end_inside_a_merged_slot(fewer: int) -> None:
-    backend = Guesser(info(stop_rule="after", max_steps=8), agreement=0.8, p_stop=0.1, eos_rate=0.0)
+    backend = Guesser(info(stop_rule="after", max_steps=8), agreement=0.8, p_stop=0.02, eos_rate=0.0)
     engine = Engine(backend)
     steps, _ = run(engine, mode="reread", confidence=0.8, max_tokens=60)
     while len(steps[-1].tokens) <= fewer:  # the newest step is long enough
@@ -100,7 +153,7 @@ def test_a_stop_string_may_end_inside_a_merged_slot(fewer: int) -> None:
 
 
 def test_a_doubt_reads_the_newest_groups_alone() -> None:
-    backend = Misreader(p_stop=0.1, eos_rate=0.0)
+    backend = Misreader(p_stop=0.02, eos_rate=0.0)
     engine = Engine(backend)
     _, stats = run(engine, mode="reread", confidence=0.8, max_tokens=200)
     most = backend.info.max_steps
@@ -122,7 +175,7 @@ def test_trusting_believes_the_doubtful_readings() -> None:
 
 
 def test_a_sure_base_reads_nothing_twice() -> None:
-    sure = Misreader(p_stop=0.1, eos_rate=0.0)
+    sure = Misreader(p_stop=0.02, eos_rate=0.0)
     sure.misreads = 0.0
     engine = Engine(sure)
     steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=40)

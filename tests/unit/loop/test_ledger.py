@@ -38,7 +38,9 @@ def test_positions_of_both_rules() -> None:
 )
 def test_the_first_merged_slot_of_the_newest_tokens(newest: int, first: int) -> None:
     book = filled([(1, 2), (3,), (4, 5, 6), (7,), (8, 9), (1,)])
-    assert book.first_merged(newest) == first
+    assert book.first_merged(newest, 6) == first
+    longer = filled([(1, 2), (3,), (4, 5, 6), (7,), (8, 9), (1,), (2, 3)])
+    assert longer.first_merged(newest, 6) == first  # as if it held six
 
 
 @settings(deadline=None)
