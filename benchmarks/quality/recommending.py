@@ -42,8 +42,8 @@ class Recommendation:
             f"{aligned(table(self.rows))}\n\n"
             f"{self.questions} questions, each at every setting in turn; worse, better: answers right by\n"
             "plain decoding alone, and by this setting alone\n"
-            f"recommended: {self.best.name}, the fastest that loses no more than {self.points:g} points and\n"
-            "whose loss cannot be told from chance"
+            f"recommended: {self.best.name}, the fastest that loses no more than {self.points:g} points:\n"
+            "its loss and a standard error of it; in verify mode a loss that is no chance"
         )
 
 

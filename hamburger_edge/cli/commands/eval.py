@@ -222,8 +222,9 @@ COMMAND = Command(
     "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).\n\n"
     "--recommend asks 420 short questions that rules can check (or those of --prompts that have a check),\n"
     "each by plain decoding, at 0.95, 0.9 and 0.8 in trust and in reread mode, and in verify mode, in turn.\n"
-    "Of the settings that lose no more than --points, and whose loss a paired sign test cannot tell from\n"
-    "chance (5%), the fastest becomes what `run`, `chat` and `load` use where nothing else is asked for;\n"
+    "Of the settings that lose no more than --points (their loss and a standard error of it; in verify\n"
+    "mode, which has plain decoding's text but for near ties, a loss that a paired sign test tells from\n"
+    "chance at 5%) the fastest becomes what `run`, `chat` and `load` use where nothing else is asked for;\n"
     "`inspect` shows it. Answers are kept beside the bundle, in BUNDLE.answers.jsonl, until that is done:\n"
     "the same command goes on where it was stopped.",
 )
