@@ -58,7 +58,7 @@ COMMANDS = [
 
 # what a task is learned and judged by, beside the model
 OF_A_TASK = {
-    "voice-commands": {"examples.jsonl.gz", "schema.json"},
+    "voice-commands": {"examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"},
     "proofread": {"examples.jsonl.gz", "held-out.jsonl.gz"},
 }
 
@@ -168,6 +168,25 @@ def test_voice_commands_understands_and_merges() -> None:
     meant = [intent for _, intent in COMMANDS]
     assert sum(answer["intent"] == intent for answer, intent in zip(answers, meant, strict=True)) >= 6
     assert sum(len(result.tokens) for result in results) > 2 * sum(len(result.groups) for result in results)
+
+
+def test_commands_written_by_hand_are_new_and_rightly_answered() -> None:
+    """They judge what was learned from others: answers by the schema, values as the prompt has them."""
+    folder = ZOO / "voice-commands"
+    schema = jsonschema.Draft202012Validator(json.loads((folder / "schema.json").read_text()))
+    learned, judged = (
+        [
+            json.loads(line)
+            for line in gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()).splitlines()
+        ]
+        for name in ("examples", "by-hand")
+    )
+    assert len(judged) == 87
+    assert not {each["prompt"].lower() for each in judged} & {each["prompt"].lower() for each in learned}
+    for each in judged:
+        answer = json.loads(each["answer"])
+        assert schema.is_valid(answer), each
+        assert all(value in each["prompt"] for value in answer["slots"].values()), each
 
 
 def test_proofread_puts_right_what_it_is_asked() -> None:
