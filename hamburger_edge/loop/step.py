@@ -53,12 +53,12 @@ class Rules:
         self.sampler = sampler
         self.verify = decoding.mode != "trust"  # the base checks what is drafted ...
         self.reread = decoding.mode == "reread"  # ... but for what is sure, if it reads that surely
-        # so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
-        self.unchecked = max(0.0, decoding.confidence) ** (1 / info.max_steps)
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
         self.confidence = -math.inf if decoding.force_group else decoding.confidence
+        # so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
+        self.unchecked = max(0.0, self.confidence) ** (1 / info.max_steps)
         self.judge_after = info.stop_rule == "after"
         self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
         self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence

@@ -37,7 +37,7 @@ export class Rules {
     this.verifies = settings.mode !== "trust"; // the base checks what is drafted ...
     this.rereads = settings.mode === "reread"; // ... but for what is sure, if it reads that surely
     // so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
-    this.unchecked = Math.max(0, settings.confidence) ** (1 / info.maxSteps);
+    this.unchecked = settings.confidence ** (1 / info.maxSteps);
     this.maxTokens = settings.maxTokens;
     this.probabilities = settings.probabilities;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);

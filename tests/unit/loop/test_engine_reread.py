@@ -125,6 +125,12 @@ def test_what_nobody_checks_is_as_sure_as_the_confidence_a_whole_group_of_it(
     assert [len(step.tokens) for step in steps] == [4] * 15  # they are proposed all the same
 
 
+def test_groups_that_are_forced_are_merged_whatever_the_stop_head_says() -> None:
+    backend = ScriptedBackend(info(stop_rule="after"), p_stop=0.9, eos_rate=0.0)
+    steps, _ = run(Engine(backend), mode="reread", force_group=3, max_tokens=30)
+    assert {len(group) for step in steps for group in step.groups} == {3}
+
+
 def test_by_rule_before_the_step_before_vouches() -> None:
     """A micro token joins by the `p_stop` that came with the token before it."""
 
