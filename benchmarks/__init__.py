@@ -1,4 +1,4 @@
-"""Measuring a bundle: how fast it is beside other programs (`bench`), and what that costs (`eval`).
+"""Measuring a bundle: how fast it is beside other programs (`bench`).
 
     cli bench --> speed/plan --> speed/bench --> speed/process   each program in a process of its own
                                       |               |
@@ -12,10 +12,7 @@
                                       +--> requests/ours, peers/*   whole requests, also under a JSON schema
                                       +--> requests/checking, requests/report   what a reader sees
 
-    cli eval  --> quality/evaluation --> quality/judging   answers, read by a plain base
-                          +--> quality/figures, report, tables, plots   what a reader sees
-
-Shared: `machine` (processor, versions, speed of memory), `weight_bytes` (what a step reads), `made_once`
-(files kept in the cache folder), `pictures`. Imports core, runtimes, models and export; nothing
+Shared: `weight_bytes` (what a step reads), `made_once` (files kept in the cache folder). Imports core,
+evaluation, runtimes, models and export; nothing
 imports it but the command line.
 """

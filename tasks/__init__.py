@@ -1,8 +1,1 @@
-"""From an app's own examples to its own model.
-
-    examples --> encoding --> tune: base --> scored answers --> graft --> checkpoint, bundle
-                                                                            |
-                              evaluation (judges) --> recommendation <------+
-
-Imports core, models, export and the runtimes; nothing imports it but the command line.
-"""
+"""Programs that write training data."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from hamburger_edge.benchmarks import machine
 from hamburger_edge.benchmarks.peers.contender import Program, Request, Source, TimedAnswer
 from hamburger_edge.benchmarks.requests.checking import Validator, right
 from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs
@@ -18,6 +17,7 @@ from hamburger_edge.benchmarks.requests.report import Answered, RequestReport, r
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.evaluation import machine
 from hamburger_edge.support.progress import Progress, unheard
 
 

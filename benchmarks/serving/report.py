@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.machine import describe
 from hamburger_edge.benchmarks.serving.clients import Burst
 from hamburger_edge.benchmarks.speed.interleave import Spread, ratios
+from hamburger_edge.evaluation.machine import describe
 from hamburger_edge.support.tables import pipes, table
 
 PEER = "llama.cpp"  # and its variants, whose names begin so

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from hamburger_edge.benchmarks import machine
 from hamburger_edge.benchmarks.peers.contender import Program, Source, TimedTurn
 from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
@@ -21,6 +20,7 @@ from hamburger_edge.benchmarks.speed.plan import RUNTIMES, BenchPlan, full, pair
 from hamburger_edge.benchmarks.speed.report import SpeedReport, result
 from hamburger_edge.benchmarks.speed.running import Measured, Members, Running, Start, duration, start
 from hamburger_edge.errors import HamburgerError
+from hamburger_edge.evaluation import machine
 from hamburger_edge.support.progress import Progress, unheard
 
 

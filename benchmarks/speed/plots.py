@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.pictures import draw
 from hamburger_edge.benchmarks.speed.curve import by_name
 from hamburger_edge.benchmarks.speed.ours import PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.report import SpeedReport
+from hamburger_edge.evaluation.pictures import draw
 
 OURS, THEIRS = "#c8553d", "#8a9a9b"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import hamburger_edge
-from hamburger_edge.benchmarks.quality.checks import read_prompts
 from hamburger_edge.bundle.manifest import FILE_NAME, content_hash
 from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.checks import read_prompts
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.recipe import read_recipe
 from hamburger_edge.runtimes.llamacpp import library as llama_library

@@ -11,7 +11,10 @@ from places import ROOT
 
 PROJECT = "hamburger_edge"
 # What stands beside hamburger_edge/ in the repository and inside it when installed.
-SISTERS = ("benchmarks", "export", "integrations", "models", "runtimes", "serve", "tasks")
+SISTERS = (
+    *("benchmarks", "evaluation", "export", "integrations", "models", "runtimes", "serve", "tasks"),
+    "tuning",
+)
 
 
 @functools.cache

@@ -19,9 +19,9 @@ from hamburger_edge.support.terminal import ProgressBar, note
 from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
-    from hamburger_edge.benchmarks.quality.checks import Prompt
-    from hamburger_edge.benchmarks.quality.evaluation import EvalPlan
-    from hamburger_edge.benchmarks.quality.report import QualityReport
+    from hamburger_edge.evaluation.checks import Prompt
+    from hamburger_edge.evaluation.quality import EvalPlan
+    from hamburger_edge.evaluation.report import QualityReport
 
 
 def run(options: argparse.Namespace) -> None:
@@ -31,9 +31,9 @@ def run(options: argparse.Namespace) -> None:
     for flag in ("checkpoint", "points"):
         if getattr(options, flag) is not None:
             raise InputError(f"--{flag} is for --recommend: add that, or leave it out")
-    from hamburger_edge.benchmarks.quality.checks import BUILT_IN, read_prompts
-    from hamburger_edge.benchmarks.quality.evaluation import QUICK, EvalPlan, quick
-    from hamburger_edge.benchmarks.quality.tables import tables
+    from hamburger_edge.evaluation.checks import BUILT_IN, read_prompts
+    from hamburger_edge.evaluation.quality import QUICK, EvalPlan, quick
+    from hamburger_edge.evaluation.tables import tables
 
     # whatever can be wrong is found out before the long part begins
     prompts = read_prompts(options.prompts or BUILT_IN)
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     check_file(options.json)
     check_folder(options.plot)
     if options.plot:
-        from hamburger_edge.benchmarks.quality.plots import plot
+        from hamburger_edge.evaluation.plots import plot
 
         require("matplotlib", "bench")
     report = _measure(options, prompts, plan)
@@ -60,11 +60,11 @@ def run(options: argparse.Namespace) -> None:
 
 def _recommend(options: argparse.Namespace) -> None:
     """Measure, and write what is found into the bundle and, where one is named, its checkpoint."""
-    from hamburger_edge.benchmarks.quality.recommending import MAX_TOKENS, find_recommendation, questions_of
     from hamburger_edge.bundle.reading import load_manifest
+    from hamburger_edge.evaluation.asking import EvaluationPlan
+    from hamburger_edge.evaluation.recommending import MAX_TOKENS, find_recommendation, questions_of
+    from hamburger_edge.evaluation.telling import tell_bundle, tell_checkpoint
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
-    from hamburger_edge.tasks.evaluation import EvaluationPlan
-    from hamburger_edge.tasks.telling import tell_bundle, tell_checkpoint
 
     for flag in ("reference", "temperature", "seed", "plot"):
         if getattr(options, flag) is not None:
@@ -109,9 +109,9 @@ def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
 
 def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan) -> QualityReport:
     """Every bundle is opened once to see that it can be, then again for its turn: one at a time in memory."""
-    from hamburger_edge.benchmarks.quality.evaluation import Evaluation, check_room, check_tokens
-    from hamburger_edge.benchmarks.quality.models import first_base, name_of, reference_base, sources
-    from hamburger_edge.benchmarks.quality.spreading import Workers
+    from hamburger_edge.evaluation.models import first_base, name_of, reference_base, sources
+    from hamburger_edge.evaluation.quality import Evaluation, check_room, check_tokens
+    from hamburger_edge.evaluation.spreading import Workers
 
     found = sources(options.bundle, options.backend)
     settings = runtime_options(options)

@@ -16,16 +16,16 @@ from hamburger_edge.support.terminal import ProgressBar, note
 from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
-    from hamburger_edge.tasks.recipe import TuneRecipe
+    from hamburger_edge.tuning.recipe import TuneRecipe
 
 
 def run(options: argparse.Namespace) -> None:
     require_training()
     from hamburger_edge.models.checkpoints.checkpoint import check_target
     from hamburger_edge.runtimes.torch.backend import use_threads
-    from hamburger_edge.tasks.card import shown
-    from hamburger_edge.tasks.outcome import judged, publish_checkpoint
-    from hamburger_edge.tasks.tune import Tuning
+    from hamburger_edge.tuning.card import shown
+    from hamburger_edge.tuning.outcome import judged, publish_checkpoint
+    from hamburger_edge.tuning.tune import Tuning
 
     output = check_target(options.output)
     check_file(options.json)
@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> None:
 
 def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     """The recipe file, else what the run began with, else the defaults; and what was given on top."""
-    from hamburger_edge.tasks.recipe import TuneRecipe, read_tune_recipe
-    from hamburger_edge.tasks.tune import RECIPE
+    from hamburger_edge.tuning.recipe import TuneRecipe, read_tune_recipe
+    from hamburger_edge.tuning.tune import RECIPE
 
     given = _given(options)
     begun = work / RECIPE

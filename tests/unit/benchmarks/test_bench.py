@@ -12,7 +12,6 @@ import pytest
 from bench_contender import PROMPT, source
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.benchmarks import machine
 from hamburger_edge.benchmarks.peers.contender import PEERS, Facts, Program, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.speed import curve as bench_curve
 from hamburger_edge.benchmarks.speed import plan as bench_plan
@@ -22,6 +21,7 @@ from hamburger_edge.benchmarks.speed.interleave import Spread, interleave, ratio
 from hamburger_edge.benchmarks.speed.plan import BenchPlan
 from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.evaluation import machine
 
 SHAPE_OF_JSON = {
     *("machine", "versions", "base", "precision", "threads"),

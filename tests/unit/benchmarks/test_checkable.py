@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from hamburger_edge.benchmarks.quality.checkable import lines
-from hamburger_edge.benchmarks.quality.checks import Prompt, read_prompts
-from hamburger_edge.benchmarks.quality.recommending import CHECKABLE, questions_of
+from hamburger_edge.benchmarks.checkable import lines
 from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.checks import Prompt, read_prompts
+from hamburger_edge.evaluation.recommending import CHECKABLE, questions_of
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ import toy_tokenizers
 from bench_contender import PROMPT, source
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.benchmarks import machine
 from hamburger_edge.benchmarks.peers.contender import Facts, WeightBytes
 from hamburger_edge.benchmarks.speed import ours as bench_ours
 from hamburger_edge.benchmarks.speed import report as bench_report
 from hamburger_edge.chat.parts import Parts
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.evaluation import machine
 from hamburger_edge.model import Model
 
 MACRO_S, MICRO_S, HOST_S = 0.010, 0.002, 0.001  # of the model below, by its own clock

@@ -1,0 +1,224 @@
+"""A task's own measure: whole requests on examples that nothing was trained on, at every setting in turn.
+
+    prompt 1 --plain, 0.95, reread-0.95, 0.9, ..., verify-0.8--> answers, seconds    prompt 2 --...
+
+The answers of one setting are judged beside plain decoding's to the same prompts, and so are their times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.evaluation.judges import Case, Judge, Judgement
+from hamburger_edge.evaluation.kept_answers import Answer, keeping
+from hamburger_edge.loop.backend import Mode, Recommended
+from hamburger_edge.model import Model
+from hamburger_edge.support.progress import Progress, time_left, unheard
+
+PLAIN = Recommended(confidence=1.0)
+CHANCE = 0.05  # a loss that chance brings less often is one
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    prompts: int = 300  # held-out examples, at most
+    # in trust and in reread mode, the lowest in verify mode too; beside plain decoding
+    confidences: tuple[float, ...] = (0.95, 0.9, 0.8)
+    points: float = 0.5  # how much of the score, in hundredths, the recommended setting may lose
+
+    @property
+    def settings(self) -> tuple[Recommended, ...]:
+        modes: tuple[Mode, ...] = ("trust", "reread")
+        merging = (Recommended(mode, confidence) for confidence in self.confidences for mode in modes)
+        return PLAIN, *merging, Recommended("verify", min(self.confidences))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked, as token ids and for people, and what was given as its answer."""
+
+    ids: tuple[int, ...]
+    prompt: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting."""
+
+    setting: Recommended
+    score: float  # of the judge, mean
+    figures: dict[str, float]
+    lost: float  # of the score, against plain decoding: mean over the same prompts ...
+    lost_error: float  # ... and its standard error
+    same: float  # share of answers that are plain decoding's, letter by letter
+    tokens: float  # of an answer, mean
+    tokens_per_step: float
+    slots_per_token: float  # of answers
+    milliseconds: tuple[float, float, float]  # of a request: lower quartile, median, upper quartile
+    faster: float  # than plain decoding: median over prompts of the times' ratio
+    worse: int = 0  # answers that score lower than plain decoding's to the same prompt ...
+    better: int = 0  # ... and higher
+
+    @property
+    def chance(self) -> float:
+        """How often so many of the answers that score otherwise would be worse if it were a toss-up: the sign
+        test, exact and one-sided."""
+        changed = self.worse + self.better
+        as_bad = sum(math.comb(changed, count) for count in range(self.worse, changed + 1))
+        return float(as_bad / 2**changed)
+
+    @property
+    def name(self) -> str:
+        return "plain" if self.setting == PLAIN else str(self.setting)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self), "chance": self.chance}
+
+
+def evaluate(
+    model: Model,
+    requests: Sequence[Request],
+    judge: Judge,
+    settings: Sequence[Recommended],
+    *,
+    max_tokens: int,
+    kept: Path | None = None,
+    progress: Progress = unheard,
+) -> list[Row]:
+    """`settings` begin with plain decoding. `kept`: a file for the answers as they come, by which the next
+    call with the same questions goes on; whoever has stored the figures deletes it."""
+    asked = _asked(model, requests, settings, max_tokens)
+    with keeping(kept, asked, len(requests), len(settings)) as answers:
+        model.generate(list(requests[0].ids), max_tokens=2, reuse_prefix=False)  # memory is touched once
+        for request in requests[len(answers.rows) :]:
+            _tell(progress, answers.rows, len(requests))
+            answers.add([_answer(model, request, setting, max_tokens) for setting in settings])
+        _tell(progress, answers.rows, len(requests))
+    columns = list(zip(*answers.rows, strict=True))
+    judged = [judge(_cases(requests, column)) for column in columns]
+    return [
+        _row(setting, column, verdict, columns[0], judged[0])
+        for setting, column, verdict in zip(settings, columns, judged, strict=True)
+    ]
+
+
+def _asked(
+    model: Model, requests: Sequence[Request], settings: Sequence[Recommended], max_tokens: int
+) -> dict[str, Any]:
+    """What answers and their times depend on."""
+    info = model.info
+    return {
+        "fingerprint": info.fingerprint,
+        "backend": info.backend,
+        "provider": info.provider,
+        "kv_bytes_per_slot": info.kv_bytes_per_slot,
+        "capacity": info.capacity,
+        "max_tokens": max_tokens,
+        "settings": [str(setting) for setting in settings],
+        "requests": hashlib.sha256(json.dumps([request.ids for request in requests]).encode()).hexdigest(),
+    }
+
+
+def _tell(progress: Progress, rows: Sequence[Sequence[Answer]], total: int) -> None:
+    seconds = sum(answer.seconds for row in rows for answer in row)
+    left = time_left(seconds / len(rows) * (total - len(rows))) if rows else ""
+    progress("evaluating", len(rows), total, left)
+
+
+def _answer(model: Model, request: Request, setting: Recommended, most: int) -> Answer:
+    begin = time.perf_counter()
+    result = model.generate(
+        list(request.ids),
+        mode=setting.mode,
+        confidence=setting.confidence,
+        max_tokens=most,
+        reuse_prefix=False,
+    )
+    seconds = time.perf_counter() - begin
+    stats = result.stats
+    return Answer(result.text, seconds, stats.tokens, stats.macro_steps, stats.slots - stats.prompt_tokens)
+
+
+def _cases(requests: Sequence[Request], answers: Sequence[Answer]) -> list[Case]:
+    pairs = zip(requests, answers, strict=True)
+    return [Case(request.prompt, request.expected, answer.text) for request, answer in pairs]
+
+
+def _row(
+    setting: Recommended,
+    answers: Sequence[Answer],
+    judged: Judgement,
+    plain: Sequence[Answer],
+    plain_judged: Judgement,
+) -> Row:
+    losses = [a - b for a, b in zip(plain_judged.scores, judged.scores, strict=True)]
+    ratios = [a.seconds / b.seconds for a, b in zip(plain, answers, strict=True)]
+    error = statistics.stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else 0.0
+    seconds = [answer.seconds for answer in answers]
+    quartiles = statistics.quantiles(seconds, n=4) if len(losses) > 1 else seconds * 3
+    tokens = sum(answer.tokens for answer in answers)
+    return Row(
+        setting=setting,
+        score=judged.score,
+        figures=judged.figures,
+        lost=statistics.fmean(losses),
+        lost_error=error,
+        same=statistics.fmean(a.text == b.text for a, b in zip(plain, answers, strict=True)),
+        tokens=tokens / len(losses),
+        tokens_per_step=tokens / max(1, sum(answer.steps for answer in answers)),
+        slots_per_token=sum(answer.slots for answer in answers) / max(1, tokens),
+        milliseconds=(1e3 * quartiles[0], 1e3 * quartiles[1], 1e3 * quartiles[2]),
+        faster=statistics.median(ratios),
+        worse=sum(loss > 0 for loss in losses),
+        better=sum(loss < 0 for loss in losses),
+    )
+
+
+def recommend(rows: Sequence[Row], points: float) -> Row:
+    """The fastest that loses no more than so many hundredths of the score; plain decoding loses nothing.
+
+    Of several settings the lucky one would win, and lose elsewhere what it did not lose here. So what merges
+    has to show that it loses no more: its loss and a standard error of it count. Verify mode says plain
+    decoding's text but for near ties, which may go either way: there only what chance does not explain is a
+    loss.
+    """
+    return max((row for row in rows if _fits(row, points)), key=lambda row: row.faster)
+
+
+def _fits(row: Row, points: float) -> bool:
+    if row.setting.mode == "verify":
+        return 100 * row.lost <= points + 1e-9 and row.chance >= CHANCE
+    return row.setting == PLAIN or 100 * (row.lost + row.lost_error) <= points + 1e-9
+
+
+def table(rows: Sequence[Row]) -> list[list[str]]:
+    """For people: a head and a line a setting."""
+    figures = list(rows[0].figures)
+    head = ["confidence", "score", "worse, better", *(name.replace("_", " ") for name in figures)]
+    head += ["tokens a step"]
+    lines = [[*head, "slots a token", "ms a request", "faster than plain"]]
+    for row in rows:
+        own = [f"{100 * row.figures[name]:.1f}" for name in figures]
+        low, middle, high = row.milliseconds
+        lines.append(
+            [
+                row.name,
+                f"{100 * row.score:.1f}",
+                f"{row.worse}, {row.better}",
+                *own,
+                f"{row.tokens_per_step:.2f}",
+                f"{row.slots_per_token:.2f}",
+                f"{middle:.0f} ({low:.0f} to {high:.0f})",
+                f"{row.faster:.2f}x",
+            ]
+        )
+    return lines

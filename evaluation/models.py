@@ -1,0 +1,108 @@
+"""Opening what is evaluated, and what it is measured against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import InputError, require
+from hamburger_edge.evaluation.reading import Judge
+from hamburger_edge.loading import load
+from hamburger_edge.model import Model
+from hamburger_edge.support.values import whole_in
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder, and the runtime that is to open it."""
+
+    path: Path
+    backend: str
+    label: str
+
+    def open(self, **options: Any) -> Model:
+        return load(self.path, self.backend, **options)
+
+
+def sources(paths: list[str], backend: str) -> list[ModelFolder]:
+    """`backend` "all" opens a bundle with every runtime that it has files for."""
+    found: list[ModelFolder] = []
+    names = [Path(path).absolute().name for path in paths]
+    for path, name in zip(map(Path, paths), names, strict=True):
+        has = {"onnx": any(path.glob("*.onnx")), "llamacpp": any(path.glob("*.gguf"))}
+        several = [runtime for runtime, there in has.items() if there] if backend == "all" else []
+        label = name if names.count(name) == 1 else str(path)
+        for runtime in several or ["auto" if backend == "all" else backend]:
+            found.append(ModelFolder(path, runtime, label))
+    if len(set(found)) < len(found):
+        twice = next(source for number, source in enumerate(found) if source in found[:number])
+        raise InputError(f"{twice.path} is given twice: name each bundle once")
+    return found
+
+
+def name_of(source: ModelFolder, model: Model) -> str:
+    info = model.info
+    return f"{source.label} ({info.backend} {info.precision})"
+
+
+@dataclass(frozen=True)
+class JudgeBase:
+    """The plain base that everything is measured against: who judges, and what it is, for people."""
+
+    judge: Judge
+    name: str
+    description: str
+
+
+def first_base(source: ModelFolder, **options: Any) -> JudgeBase:
+    """Opened, its own base."""
+    model = source.open(**options)
+    return own_base(model, name_of(source, model))
+
+
+def own_base(model: Model, name: str) -> JudgeBase:
+    info = model.info
+    text = (
+        f"the base of {name}, run by {info.backend} at {info.precision}, one token a slot; what training the "
+        "graft changed in it, if anything, is in it"
+    )
+    return JudgeBase(Judge(model), name, text)
+
+
+def reference_base(source: str, *, context: int | None = None, threads: int | None = None) -> JudgeBase:
+    """A checkpoint's base in float32 PyTorch, as it was before the graft."""
+    require("torch", "export")
+    from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
+    from hamburger_edge.models.checkpoints.delta import add_delta
+    from hamburger_edge.models.checkpoints.rows import load_rows
+    from hamburger_edge.runtimes.torch.backend import DEFAULT_CONTEXT, TorchBackend, use_threads
+
+    use_threads(threads)
+    if context is not None:
+        whole_in("context", context, 1, 1 << 31)
+    checkpoint = load_checkpoint(source)
+    model = checkpoint.model
+    name = f"{checkpoint.path.name} (plain base, torch fp32)"
+    text = f"the base of {checkpoint.path.name} in float32 PyTorch, one token a slot, "
+    delta = checkpoint.path / DELTA
+    if delta.is_file():  # the loader added it: take it off again
+        change = load_rows(delta)
+        negative = {name: rows if name.endswith(".lora_a") else -rows for name, rows in change.items()}
+        add_delta(model.base.state_dict(), negative, delta)
+        text += "without what training the graft changed in it"
+    elif checkpoint.manifest["base"]["kind"] == "embedded":
+        text += "as the checkpoint embeds it: what training the graft changed in it, if anything, is in it"
+    else:
+        text += "which training the graft did not change"
+    limit = model.config.base.context_length
+    backend = TorchBackend(model, capacity=min(context or DEFAULT_CONTEXT, limit))
+    template = checkpoint.chat_template
+    opened = Model(
+        backend,
+        Tokenizer(checkpoint.tokenizer),
+        ChatTemplate.from_json(template) if template else ChatTemplate(),
+    )
+    return JudgeBase(Judge(opened), name, text)

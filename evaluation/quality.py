@@ -1,0 +1,225 @@
+"""The evaluation: every model answers every prompt at every confidence, and a plain base judges.
+
+    for each model: for each confidence, 1 first: for each prompt: answer, and let the judge read it
+
+At confidence 1 a model decodes plainly. What it loses there against the judge lies in its weights
+(quantization, or what training changed in its base); what it loses from there on lies in merging.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.checks import Prompt
+from hamburger_edge.evaluation.figures import reliability
+from hamburger_edge.evaluation.models import JudgeBase
+from hamburger_edge.evaluation.reading import JudgedAnswer, ask, prompt_ids
+from hamburger_edge.evaluation.report import ModelReport, QualityReport, Row
+from hamburger_edge.evaluation.spreading import Opener, Question, Workers
+from hamburger_edge.loop.settings import Settings
+from hamburger_edge.model import Model
+from hamburger_edge.support.progress import Progress, time_left, unheard
+
+Answers = dict[int, JudgedAnswer]  # by number of the prompt
+
+QUICK_PER_KIND = 2
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    confidences: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)  # 1 comes first, whatever is asked for
+    max_tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for confidence in self.confidences:
+            self.settings(confidence)
+        ordered = tuple(sorted({1.0, *map(float, self.confidences)}, reverse=True))
+        object.__setattr__(self, "confidences", ordered)
+
+    def settings(self, confidence: float) -> dict[str, Any]:
+        """Options of an answer, checked."""
+        options = {
+            "confidence": confidence,
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "seed": self.seed,
+        }
+        Settings.of(options)
+        return options
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+QUICK = EvalPlan((1.0, 0.8), max_tokens=48)
+
+
+def quick(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The first few of every kind."""
+    kinds: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        kinds.setdefault(prompt.kind, []).append(prompt)
+    return [prompt for several in kinds.values() for prompt in several[:QUICK_PER_KIND]]
+
+
+class Evaluation:
+    """Holds the judge's own answers, and what did not fit."""
+
+    def __init__(
+        self,
+        base: JudgeBase,
+        prompts: Sequence[Prompt],
+        plan: EvalPlan,
+        *,
+        models: int = 1,
+        judge_is_one: bool = False,
+        progress: Progress = unheard,
+        workers: Workers | None = None,
+    ) -> None:
+        """`models` will run, the judge's among them or not: that is for the estimate. `workers` ask instead
+        of this process."""
+        self.base, self.prompts, self.plan = base, prompts, plan
+        self.progress = progress
+        self.workers = workers
+        self._ahead: dict[Question, JudgedAnswer] = {}  # what workers have answered, until it is its turn
+        self._skipped: dict[int, dict[str, Any]] = {}  # by number of the prompt
+        shared = judge_is_one and plan.greedy  # its plain answers are the judge's
+        self._estimate = _Estimate(models * len(plan.confidences) + (not shared))
+        model = base.judge.model
+        self._spread(base.name, model, None, {1.0: plan.settings(1.0) | {"temperature": 0.0}})
+        self.answers = self._pass(base.name, model, 1.0, greedy=True)
+        self.row = Row.of(1.0, self.answers, self.answers, self.answers)
+
+    def run(self, name: str, model: Model, opener: Opener | None = None) -> ModelReport:
+        """A model at every confidence. `opener` opens it where a worker is; None: it is the judge's."""
+        check_tokens(self.base, self.prompts, name, model)
+        rows: list[Row] = []
+        plain: Answers = {}
+        everything: list[JudgedAnswer] = []
+        same = model is self.base.judge.model and self.plan.greedy
+        asked = [confidence for confidence in self.plan.confidences if not (same and confidence == 1)]
+        self._spread(name, model, opener, {each: self.plan.settings(each) for each in asked})
+        for confidence in self.plan.confidences:
+            known = confidence == 1 and same
+            answers = self.answers if known else self._pass(name, model, confidence)
+            plain = plain or answers  # confidence 1 comes first
+            rows.append(Row.of(confidence, answers, plain, self.answers))
+            everything += answers.values()
+        return ModelReport.of(name, model, rows, reliability(everything))
+
+    def report(self, models: list[ModelReport], file: str) -> QualityReport:
+        """`file`: where the prompts came from, for people."""
+        kinds = Counter(answer.kind for answer in self.answers.values())
+        prompts = {"file": file, "kinds": dict(sorted(kinds.items()))}
+        return QualityReport(
+            settings=asdict(self.plan),
+            prompts=prompts,
+            base_name=self.base.name,
+            base_description=self.base.description,
+            base=self.row,
+            models=models,
+            skipped=list(self._skipped.values()),
+        )
+
+    def _pass(self, name: str, model: Model, confidence: float, *, greedy: bool = False) -> Answers:
+        """Every prompt that fits, once."""
+        options = self.plan.settings(confidence) | ({"temperature": 0.0} if greedy else {})
+        numbers = self._fitting(name, model)
+        stage = f"{name} at {confidence:g}"
+        answers: Answers = {}
+        for done, number in enumerate(numbers):
+            self.progress(stage, done, len(numbers), self._estimate.left(numbers[done:], numbers))
+            begin = time.perf_counter()
+            known = self._ahead.pop((confidence, number), None)
+            judge, prompt = self.base.judge, self.prompts[number]
+            answers[number] = known or ask(model, judge, prompt, number, **options)
+            self._estimate.took(number, time.perf_counter() - begin)
+        self.progress(stage, len(numbers), len(numbers), "")
+        self._estimate.passes -= 1
+        return answers
+
+    def _spread(
+        self, name: str, model: Model, opener: Opener | None, options: dict[float, dict[str, Any]]
+    ) -> None:
+        """Have workers answer what the passes after this ask, if there are any."""
+        if self.workers is None:
+            return
+        numbers = check_room(self.base, self.prompts, self.plan, name, model)
+        questions = [(confidence, number) for confidence in options for number in numbers]
+        tick = lambda done: self.progress(name, done, len(questions))  # noqa: E731
+        self._ahead = self.workers.answers(opener, self.prompts, options, questions, tick)
+
+    def _fitting(self, name: str, model: Model) -> list[int]:
+        """Numbers of the prompts that `check_room` finds; the others are noted as left out."""
+        numbers = check_room(self.base, self.prompts, self.plan, name, model)
+        for number in sorted({*range(len(self.prompts))} - {*numbers}):
+            prompt = self.prompts[number]
+            needed = len(prompt_ids(model, prompt.text)) + self.plan.max_tokens
+            entry = {
+                "prompt": number,
+                "kind": prompt.kind,
+                "needs": needed,
+                "has": _room(self.base, model),
+                "models": [],
+            }
+            models = self._skipped.setdefault(number, entry)["models"]
+            models += [] if name in models else [name]
+        return numbers
+
+
+def _room(base: JudgeBase, model: Model) -> int:
+    """Slots that both this model and the judge have for a prompt and its answer."""
+    return min(min(each.info.capacity, each.info.context_length) for each in (model, base.judge.model))
+
+
+def check_room(
+    base: JudgeBase, prompts: Sequence[Prompt], plan: EvalPlan, name: str, model: Model
+) -> list[int]:
+    """Numbers of the prompts whose answers this model and the judge have room for: at least one."""
+    has = _room(base, model)
+    needed = [len(prompt_ids(model, prompt.text)) + plan.max_tokens for prompt in prompts]
+    numbers = [number for number, slots in enumerate(needed) if slots <= has]
+    if not numbers:
+        raise InputError(
+            f"{name}: no prompt fits its context of {has} slots with {plan.max_tokens} new tokens: "
+            "ask for fewer"
+        )
+    return numbers
+
+
+def check_tokens(base: JudgeBase, prompts: Sequence[Prompt], name: str, model: Model) -> None:
+    """A judge can only read its own language."""
+    judged = base.judge.model
+    same = model.info.vocab_size == judged.info.vocab_size and all(
+        prompt_ids(model, prompt.text) == prompt_ids(judged, prompt.text) for prompt in prompts
+    )
+    if not same:
+        raise InputError(f"{name} and {base.name} do not turn text into the same tokens: evaluate them apart")
+
+
+class _Estimate:
+    """How long the rest will take, from how long each prompt has taken so far."""
+
+    def __init__(self, passes: int) -> None:
+        self.passes = passes  # not yet finished
+        self._seconds: dict[int, list[float]] = {}
+
+    def took(self, number: int, seconds: float) -> None:
+        self._seconds.setdefault(number, []).append(seconds)
+
+    def left(self, rest: Sequence[int], everything: Sequence[int]) -> str:
+        if sum(map(len, self._seconds.values())) < 3:
+            return ""
+        means = {number: sum(took) / len(took) for number, took in self._seconds.items()}
+        unknown = sum(means.values()) / len(means)
+        seconds = sum(means.get(number, unknown) for number in rest)
+        seconds += (self.passes - 1) * sum(means.get(number, unknown) for number in everything)
+        return time_left(seconds)

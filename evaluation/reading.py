@@ -1,0 +1,194 @@
+"""What answers are worth: made through the engine, then read by a judge, one token a slot.
+
+    prompt --engine, at some confidence--> groups of tokens      and what the micro decoder proposed where
+    prompt + tokens --judge, un-merged---> of every token: its negative log-likelihood, and which token the
+                                           judge would have chosen in its place
+
+The judge is a plain base: a model whose groups are all of one token. No PyTorch is needed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.evaluation.checks import Prompt
+from hamburger_edge.loop.backend import Backend, Floats, MicroReadout
+from hamburger_edge.loop.ledger import Ledger
+from hamburger_edge.loop.step import FinishReason
+from hamburger_edge.model import Model
+from hamburger_edge.support.repetition import four_gram_repetition
+
+LOOP = 0.3  # an answer with this share of repeated 4-grams goes round in circles
+CHUNK = 128  # slots a forward of the judge: its scores take CHUNK x vocabulary floats
+
+Ints = npt.NDArray[np.int64]
+
+
+class Reading(NamedTuple):
+    """Of every token of an answer."""
+
+    nll: Floats  # [tokens] nats
+    choices: Ints  # [tokens] what the judge finds likeliest after the same text
+
+
+class Judge:
+    """Reads texts with a model's base, one token a slot: the path of plain decoding."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def read(self, prompt: Sequence[int], answer: Sequence[int]) -> Reading:
+        """`prompt` holds at least one token."""
+        ids = [*prompt, *answer]
+        targets = np.array(ids[1:], dtype=np.int64)  # [slots]: what follows each slot's token
+        first = len(prompt) - 1  # the slot that predicts the answer's first token
+        nll, choices = [], []
+        with self._emptied() as backend:
+            ledger = Ledger.of(backend.info)
+            for start in range(0, len(targets), CHUNK):
+                groups = [(token,) for token in ids[start : min(start + CHUNK, len(targets))]]
+                positions = [ledger.append(group) for group in groups]
+                rows = range(max(0, first - start), len(groups))
+                readout = backend.macro(groups, positions, rows or [len(groups) - 1])
+                if rows:
+                    losses, best = _judged(readout.logits, targets[start + rows[0] : start + len(groups)])
+                    nll.append(losses)
+                    choices.append(best)
+        return Reading(np.concatenate(nll), np.concatenate(choices))
+
+    @contextmanager
+    def _emptied(self) -> Iterator[Backend]:
+        """The model's backend with nothing in its cache, before and after."""
+        with self.model.turns.exclusive():
+            backend = self.model.backend
+            backend.truncate(0)
+            try:
+                yield backend
+            finally:
+                backend.truncate(0)
+
+
+def _judged(logits: Floats, targets: Ints) -> tuple[Floats, Ints]:
+    """Scores [rows, vocab] and what was said -> nats [rows], likeliest tokens [rows]"""
+    best = logits.argmax(1)
+    rows = np.arange(len(targets))
+    top = logits[rows, best]
+    total = np.exp(logits - top[:, None]).sum(1, dtype=np.float64)
+    return (np.log(total) + top - logits[rows, targets]).astype(np.float32), best.astype(np.int64)
+
+
+class Proposal(NamedTuple):
+    """A token that the micro decoder wanted in a group; said, unless the stop head was against it."""
+
+    at: int  # which token of the answer
+    token: int
+    sure: float  # the stop head's chance that the base would choose the same
+
+
+class _Watched:
+    """A backend that remembers what its micro steps proposed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.calls: list[tuple[int, float]] = []  # token that a micro step finds likeliest, and its p_stop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def micro(self, token: int) -> MicroReadout:
+        readout = self._backend.micro(token)
+        index = int(readout.logits.argmax())
+        shortlist = self._backend.info.shortlist
+        self.calls.append((index if shortlist is None else int(shortlist[index]), float(readout.p_stop)))
+        return readout
+
+
+@dataclass(frozen=True)
+class JudgedAnswer:
+    """One answer, and the judge's opinion of it."""
+
+    number: int  # of its prompt
+    kind: str
+    text: str
+    groups: list[list[int]]
+    finish_reason: FinishReason
+    prompt_tokens: int
+    slots: int  # KV entries that the answer takes, the newest group's included
+    nll: float  # nats, of all its tokens together
+    agrees: list[bool]  # of each token: it is the judge's own choice
+    sure: list[float]  # of each proposal of the micro decoder that the judge can speak to
+    held: list[bool]  # ... whether the judge would have chosen it
+    right: bool | None  # None: there is nothing to check
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for group in self.groups for token in group]
+
+    @property
+    def repetition(self) -> float:
+        return four_gram_repetition(self.tokens)
+
+    @property
+    def loops(self) -> bool:
+        return self.repetition >= LOOP
+
+
+def prompt_ids(model: Model, text: str) -> list[int]:
+    return model.tokenizer.encode_parts(model.template.first_turn(text))
+
+
+def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: Any) -> JudgedAnswer:
+    """Options are those of `Model.stream`."""
+    ids = prompt_ids(model, prompt.text)
+    after = model.info.stop_rule == "after"
+    groups: list[list[int]] = []
+    proposals: list[Proposal] = []
+    said = 0
+    with (
+        _watching(model) as watched,
+        model.stream(ids, reuse_prefix=False, **{"probabilities": False, **options}) as stream,
+    ):
+        for record in stream:
+            for i, (token, p_stop) in enumerate(watched.calls):
+                # by rule "before" the head speaks of a token while it looks at the one before
+                stop = p_stop if after else record.stop_probabilities[i]
+                proposals.append(Proposal(said + 1 + i, token, 1 - stop))
+            watched.calls.clear()
+            if record.tokens:
+                groups.append(list(record.tokens))
+                said += len(record.tokens)
+        slots = model.engine.ledger.slots + len(model.engine.unread) - len(ids)
+    tokens = [token for group in groups for token in group]
+    reading = judge.read(ids, tokens)
+    proposals = [each for each in proposals if each.at < len(tokens)]  # none was refused at the very end
+    return JudgedAnswer(
+        number=number,
+        kind=prompt.kind,
+        text=stream.text,
+        groups=groups,
+        finish_reason=stream.finish_reason or "cancelled",
+        prompt_tokens=len(ids),
+        slots=slots,
+        nll=float(reading.nll.sum(dtype=np.float64)),
+        agrees=(reading.choices == np.array(tokens)).tolist(),
+        sure=[each.sure for each in proposals],
+        held=[bool(reading.choices[each.at] == each.token) for each in proposals],
+        right=None if prompt.check is None else prompt.check.passes(stream.text),
+    )
+
+
+@contextmanager
+def _watching(model: Model) -> Iterator[_Watched]:
+    engine = model.engine
+    watched = _Watched(engine.backend)
+    engine.backend = watched
+    try:
+        yield watched
+    finally:
+        engine.backend = watched._backend

@@ -1,0 +1,56 @@
+"""An evaluation's questions, asked by the workers of a cluster: each opens the judge and the model once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hamburger_edge.evaluation.checks import Prompt
+from hamburger_edge.evaluation.models import JudgeBase
+from hamburger_edge.evaluation.reading import JudgedAnswer, ask
+from hamburger_edge.model import Model
+from hamburger_edge.support.cluster import Cluster
+
+Opener = Callable[[], Model]
+Question = tuple[float, int]  # confidence, number of the prompt
+
+
+@dataclass
+class Workers:
+    cluster: Cluster
+    open_base: Callable[[], JudgeBase]  # wherever a worker is
+
+    def answers(
+        self,
+        model: Opener | None,
+        prompts: Sequence[Prompt],
+        options: dict[float, dict[str, Any]],
+        questions: list[Question],
+        tick: Callable[[int], None],
+    ) -> dict[Question, JudgedAnswer]:
+        """`model` None: the judge's own. `options` by confidence; `tick` is told how many are answered."""
+        build = functools.partial(_worker, self.open_base, model, prompts, options)
+        left = iter(questions)
+        found: dict[Question, JudgedAnswer] = {}
+        for question, answer in self.cluster.results(build, lambda: next(left, None)):
+            found[question] = answer
+            tick(len(found))
+        return found
+
+
+def _worker(
+    open_base: Callable[[], JudgeBase],
+    model: Opener | None,
+    prompts: Sequence[Prompt],
+    options: dict[float, dict[str, Any]],
+) -> Callable[[Question], JudgedAnswer]:
+    base = open_base()
+    opened = base.judge.model if model is None else model()
+
+    def answer(question: Question) -> JudgedAnswer:
+        confidence, number = question
+        return ask(opened, base.judge, prompts[number], number, **options[confidence])
+
+    return answer

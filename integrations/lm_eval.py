@@ -1,0 +1,176 @@
+"""EleutherAI's lm-eval drives a bundle.
+
+    python -m hamburger_edge.integrations.lm_eval \\
+        --model hamburger_edge --model_args bundle=my-bundle,confidence=0.8 --tasks gsm8k --limit 20
+
+lm-eval looks for models in its own list only and reads no entry points, so this module enters itself there
+and then is lm-eval's command line, with all of its options. In Python, importing it is enough.
+
+Continuations that are only scored (loglikelihood) take the plain path, one token a slot, whatever the
+confidence: merging happens to what a model says. What it says itself (generate_until) comes from the loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hamburger_edge.errors import InputError, require
+from hamburger_edge.evaluation.reading import Judge
+from hamburger_edge.loading import load
+from hamburger_edge.support.values import number_in
+
+require("lm_eval", "lm-eval")
+
+from lm_eval.api.instance import Instance  # noqa: E402
+from lm_eval.api.model import TemplateLM  # noqa: E402
+from lm_eval.api.registry import register_model  # noqa: E402
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+Request = tuple[tuple[str, str], list[int], list[int]]  # texts, context's tokens, continuation's tokens
+
+
+@register_model("hamburger_edge")
+class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without types
+    """`bundle` is a bundle or checkpoint folder; the rest as in `hamburger_edge.load` and `stream`."""
+
+    def __init__(
+        self,
+        bundle: str,
+        confidence: float = 0.8,
+        mode: str = "trust",
+        max_gen_toks: int = 256,
+        backend: str = "auto",
+        provider: str | None = None,
+        threads: int | None = None,
+        context: int | None = None,
+        **ignored: Any,  # lm-eval's own: batch_size, max_batch_size, device
+    ) -> None:
+        super().__init__()
+        if unknown := sorted(set(ignored) - {"batch_size", "max_batch_size", "device"}):
+            raise InputError(f"unknown model argument {unknown[0]!r} (known: bundle, confidence, mode, ...)")
+        self.answering = {"confidence": number_in("confidence", confidence, 0, 1), "mode": mode}
+        self.max_gen_toks = max_gen_toks
+        runtime = {"provider": provider, "threads": threads, "context": context}
+        given = {name: value for name, value in runtime.items() if value is not None}
+        self.model = load(bundle, backend, **given)
+        self.judge = Judge(self.model)
+        self.max_length = min(self.model.info.capacity, self.model.info.context_length)
+
+    @property
+    def eot_token_id(self) -> int:
+        if not self.model.info.eos_ids:
+            raise InputError("this model has no end token, which texts without a context are scored after")
+        return self.model.info.eos_ids[0]
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        return self.model.encode(string) if string else []
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[Request], disable_tqdm: bool = False, **_: Any
+    ) -> list[tuple[float, bool]]:
+        found = []
+        for texts, context, continuation in tqdm(requests, disable=disable_tqdm, desc="reading"):
+            room = self.max_length + 1 - len(continuation)  # the last token is not fed
+            if room < 1:
+                raise InputError(
+                    f"a continuation of {len(continuation)} tokens is longer than the context of "
+                    f"{self.max_length}: load with a larger context"
+                )
+            reading = self.judge.read(context[-room:], continuation)
+            greedy = reading.choices.tolist() == continuation
+            answer = (-float(reading.nll.sum(dtype="float64")), greedy)
+            self.cache_hook.add_partial("loglikelihood", texts, answer)
+            found.append(answer)
+        return found
+
+    def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Texts of any length, in windows that each give as much context as there is room for."""
+        found = []
+        for request in tqdm(requests, disable=disable_tqdm, desc="reading"):
+            (text,) = request.args
+            windows = get_rolling_token_windows(
+                token_list=self.tok_encode(text),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length,
+                context_len=1,
+            )
+            pairs = [make_disjoint_window(window) for window in windows]
+            scored = self._loglikelihood_tokens([(("", ""), *pair) for pair in pairs], disable_tqdm=True)
+            total = sum(likelihood for likelihood, _ in scored)
+            self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
+            found.append(total)
+        return found
+
+    def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
+        found = []
+        for request in tqdm(requests, disable=disable_tqdm, desc="answering"):
+            text, asked = request.args
+            options = self._options(asked)
+            room = self.max_length - options["max_tokens"]
+            if room < 1:
+                raise InputError(
+                    f"{options['max_tokens']} new tokens do not fit the context of {self.max_length}: "
+                    "set max_gen_toks"
+                )
+            prompt = self.tok_encode(text)[-room:]  # as lm-eval does it, the beginning of a long prompt goes
+            answer = self.model.generate(prompt, **options).text
+            self.cache_hook.add_partial("generate_until", request.args, answer)
+            found.append(answer)
+        return found
+
+    def _options(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """lm-eval's names for what an answer should be like -> ours."""
+        until = asked.get("until") or []
+        until = [until] if isinstance(until, str) else list(until)
+        sampled = asked.get("do_sample", float(asked.get("temperature") or 0) > 0)
+        options = {
+            **self.answering,
+            "stop": [stop for stop in until if stop],
+            "max_tokens": int(asked.get("max_gen_toks") or asked.get("max_new_tokens") or self.max_gen_toks),
+            "temperature": float(asked.get("temperature") or 1.0) if sampled else 0.0,
+        }
+        return options | {name: asked[name] for name in ("top_k", "top_p") if sampled and name in asked}
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """Text in which the markup's special tokens are recognised, as in everything lm-eval sends."""
+        template, parts, system = self.model.template, [], None
+        if chat_history and chat_history[0]["role"] == "system":
+            system, chat_history = chat_history[0]["content"], chat_history[1:]
+        for turn, message in enumerate(chat_history):
+            text = message["content"]
+            if turn % 2 == 0:
+                parts += template.first_turn(text, system) if turn == 0 else template.next_turn(text)
+            else:
+                parts.append((text, False))
+        if not add_generation_prompt and len(chat_history) % 2:
+            parts.pop()
+        return "".join(text for text, _ in parts)
+
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        return json.dumps(self.model.template.to_json(), sort_keys=True)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Tells apart caches of requests."""
+        return hashlib.sha256(f"{self.model.info.fingerprint}{self.chat_template()}".encode()).hexdigest()
+
+    def get_model_info(self) -> dict[str, Any]:
+        info = self.model.info
+        return {
+            "model_backend": info.backend,
+            "model_precision": info.precision,
+            "model_fingerprint": info.fingerprint,
+            **self.answering,
+        }
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

@@ -1,0 +1,132 @@
+"""Prompt files and checkable answers: every type, and everything that can be wrong with a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hamburger_edge.cli.commands.distill import read_prompts as prompts_to_answer
+from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.checks import (
+    BUILT_IN,
+    Check,
+    last_number,
+    parse_check,
+    parse_prompt,
+    read_prompts,
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "passes"),
+    [
+        (Check("exact", "71"), " 71\n", True),
+        (Check("exact", "71"), "71.", False),
+        (Check("exact", "Oslo"), "oslo", False),
+        (Check("contains", "Oslo"), "It is OSLO, I think.", True),
+        (Check("contains", "Oslo"), "It is Bergen.", False),
+        (Check("regex", r"(?s)def \w+\(.*return"), "def f(x):\n    return x", True),
+        (Check("regex", r"^\d+$"), "12 apples", False),
+        (Check("number", 15.0), "7 plus 8 is 15. So the answer is 15.", True),
+        (Check("number", 15.0), "It is 15, not 16.", False),  # the last one counts
+        (Check("number", 1234.5), "That makes 1,234.50 euros.", True),
+        (Check("number", -3.0), "The result is -3.", True),
+        (Check("number", -3.0), "The result is −3", True),
+        (Check("number", 3.0), "5-3", True),  # a dash between numbers is no sign
+        (Check("number", 0.1), "0.1", True),
+        (Check("number", 15.0), "I do not know.", False),
+    ],
+)
+def test_checks(check: Check, answer: str, passes: bool) -> None:
+    assert check.passes(answer) is passes
+
+
+def test_numbers_in_text() -> None:
+    assert last_number("no number") is None
+    assert last_number("from 3 to 12.") == 12
+    assert last_number("(-4)") == -4
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{", "not JSON"),
+        ('"text"', "expected an object"),
+        ("{}", "prompt must be a text"),
+        ('{"prompt": " "}', "prompt must be a text"),
+        ('{"prompt": 5}', "prompt must be a text"),
+        ('{"prompt": "a", "answer": "b"}', "unknown key 'answer'"),
+        ('{"prompt": "a", "kind": 1}', "kind must be a word"),
+        ('{"prompt": "a", "check": "b"}', "expected an object"),
+        ('{"prompt": "a", "check": {"type": "near", "value": 1}}', "must be one of exact, number"),
+        ('{"prompt": "a", "check": {"type": "exact"}}', "value must be a text"),
+        ('{"prompt": "a", "check": {"type": "exact", "value": ""}}', "value must be a text"),
+        ('{"prompt": "a", "check": {"type": "number", "value": "15"}}', "value must be a number"),
+        ('{"prompt": "a", "check": {"type": "number", "value": true}}', "value must be a number"),
+        ('{"prompt": "a", "check": {"type": "number", "value": NaN}}', "value must be a number"),
+        (
+            '{"prompt": "a", "check": {"type": "number", "value": 1' + 400 * "0" + "}}",
+            "value must be a number",
+        ),
+        ('{"prompt": "a", "kind": "\\ud800"}', "not valid UTF-8"),
+        ('{"prompt": "a\\ud800"}', "not valid UTF-8"),
+        ('{"prompt": "a", "check": {"type": "regex", "value": "("}}', "not a regular expression"),
+        ('{"prompt": "a", "check": {"type": "regex", "value": "b", "flags": 1}}', "unknown key 'flags'"),
+    ],
+)
+def test_a_wrong_line_is_named_with_its_place(line: str, told: str) -> None:
+    with pytest.raises(InputError, match=told) as error:
+        parse_prompt(line, "file, line 3")
+    assert str(error.value).startswith("file, line 3: ")
+    assert "\n" not in str(error.value)
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    with pytest.raises(InputError, match="cannot be read"):
+        read_prompts(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_prompts(path)
+    path.write_text("\n\n")
+    with pytest.raises(InputError, match="holds no prompts"):
+        read_prompts(path)
+    path.write_text('\n{"prompt": "a"}\n{"prompt": 1}\n')
+    with pytest.raises(InputError, match="line 3: prompt"):
+        read_prompts(path)
+    check = {"type": "number", "value": 3}
+    path.write_text('{"prompt": "a"}\n\n' + json.dumps({"prompt": "b", "kind": "sum", "check": check}))
+    plain, checked = read_prompts(path)
+    assert (plain.text, plain.kind, plain.check) == ("a", "other", None)
+    assert (checked.kind, checked.check) == ("sum", parse_check(check, ""))
+
+
+def test_the_built_in_set() -> None:
+    prompts = read_prompts()
+    assert len(prompts) == 64
+    assert len({prompt.text for prompt in prompts}) == 64
+    kinds = {prompt.kind for prompt in prompts}
+    assert kinds == {"chat", "list", "code", "json", "arithmetic", "summary", "translation", "long"}
+    checked = [prompt for prompt in prompts if prompt.check]
+    assert len(checked) >= 30
+    assert not any(prompt.check.passes("") for prompt in checked if prompt.check)
+
+
+def test_tiny_s_own_questions() -> None:
+    """Held out when tiny was trained."""
+    prompts = read_prompts(BUILT_IN.with_name("tiny_questions.jsonl"))
+    assert len({prompt.text for prompt in prompts}) == 64
+    assert sum(prompt.check is not None for prompt in prompts) >= 40
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    """JSON may hold other characters that end a line elsewhere."""
+    texts = ["one\u2028two", "three\x85four\u2029"]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(
+        "\r\n\n".join(json.dumps({"prompt": t}, ensure_ascii=False) for t in texts), encoding="utf-8"
+    )
+    assert [prompt.text for prompt in read_prompts(path)] == texts
+    assert prompts_to_answer([str(path)]) == texts

@@ -1,0 +1,112 @@
+"""What an answer is worth beside the one that was given."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.judges import Case, edits, find_judge, fitting_judge
+
+
+def cases(*pairs: tuple[str, str]) -> list[Case]:
+    return [Case("asked", expected, answer) for expected, answer in pairs]
+
+
+def test_exact() -> None:
+    judged = find_judge("exact")(cases(("a b", " a b\n"), ("a b", "a  b")))
+    assert judged.scores == (1, 0)
+    assert judged.score == 0.5
+
+
+def test_fields_are_paths_and_what_stands_there() -> None:
+    expected = json.dumps({"intent": "play", "slots": {"artist": "x", "years": [1, 2]}})
+    other_order = json.dumps({"slots": {"years": [1, 2], "artist": "x"}, "intent": "play"}, indent=1)
+    half = json.dumps({"intent": "play", "slots": {"artist": "y", "years": [2]}})
+    judged = find_judge("fields")(cases((expected, other_order), (expected, half), (expected, "{")))
+    assert judged.scores == (1, 0, 0)
+    assert judged.figures["valid"] == pytest.approx(2 / 3)
+    # said: 4 + 3 fields, 6 of them wanted; wanted: 3 times 4
+    assert judged.figures["field_precision"] == pytest.approx(6 / 7)
+    assert judged.figures["field_recall"] == pytest.approx(6 / 12)
+    assert judged.figures["field_f1"] == pytest.approx(12 / 19)
+
+
+def test_equal_numbers_are_equal_and_true_is_none() -> None:
+    judged = find_judge("fields")(cases(('{"n": 1}', '{"n": 1.0}'), ('{"n": 1}', '{"n": true}')))
+    assert judged.scores == (1, 0)
+    assert judged.figures["field_f1"] == 0.5
+
+
+def test_empty_objects_are_fields() -> None:
+    judged = find_judge("fields")(
+        cases(('{"slots": {}}', '{"slots": []}'), ('{"slots": {}}', '{"slots": {}}'))
+    )
+    assert judged.scores == (0, 1)
+    assert judged.figures["field_f1"] == 0.5
+
+
+@given(st.text("abc", max_size=8), st.text("abc", max_size=8), st.text("abc", max_size=8))
+def test_edits_are_a_distance(a: str, b: str, c: str) -> None:
+    assert edits(a, a) == 0
+    assert edits(a, b) == edits(b, a) >= abs(len(a) - len(b))
+    assert edits(a, c) <= edits(a, b) + edits(b, c)
+    assert edits(a, a + b) == len(b)
+
+
+def test_distance() -> None:
+    judged = find_judge("distance")(cases(("kitten", "sitting"), ("same", "same")))
+    assert judged.scores == pytest.approx((1 - 3 / 7, 1))
+    assert judged.figures == {"exact": 0.5}
+
+
+@pytest.mark.parametrize("python", ["python", sys.executable])
+def test_a_command_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+    """`python` is the one that runs this, whatever a shell would find."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = tmp_path / "judge.py"
+    program.write_text(
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    case = json.loads(line)\n"
+        "    print(0.25 if case['prompt'] == 'asked' and case['answer'] == 'é' else 1)\n"
+    )
+    judge = find_judge(f"{python} {program}")
+    assert judge(cases(("a", "é"), ("a", "b"))).scores == (0.25, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise SystemExit('no idea')", "ended with status 1: no idea"),
+        ("print(1)", "wrote 1 numbers for 2 lines"),
+        ("print(1, 2)", "wrote '2': a number from 0 to 1 is expected"),
+        ("print(1, 'nan')", "wrote 'nan': a number from 0 to 1"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff 1')", "wrote what is not UTF-8"),
+    ],
+)
+def test_a_command_that_does_not(tmp_path: Path, code: str, message: str) -> None:
+    program = tmp_path / "judge.py"
+    program.write_text(code)
+    with pytest.raises(InputError, match=message):
+        find_judge(f"{sys.executable} {program}")(cases(("a", "b"), ("a", "b")))
+
+
+def test_unknown_judges() -> None:
+    with pytest.raises(
+        InputError, match="judge 'bleu' is unknown: take exact, fields, distance, or a command"
+    ):
+        find_judge("bleu")
+    with pytest.raises(InputError, match="cannot be run"):
+        find_judge("/no/such/program x")(cases(("a", "b")))
+
+
+def test_what_fits() -> None:
+    assert fitting_judge(['{"a": 1}', "{}"]) == "fields"
+    assert fitting_judge(['{"a": 1}', "5"]) == "exact"
+    assert fitting_judge([]) == "exact"

@@ -1,0 +1,133 @@
+"""More examples out of those there are: what an answer copied from its prompt changes places with what other
+answers copied at the same place of theirs.
+
+    play jazz by Miles Davis        {"genre": "jazz", "artist": "Miles Davis"}
+    play polka by Mike Tramp        {"genre": "polka", "artist": "Mike Tramp"}
+
+A model that has seen many names in one sentence learns to find them; one that has seen few learns them by
+heart, and what is known by heart teaches nobody to read.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hamburger_edge.tuning.examples import Example, Turn
+
+Path = tuple[str | int, ...]
+Span = tuple[int, int]
+KEPT = 0.3  # share of texts that stay where they are
+# share of different texts among those of one place: where a few return, they decide more than a name
+OPEN = 0.25
+
+
+def exchanged(examples: Sequence[Example], copies: int, seed: int = 0) -> list[Example]:
+    """As many more as there are different ones, in the order of `examples`; only single turns whose answers
+    are JSON objects, written as Python writes them."""
+    draw = random.Random(seed)
+    escaped = any("\\u" in example.answer for example in examples)  # what is not ASCII, in all of them
+    found = [_copied(example) for example in examples]
+    pools = _pools(examples, found)
+    made: dict[tuple[str, str], Example] = {}
+    known = {example.turns[0].prompt for example in examples}
+    for _ in range(copies):
+        for example, copied in zip(examples, found, strict=True):
+            new = _exchange(example, copied, pools, draw, escaped) if copied else None
+            if new is not None and new.turns[0].prompt not in known:
+                known.add(new.turns[0].prompt)
+                made[new.turns[0].prompt, new.answer] = new
+    return list(made.values())
+
+
+def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> dict[Path, list[str]]:
+    """The different texts of every place that has many."""
+    said: dict[Path, list[str]] = defaultdict(list)
+    for example, copied in zip(examples, found, strict=True):
+        for path, (start, end) in copied.items():
+            said[_kind(path)].append(example.turns[0].prompt[start:end])
+    different = {kind: sorted(set(texts)) for kind, texts in said.items()}
+    return {kind: texts for kind, texts in different.items() if len(texts) >= OPEN * len(said[kind])}
+
+
+def _copied(example: Example) -> dict[Path, Span]:
+    """Where the texts of an answer stand in its prompt, by their path in the answer: those that stand there
+    once, if none overlap."""
+    if not example.single:
+        return {}
+    turn = example.turns[0]
+    answer = _parse(turn.answer)
+    if not isinstance(answer, dict) or turn.answer not in (
+        json.dumps(answer, ensure_ascii=e) for e in (False, True)
+    ):
+        return {}
+    spans = {path: _spans(text, turn.prompt) for path, text in _texts(answer)}
+    once = {path: found[0] for path, found in spans.items() if len(found) == 1}
+    apart = all(first[1] <= second[0] for first, second in pairwise(sorted(once.values())))
+    return once if apart else {}
+
+
+def _exchange(
+    example: Example,
+    copied: dict[Path, Span],
+    pools: dict[Path, list[str]],
+    draw: random.Random,
+    escaped: bool,
+) -> Example | None:
+    before = example.turns[0].prompt
+    answer = json.loads(example.answer)
+    new = {
+        path: draw.choice(pools[_kind(path)])
+        if _kind(path) in pools and draw.random() >= KEPT
+        else before[start:end]
+        for path, (start, end) in copied.items()
+    }
+    prompt, done = "", 0
+    for path, (start, end) in sorted(copied.items(), key=lambda item: item[1]):
+        prompt += before[done:start] + new[path]
+        done = end
+        _put(answer, path, new[path])
+    prompt += before[done:]
+    if any(len(_spans(text, prompt)) != 1 for text in new.values()):
+        return None  # it would not be clear which is meant
+    return replace(example, turns=(Turn(prompt, json.dumps(answer, ensure_ascii=escaped)),))
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _spans(text: str, prompt: str) -> list[Span]:
+    """Where it stands there as a whole word, or several."""
+    return [match.span() for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", prompt)] if text else []
+
+
+def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield from _texts(part, (*path, name))
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _texts(part, (*path, number))
+
+
+def _kind(path: Path) -> Path:
+    """All items of a list are of one kind."""
+    return tuple("[]" if isinstance(step, int) else step for step in path)
+
+
+def _put(value: Any, path: Path, text: str) -> None:
+    for step in path[:-1]:
+        value = value[step]
+    value[path[-1]] = text

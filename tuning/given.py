@@ -1,0 +1,127 @@
+"""What a task is given: a base, examples to learn from, and others to judge by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import ConfigError
+from hamburger_edge.evaluation.asking import Request
+from hamburger_edge.loop.backend import LONGEST_OPENING
+from hamburger_edge.models.bases.loading import find_base
+from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.checkpoints.calibration_text import Exchange
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.training.data.batches import DistilledData, Split
+from hamburger_edge.support.progress import LogCallback, Progress
+from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
+from hamburger_edge.tuning.examples import Examples, read_examples
+from hamburger_edge.tuning.recipe import TuneRecipe
+
+LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
+CALIBRATION_TOKENS = 24_000  # about what a model of no task is rounded by
+ALL = 0.999  # of the answers, so that one in a thousand may be a mistake
+
+
+class Given:
+    """Read when it is first asked for."""
+
+    def __init__(self, recipe: TuneRecipe, report: LogCallback, progress: Progress) -> None:
+        self.recipe, self.report, self.progress = recipe, report, progress
+
+    @cached_property
+    def base(self) -> LoadedBase:
+        base, _ = find_base(self.recipe.base, progress=self.progress)
+        if base.tokenizer is None:
+            raise ConfigError(
+                f"{self.recipe.base}: has no tokenizer.json: put the model's beside its weights"
+            )
+        return base
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        assert self.base.tokenizer is not None
+        tokenizer = Tokenizer(self.base.tokenizer)
+        template = without_default_system(ChatTemplate.from_json(self.base.chat_template))
+        every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
+        if self.recipe.template == "brief" and all(example.single for example in every):
+            template = brief(template, tokenizer)
+        return Encoder.of(template, tokenizer, self.base.eos_ids)
+
+    @cached_property
+    def judged(self) -> Examples | None:
+        """The examples of a file of their own that are judged by."""
+        return read_examples(Path(self.recipe.held_out)) if self.recipe.held_out else None
+
+    @cached_property
+    def examples(self) -> Examples:
+        """Those to learn from, and to hold some out of."""
+        found = read_examples(Path(self.recipe.examples))
+        if self.judged is None:
+            return found
+        asked = {example.turns[0].prompt for example in self.judged.examples}
+        others = tuple(one for one in found.examples if one.turns[0].prompt not in asked)
+        if left_out := len(found.examples) - len(others):
+            self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
+        return replace(found, examples=others)
+
+    def requests(self, split: Split) -> list[Request]:
+        """Prompts that nothing is trained on, and the answers given to them: of a file of their own, or those
+        that the split holds out."""
+        if self.judged is not None:
+            held_out = self.judged.examples
+        else:
+            held_out = tuple(self.examples.examples[number] for number in split.held_out)
+        most = self.recipe.evaluation.prompts
+        chosen = held_out[:: max(1, len(held_out) // most)][:most]  # from all over a file that may be sorted
+        return [
+            Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
+        ]
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens that an answer may have: more than any that was given."""
+        answers = (turn.answer for example in self.examples.examples for turn in example.turns)
+        return round(LONGER * max(len(self.encoder.tokenizer.encode(answer)) for answer in answers)) + 16
+
+    def calibration(self, data: DistilledData, split: Split) -> list[Exchange]:
+        """What the model's weights are to be rounded by: first turns of examples from all over those that are
+        trained on."""
+        tokens = int(np.diff(data.starts)[split.train].sum())
+        chosen = split.train[:: max(1, tokens // CALIBRATION_TOKENS)]
+        examples = [self.examples.examples[number] for number in chosen]
+        return [Exchange(one.turns[0].prompt, one.turns[0].answer, one.system) for one in examples]
+
+
+def common_opening(data: DistilledData, conversations: Iterable[int]) -> list[int]:
+    """Tokens that all first answers of these conversations begin with, and go on behind."""
+    answers = [answer.tolist() for answer in _beginnings(data, conversations)]
+    enough, opening = ALL * len(answers), list[int]()
+    while len(opening) < LONGEST_OPENING:
+        at = len(opening)
+        following = Counter(answer[at] for answer in answers if len(answer) > at + 1)
+        token, count = following.most_common(1)[0] if following else (0, 0)
+        if not count or count < enough:
+            break
+        opening.append(token)
+        answers = [answer for answer in answers if answer[: at + 1] == opening]
+    return opening
+
+
+def _beginnings(data: DistilledData, conversations: Iterable[int]) -> Iterator[npt.NDArray[np.int32]]:
+    """First answers, as much of them as an opening may come to, and a token more."""
+    for number in conversations:
+        start, stop = data.starts[number : number + 2]
+        answer = data.roles[start:stop] == ANSWER
+        begin = int(answer.argmax())
+        end = begin + int(np.append(~answer[begin:], True).argmax())
+        if answer.any():
+            yield data.ids[start + begin : start + min(end, begin + LONGEST_OPENING + 1)]

@@ -1,0 +1,88 @@
+"""What a trained checkpoint is worth to its task: exported, asked, judged, and told what to recommend."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.evaluation.asking import Row, evaluate, recommend
+from hamburger_edge.evaluation.judges import find_judge, fitting_judge
+from hamburger_edge.evaluation.telling import tell_bundle, tell_checkpoint
+from hamburger_edge.exporting import export_checkpoint
+from hamburger_edge.loading import load
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
+from hamburger_edge.models.checkpoints.checkpoint import DELTA, GRAFT, copy_checkpoint
+from hamburger_edge.support.files import sha256, write_atomically
+from hamburger_edge.support.progress import Progress
+from hamburger_edge.support.strict import from_mapping, read_json
+from hamburger_edge.tuning.card import card
+from hamburger_edge.tuning.tune import CHECKPOINT, Tuning
+
+BUNDLE, EVALUATION = "bundle", "evaluation.json"
+
+
+def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> tuple[list[Row], Row]:
+    """Every setting's figures on the checkpoint's bundle, and the setting to recommend. Bundle and checkpoint
+    in the working folder then recommend it."""
+    recipe, work = tuning.recipe, tuning.work
+    asked = _asked(tuning)
+    rows = _known(work / EVALUATION, asked)
+    if rows is None:
+        export_checkpoint(
+            work / CHECKPOINT,
+            work / BUNDLE,
+            precision=recipe.precision,
+            prefer=recipe.prefer,
+            force=True,
+            progress=progress,
+        )
+        with load(work / BUNDLE, "onnx", threads=threads) as model:
+            rows = evaluate(
+                model,
+                tuning.requests,
+                find_judge(asked["judge"]),
+                recipe.evaluation.settings,
+                max_tokens=tuning.given.longest,
+                progress=progress,
+            )
+        with write_atomically(work / EVALUATION) as temporary:
+            found = {"asked": asked, "rows": [asdict(row) for row in rows]}
+            temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    best = recommend(rows, recipe.evaluation.points)
+    tell_bundle(work / BUNDLE, best.setting)
+    tell_checkpoint(work / CHECKPOINT, best.setting)
+    return rows, best
+
+
+def _asked(tuning: Tuning) -> dict[str, Any]:
+    """What the figures depend on; plain JSON."""
+    recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
+    files = [file for name in (GRAFT, DELTA, CALIBRATION) if (file := checkpoint / name).exists()]
+    asked = {
+        "weights": [sha256(file) for file in files],
+        "judge": recipe.judge or fitting_judge([request.expected for request in tuning.requests]),
+        "precision": recipe.precision,
+        "prefer": recipe.prefer,
+        "evaluation": asdict(recipe.evaluation),
+        "held_out": recipe.held_out,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(asked))
+    return plain
+
+
+def _known(path: Path, asked: dict[str, Any]) -> list[Row] | None:
+    """The figures of an evaluation that asked the same."""
+    found = read_json(path) if path.exists() else {}
+    if found.get("asked") != asked:
+        return None
+    return [from_mapping(Row, row, str(path)) for row in found["rows"]]
+
+
+def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path) -> Path:
+    """With its card."""
+    text = card(
+        output.absolute().name, tuning.recipe, tuning.given.examples, len(tuning.requests), rows, best
+    )
+    return copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)

@@ -1,0 +1,270 @@
+"""From examples to a task's own model: every step leaves a folder behind, and a run that was stopped goes on.
+
+recipe.toml    what makes it, in one file: chosen as the run gets there, or given
+examples/      the examples as tokens
+tuning/        training of the base                      tuned/       its checkpoint
+scored/        what that base makes of the answers       more/        answers that it wrote itself
+graft/         training of the graft, and of the base    grafted/     what comes of it
+read/          examples to be read in its own groups     reading/     training of both on them
+checkpoint/    what comes of it all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.asking import Request
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.checkpoints.built_in import built_in
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
+from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
+from hamburger_edge.models.checkpoints.facts import write_into
+from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
+from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
+from hamburger_edge.models.distillation.written import write_conversations, write_shard
+from hamburger_edge.models.training.data.batches import DistilledData, Split, side
+from hamburger_edge.models.training.data.scoring import score
+from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
+from hamburger_edge.support.files import sha256
+from hamburger_edge.support.progress import LogCallback, Progress, unheard
+from hamburger_edge.tuning.examples import Example
+from hamburger_edge.tuning.exchange import exchanged
+from hamburger_edge.tuning.given import Given, common_opening
+from hamburger_edge.tuning.more_answers import write_answers
+from hamburger_edge.tuning.planning import epochs_within, read_within, scored_within
+from hamburger_edge.tuning.portion import portion, write_portion
+from hamburger_edge.tuning.recipe import TuneRecipe, write_tune_recipe
+from hamburger_edge.tuning.shape import ROWS, graft_recipe, reading_recipe, row_slots, tuning_recipe
+
+RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
+EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"
+# of the minutes that all of it should take, what is left is for exporting and evaluating; with less than an
+# hour there is no time to read once more
+TUNING_SHARE, SCORING_SHARE, GRAFT_SHARE = 0.4, 0.05, 0.4
+READING_SHARE, HURRIED = 0.2, 60.0
+
+
+class Tuning:
+    """One run in its working folder; `minutes` sizes what the recipe does not say."""
+
+    split: Split  # of the examples that were given, once they are written as tokens
+
+    def __init__(
+        self,
+        recipe: TuneRecipe,
+        work: Path,
+        *,
+        minutes: float | None = None,
+        report: LogCallback = print,
+        progress: Progress = unheard,
+    ) -> None:
+        self.recipe, self.work, self.minutes = recipe, work, minutes
+        self.report, self.progress = report, progress
+        self.given = Given(recipe, report, progress)
+
+    def train(self) -> Path:
+        """The trained checkpoint."""
+        self.report(str(self.given.examples))
+        if not (self.work / RECIPE).exists():
+            _ = self.given.base  # one that there is not, or that cannot be read, leaves no recipe behind
+        self.work.mkdir(parents=True, exist_ok=True)
+        self._choose(self._in_time(self.recipe))
+        data = self._write_examples()
+        self.report(f"{len(self.requests)} examples to judge by, which nothing is trained on")
+        if self.recipe.tune_base:
+            self._tune_base(data)
+        scored = self._score(data)
+        if self.recipe.more_answers:
+            self._answer_more(data)
+            scored = DistilledData.load(self.work / SCORED, self.work / MORE)
+        checkpoint = self._train_graft(scored)
+        if self.recipe.read:
+            checkpoint = self._read(checkpoint, data)
+        write_calibration(checkpoint / CALIBRATION, self.given.calibration(data, self.split))
+        write_into(checkpoint, opening=common_opening(data, self.split.train))
+        return checkpoint
+
+    @cached_property
+    def requests(self) -> list[Request]:
+        """Prompts that nothing is trained on, and the answers given to them."""
+        return self.given.requests(self.split)
+
+    # -- steps -----------------------------------------------------------------------------------------
+
+    def _write_examples(self) -> DistilledData:
+        """The examples, and behind them more by exchange, of those that are trained on."""
+        data, share = self._written(self.given.examples.examples), self.recipe.share
+        self.split = data.split(share)
+        if not (self.split.train and self.split.held_out and self.split.calibration):
+            raise InputError(
+                f"{self.recipe.examples}: the hash that holds prompts out chooses too few of {len(data)} "
+                "examples: give hundreds, and those as well that were held out before"
+            )
+        if not self.recipe.exchange:
+            return data
+        learned = [self.given.examples.examples[number] for number in self.split.train]
+        made = exchanged(learned, self.recipe.exchange)
+        more = [one for one in made if side(self.given.encoder.question(one), share) == "train"]
+        self.report(f"{len(more)} examples more by exchange")
+        return self._written((*self.given.examples.examples, *more))
+
+    def _written(self, examples: Sequence[Example]) -> DistilledData:
+        written = [self.given.encoder.encode(example) for example in examples]
+        context = self.given.base.config.context_length
+        longest = max(range(len(written)), key=lambda number: len(written[number].ids))
+        if (tokens := len(written[longest].ids)) > context:
+            asked = examples[longest].turns[0].prompt
+            raise InputError(
+                f"{self.recipe.examples}: the example that asks {asked[:40]!r} has {tokens} tokens, the "
+                f"base's context {context}: shorten it or leave it out"
+            )
+        write_conversations(self.work / EXAMPLES, EXAMPLES, written, {"base": "given"})
+        return DistilledData.load(self.work / EXAMPLES)
+
+    def _tune_base(self, data: DistilledData) -> None:
+        if self.recipe.tuning is None:
+            start, residual = self._start()
+            recipe = tuning_recipe(data, self.given.base.config, full=self.recipe.full, residual=residual)
+            placed = replace(self._placed(recipe, EXAMPLES, "probe"), tuned_base=start)
+            fitted = self._fitted(recipe, placed, data, self._share(TUNING_SHARE))
+            self._choose(replace(self.recipe, start=start, tuning=fitted))
+        assert self.recipe.tuning is not None
+        placed = self._placed(self.recipe.tuning, EXAMPLES, "tuning")
+        self._make(replace(placed, tuned_base=self.recipe.start), self.work / TUNED, data)
+
+    def _start(self) -> tuple[str, Literal["mean", "last"]]:
+        """The checkpoint to go on from, and what its merged slots start as: a built-in graft on this base has
+        learned to read them, if its base learned by an update as this will."""
+        start = self.recipe.start or (self.recipe.base if self.recipe.base in built_in() else "")
+        if not start or self.recipe.full:
+            return "", "last"
+        return start, load_checkpoint(start).model.config.merge_residual
+
+    def _score(self, data: DistilledData) -> DistilledData:
+        """Examples once more, with what the base that knows the task makes of every token."""
+        folder = self.work / SCORED
+        if (folder / NAME).exists() and read_data_manifest(folder).source == self._said_by(data):
+            return DistilledData.load(folder)
+        read = partial(
+            score,
+            self._model_that_scores(data),
+            rows=ROWS,
+            row_slots=row_slots(data, self.given.base.config.context_length),
+            autocast=torch.autocast("cpu", dtype=torch.bfloat16),
+        )
+        if self.minutes is not None and not self.recipe.scored:
+            fitting = scored_within(SCORING_SHARE * self.minutes, data, read)
+            self._choose(replace(self.recipe, scored=fitting))
+            if fitting:
+                self.report(f"the graft learns from {fitting} of {len(data)} examples")
+        scored = read(portion(data, self.recipe.share, self.recipe.scored), progress=self.progress)
+        write_shard(folder, SCORED, scored, self._said_by(data))
+        return DistilledData.load(folder)
+
+    def _answer_more(self, data: DistilledData) -> None:
+        """Questions that are trained on, from all over the file, answered by the base that knows the task."""
+        train = self.split.train
+        chosen = train[:: max(1, len(train) // self.recipe.more_answers)][: self.recipe.more_answers]
+        write_answers(
+            self._model_that_scores(data).base,
+            [self.given.encoder.question(self.given.examples.examples[number]) for number in chosen],
+            self.work / MORE,
+            {**self._said_by(data), "asked": len(chosen)},
+            end=self.given.encoder.end,
+            longest=self.given.longest,
+            progress=self.progress,
+        )
+
+    def _said_by(self, data: DistilledData) -> dict[str, Any]:
+        """Whose opinion of the examples it is."""
+        tuned = sha256(self.work / TUNED / DELTA) if self.recipe.tune_base else ""
+        some = {"scored": self.recipe.scored} if self.recipe.scored else {}
+        return {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256, **some}
+
+    def _model_that_scores(self, data: DistilledData) -> Hamburger:
+        if self.recipe.tune_base:
+            return load_checkpoint(self.work / TUNED).model
+        recipe = self._placed(tuning_recipe(data, self.given.base.config), EXAMPLES, "tuning")
+        return new_model(recipe, self.given.base, data).eval()
+
+    def _train_graft(self, scored: DistilledData) -> Path:
+        if self.recipe.graft is None:
+            recipe = graft_recipe(scored, self.given.base.config, self.recipe.tuning)
+            placed = self._on_tuned(self._placed(recipe, SCORED, "probe"))
+            fitted = self._fitted(recipe, placed, scored, self._share(GRAFT_SHARE))
+            self._choose(replace(self.recipe, graft=fitted))
+        assert self.recipe.graft is not None
+        recipe = self._on_tuned(self._placed(self.recipe.graft, SCORED, "graft"))
+        return self._make(recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
+
+    def _read(self, grafted: Path, data: DistilledData) -> Path:
+        """On from there, on answers in the groups that this graft makes of them: what the base is to read."""
+        assert self.recipe.graft is not None
+        if self.recipe.reading is None:
+            chosen = reading_recipe(self.recipe.tuning, self.recipe.graft)
+            self._choose(replace(self.recipe, reading=chosen))
+        assert self.recipe.reading is not None
+        recipe = replace(self._placed(self.recipe.reading, READ, "reading"), start=str(grafted))
+        if self.minutes is not None and not (self.work / READ).exists():
+            probe = replace(recipe, data=str(self.work / EXAMPLES), out=str(self.work / "probe"))
+            fitting = read_within(READING_SHARE * self.minutes, probe, self.given.base, data)
+            self._choose(replace(self.recipe, read=min(self.recipe.read, fitting)))
+        part = portion(data, self.recipe.share, self.recipe.read)
+        source = {"base": self.recipe.base, "examples": data.sha256, "read": len(part)}
+        return self._make(recipe, self.work / CHECKPOINT, write_portion(self.work / READ, part, source))
+
+    def _make(self, recipe: Recipe, checkpoint: Path, data: DistilledData) -> Path:
+        """A checkpoint by a recipe, unless it is there."""
+        made = provenance(recipe, data, None)
+        there = checkpoint / MANIFEST
+        if there.exists() and made_alike(read_manifest(there).provenance, made):
+            return checkpoint
+        template = self.given.encoder.template.to_json()
+        written = train(recipe, checkpoint, chat_template=template, report=self.report)
+        assert written is not None  # without a limit, it is trained to its end
+        return written
+
+    # -- recipes ---------------------------------------------------------------------------------------
+
+    def _placed(self, recipe: Recipe, data: str, out: str) -> Recipe:
+        """A training of this run: where its data is, and where it may write."""
+        return replace(
+            recipe,
+            base=self.recipe.base,
+            data=str(self.work / data),
+            more_data=(str(self.work / MORE),) if data == SCORED and self.recipe.more_answers else (),
+            out=str(self.work / out),
+            held_out=self.recipe.share,
+        )
+
+    def _on_tuned(self, recipe: Recipe) -> Recipe:
+        return replace(recipe, tuned_base=str(self.work / TUNED)) if self.recipe.tune_base else recipe
+
+    def _fitted(self, recipe: Recipe, placed: Recipe, data: DistilledData, share: float) -> Recipe:
+        if self.minutes is None:
+            return recipe
+        [stage] = recipe.stages
+        epochs = epochs_within(share * self.minutes, placed, self.given.base, data)
+        self.report(f"{stage.name}: {epochs:.2f} epochs, for {self.minutes:g} minutes in all")
+        return replace(recipe, stages=(replace(stage, epochs=epochs),))
+
+    def _in_time(self, recipe: TuneRecipe) -> TuneRecipe:
+        hurried = self.minutes is not None and self.minutes < HURRIED
+        return replace(recipe, read=0) if hurried else recipe
+
+    def _share(self, share: float) -> float:
+        """Of the time, where some of it is for reading once more."""
+        return share * (1 - READING_SHARE) if self.recipe.read else share
+
+    def _choose(self, recipe: TuneRecipe) -> None:
+        """From now on this run goes by it, also if it is stopped and run again."""
+        self.recipe = recipe
+        write_tune_recipe(self.work / RECIPE, recipe)
