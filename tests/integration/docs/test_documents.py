@@ -155,35 +155,3 @@ def test_unrun_blocks_are_the_marked_ones_and_every_block_has_a_language() -> No
 
 def test_readme_is_the_door_and_not_the_house() -> None:
     assert len(PAGES["README.md"].read_text(encoding="utf-8").split()) <= 900
-
-
-DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
-    ROOT / "examples" / "javascript" / "README.md",
-    ROOT / "runtimes" / "javascript" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-PATHS = re.compile(
-    r"\b(?:hamburger_edge|export|runtimes|models|benchmarks|serve|tests|docs|examples)/[\w./-]*\w/?"
-)
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_files_and_links_that_documents_name_exist(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
-    if document.name == "CHANGELOG.md":  # which speaks of what was, too
-        text = re.sub(r"`[^`]+`", "", text)
-    links = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text)]
-    for link in links:
-        assert not link or link.startswith("https://") or (document.parent / link).exists(), link
-    code = " ".join([*re.findall(r"`([^`\n]+)`", text), *re.findall(r"```\w*\n(.*?)```", text, re.S)])
-    for path in PATHS.findall(code):
-        assert (ROOT / path).exists(), path
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_documents_install_from_the_checkout_and_speak_the_words_of_the_field(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
-    assert not re.search(r"pip install\s+(?:-\S+\s+)*['\"]?hamburger-edge", text)
-    for own in ("way out of", "whole zero point", r"run \d+'s", r"\bplaces\b"):
-        assert not re.search(own, text), own
