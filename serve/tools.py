@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hamburger_edge.errors import InputError
+from hamburger_edge.loop.structure import Structure
 from hamburger_edge.serve.fields import Fields, Refused
 
 MOST_TOOLS = 64
@@ -98,10 +100,8 @@ def read_tools(fields: Fields) -> Tools | None:
     choice = fields.take("tool_choice")
     several = fields.flag("parallel_tool_calls")
     if not given:
-        if choice not in (None, "none"):
+        if choice not in (None, "none", "auto"):
             raise fields.refuse("tool_choice", "needs tools: give some")
-        if several:
-            raise fields.refuse("parallel_tool_calls", "needs tools: give some")
         return None
     functions = [_function(item, f"tools[{index}]") for index, item in enumerate(given)]
     names = [function.name for function in functions]
@@ -143,6 +143,10 @@ def _function(item: Any, path: str) -> Function:
         parameters = {"type": "object", "properties": {}, "additionalProperties": False}
     if not isinstance(parameters, dict):
         raise inner.refuse("parameters", "must be a JSON schema")
+    try:
+        Structure.of(json_schema=parameters)
+    except InputError as error:
+        raise Refused(f"{inner.path('parameters')}: {error}", inner.path("parameters")) from error
     return Function(name, description or "", parameters)
 
 

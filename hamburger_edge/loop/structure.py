@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.values import flag, shown
+from hamburger_edge.support.values import check_text, flag, shown
 
 Kind = Literal["json_schema", "regex", "grammar"]
 
@@ -52,8 +52,12 @@ class Structure:
             raise InputError(
                 f"{kind} has {len(text)} characters, at most {LARGEST} are taken: make it simpler"
             )
-        if kind == "json_schema":
-            _check_schema(text)
+        try:
+            check_text(text)
+        except InputError as error:
+            raise InputError(f"{kind}: {error}: correct it") from error
+        for schema in [json.loads(text)] if kind == "json_schema" else _embedded(kind, text):
+            _check_schema(kind, schema)
         if kind != "regex":
             _check_multiples(kind, text)
         return cls(kind, text, lenient)
@@ -95,20 +99,31 @@ def _schema_text(schema: Any) -> Any:
         raise InputError(f"json_schema is not plain JSON ({error}): correct it") from error
 
 
-def _check_schema(text: str) -> None:
-    for path, part in _parts(json.loads(text)):
+def _embedded(kind: Kind, text: str) -> Iterator[Any]:
+    """The schemas inside a grammar; where one is no JSON, that is the compiler's to say."""
+    for found in re.finditer(r"%json\s*(?=\{)", text) if kind == "grammar" else ():
+        try:
+            yield json.JSONDecoder().raw_decode(text, found.end())[0]
+        except RecursionError as error:
+            raise _too_deep(kind) from error
+        except ValueError:
+            continue
+
+
+def _check_schema(kind: Kind, schema: Any) -> None:
+    for path, part in _parts(schema):
         if len(path) > DEEPEST:
-            raise _too_deep()
+            raise _too_deep(kind)
         properties = part.get("properties") if isinstance(part, dict) else None
         if isinstance(properties, dict) and len(properties) > MOST_PROPERTIES:
             raise InputError(
-                f"json_schema: an object has {len(properties)} properties, at most {MOST_PROPERTIES} "
-                "are taken: split it"
+                f"{kind}: an object has {len(properties)} properties, at most {MOST_PROPERTIES} are taken: "
+                "split it"
             )
 
 
-def _too_deep() -> InputError:
-    return InputError(f"json_schema: more than {DEEPEST} levels inside each other: make it flatter")
+def _too_deep(kind: Kind = "json_schema") -> InputError:
+    return InputError(f"{kind}: more than {DEEPEST} levels inside each other: make it flatter")
 
 
 def _check_multiples(kind: Kind, text: str) -> None:

@@ -90,6 +90,10 @@ GRAMMARS = {
     "repeat": 'start: a{1,1000000000}\na: "x" | "y"',
     "parentheses": "start: " + "(" * 3000 + '"a"' + ")" * 3000,
     "a schema inside": 'start: %json {"type": "integer", "multipleOf": 1000003}',
+    "a wide schema inside": f'start: "a" a\na: %json {json.dumps(properties(3000))}',
+    "a deep schema inside": f"start: %json{json.dumps(nested(300))}",
+    "a schema inside that is none": 'start: %json {"type": }',
+    "a multiple of many digits": f'start: %json {{"type": "integer", "multipleOf": {"9" * 5000}}}',
 }
 
 

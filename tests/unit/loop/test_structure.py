@@ -77,7 +77,17 @@ def test_structures_survive_as_options() -> None:
 
 
 TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+WIDE = {"properties": {f"p{index}": {} for index in range(1001)}}
+DEEP: dict[str, Any] = {}
+for _ in range(40):
+    DEEP = {"properties": {"a": DEEP}}
 REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"regex": "\ud800"}, "regex: the text is not valid UTF-8 (surrogates not allowed at 0): correct it"),
+    (
+        {"grammar": "start: %json " + json.dumps(WIDE)},
+        "grammar: an object has 1001 properties, at most 1000 are",
+    ),
+    ({"grammar": "start: %json " + json.dumps(DEEP)}, "grammar: more than 64 levels inside each other: make"),
     ({"regex": "[0-9"}, 'regex: unclosed character class in "[0-9", at character 1: correct it'),
     ({"regex": "a/b("}, 'regex: unclosed group in "a/b(", at character 4: correct it'),
     (
@@ -218,7 +228,7 @@ def test_what_is_made_to_hang_or_to_fill_the_memory_does_neither(tokenizer_path:
     done = subprocess.run(program, capture_output=True, text=True, env=environment(), timeout=300)
     assert done.returncode == 0, done.stderr
     ended = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(ended) == 39
+    assert len(ended) == 43
     for name, how, seconds in ended:
         assert how == "works" or how.startswith("InputError: "), name
         assert seconds < 20, name
