@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from hamburger_edge.serve.fields import Refused
 from hamburger_edge.support.files import read_regular
 
 SHORTEST_KEY = 16
+_HOST = re.compile(r"(\[(?P<address>[^\[\]]*)\]|(?P<name>[^:/?#@\[\]]*))(:\d*)?")
 _OPEN = {"/", "/health"}  # what needs no key, with the page's own files
 _HEADERS = {
     "x-content-type-options": "nosniff",
@@ -53,7 +55,8 @@ class Access:
 
     def knows(self, host: str) -> bool:
         """By the Host header, whatever its port: a tunnel may have another one."""
-        name = _name(host)
+        found = _HOST.fullmatch(host.lower())
+        name = "" if found is None else found["name"] or found["address"]
         return name in self.hosts or (self.any_address and _is_address(name))
 
     def allows_origin(self, origin: str, host: str) -> bool:
@@ -114,6 +117,7 @@ class Gate:
                     found.setdefault(name, value)
                 if origin is not None and ({origin, "*"} & self.access.origins):
                     found["access-control-allow-origin"] = origin
+                    found["access-control-expose-headers"] = "retry-after"
                     found["vary"] = "Origin"
                     found["cross-origin-resource-policy"] = "cross-origin"
             await send(message)
@@ -142,12 +146,13 @@ class Gate:
         if request.method == "OPTIONS" and origin is not None:
             allowed = {
                 "access-control-allow-methods": "GET, POST",
-                "access-control-allow-headers": "authorization, content-type",
+                # clients send some of their own, as OpenAI's does: whose page it is has been checked
+                "access-control-allow-headers": headers.get("access-control-request-headers", ""),
                 "access-control-max-age": "600",
             }
             return Response(status_code=204, headers=allowed)
         owner = self.access.owner(headers.get("authorization", ""))
-        if owner is None and request.url.path not in self.open:
+        if owner is None and request.scope["path"] not in self.open:
             raise Refused(
                 "the key is missing or wrong: send the header  Authorization: Bearer KEY",
                 status=401,
@@ -161,13 +166,6 @@ class Gate:
 def refusal(refused: Refused) -> Response:
     body = answers.encoded(answers.error(refused))
     return Response(body, refused.status, headers=refused.headers, media_type="application/json")
-
-
-def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
 
 
 def _is_address(name: str) -> bool:
