@@ -11,6 +11,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hamburger_edge.serve.fields import Refused
 
 HEADER_SECONDS = 10.0
+# What is sent is taken in this time, or at least so much of it: else the connection is aborted.
+WRITE_SECONDS = 30.0
+_TAKEN = 16 << 10
 # Of a body that is too large, so much is read and thrown away: a client that is still sending would not see
 # the answer of a server that hangs up.
 DRAINED = 64 << 20
@@ -46,14 +49,24 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
 
 
 class Connection(H11Protocol):
-    """Beyond uvicorn's own: a request's head has to be there in time, and one whose sender hangs up in the
-    middle of its body is told so."""
+    """Beyond uvicorn's own: a request's head has to be there in time, an answer has to be read in time, and
+    a sender who hangs up in the middle of a body is told so."""
 
     _due: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # paused: whenever something waits to be taken
         self._wait()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._watch(None)
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -61,6 +74,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
+        self._watch(None)
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
@@ -68,6 +82,20 @@ class Connection(H11Protocol):
             self.cycle.disconnected = True  # what the application says is not sent any more
             self.cycle.message_event.set()
             self.send_400_response("the body ended before it was complete")
+
+    def _watch(self, waiting: int | None) -> None:
+        """How much waits to be taken, until all of it is."""
+        if self._unread is not None:
+            self._unread.cancel()
+        later = self.loop.call_later
+        self._unread = None if waiting is None else later(WRITE_SECONDS, self._untaken, waiting)
+
+    def _untaken(self, before: int) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting > before - _TAKEN:
+            self.transport.abort()
+        else:
+            self._watch(waiting)
 
     def _wait(self) -> None:
         """For the head of a request, where none is being answered."""

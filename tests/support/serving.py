@@ -56,6 +56,13 @@ def question(text: str = "Tell", **fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 12, **fields}
 
 
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
 @dataclass(frozen=True)
 class Program:
     process: subprocess.Popen[str]

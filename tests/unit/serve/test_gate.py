@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from chat_models import toy_model
-from serving import Running, question, serving
+from serving import Running, question, serving, until
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
@@ -98,10 +99,28 @@ def test_pages_of_other_sites(origin: str, status: int, running: Running) -> Non
 
 
 def test_a_browser_asks_first(running: Running) -> None:
+    """And OpenAI's client with headers of its own, which were not allowed."""
+    wanted = "authorization,content-type,x-stainless-os"
     for origin, status in ((FRIEND, 204), ("http://evil.example", 403)):
-        with running.client(headers={"origin": origin}) as client:
+        asked = {"origin": origin, "access-control-request-headers": wanted}
+        with running.client(headers=asked) as client:
             response = client.options("/v1/chat/completions")
         assert response.status_code == status
+        assert response.headers.get("access-control-allow-headers") == (wanted if status == 204 else None)
+    with running.client(headers={"origin": FRIEND}) as client:
+        answered = client.get("/v1/models")
+    assert answered.headers["access-control-expose-headers"] == "retry-after"
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:/health?", "localhost:80/health#", "localhost:x", "[::1]x", "a@localhost"]
+)
+def test_a_host_that_is_more_than_a_name_and_a_port(host: str, tokenizer: Tokenizer) -> None:
+    """Some releases of Starlette took the path of a request from there, and with it whether it needs a key."""
+    access = Access.of("127.0.0.1", names=["a@localhost"], keys=[KEY.encode()])
+    with serving(lambda: toy_model(tokenizer), access=access) as running:
+        said = raw(running, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 403")
 
 
 def test_what_forms_can_send_is_refused(running: Running) -> None:
@@ -172,6 +191,47 @@ def test_bodies_that_are_slow_or_never_end(running: Running) -> None:
     assert raw(running, head(100), b"{").startswith(b"HTTP/1.1 408")
     assert raw(running, head(100), *[b"{"] * 8, pause=0.1).startswith(b"HTTP/1.1 408")
     assert raw(running, head(100), b"{", shut=True).startswith(b"HTTP/1.1 400")
+
+
+@contextmanager
+def pages_unread(running: Running, count: int) -> Iterator[socket.socket]:
+    """A client that asks for the same page again and again, and takes nothing of it so far."""
+    asked = b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    [listening] = running.server.servers[0].sockets
+    usual = listening.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with socket.socket() as client:
+        client.settimeout(60)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", running.port))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, usual // 2)
+        client.sendall(asked * (count - 1) + asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        until(lambda: any(each.flow.write_paused for each in running.server.server_state.connections))
+        yield client
+
+
+def all_of(client: socket.socket) -> bytes:
+    said = b""
+    with suppress(ConnectionResetError):
+        while received := client.recv(65536):
+            said += received
+    return said
+
+
+def test_who_does_not_read_is_hung_up_on(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a client held its connection for ever, and enough of them the server."""
+    monkeypatch.setattr(bodies, "WRITE_SECONDS", 0.2)
+    with pages_unread(running, 20) as client:
+        until(lambda: not running.server.server_state.connections)
+        assert all_of(client).count(b"HTTP/1.1 200") < 20
+    assert running.ask().status_code == 200
+
+
+def test_who_reads_late_gets_everything(running: Running) -> None:
+    with running.client() as client:
+        page = client.get("/page.js").content
+    with pages_unread(running, 20) as late:
+        assert all_of(late).count(page) == 20
 
 
 def test_heads_that_are_no_heads(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
