@@ -38,7 +38,7 @@ class Log:
 
     def request(self, request: Request, status: int, seconds: float) -> None:
         if self.requests:
-            note(f"{request.method} {request.url.path} {status} {1000 * seconds:.0f} ms")
+            note(f"{request.method} {request.scope['path']} {status} {1000 * seconds:.0f} ms")
 
     def said(self, kind: str, text: object) -> None:
         if self.prompts:
@@ -119,8 +119,8 @@ class _Server:
             data = decoded(body)
             self.log.said("asked:", data)
             asked = (read_chat if chat else read_completion)(data, self.pool.recommends, self.limits)
-            client = asked.user or (request.client.host if request.client else "")
-            job = Job(asked, request.state.owner, client)
+            owner = request.state.owner
+            job = Job(asked, owner, owner or (request.client.host if request.client else ""))
             served = self.pool.submit(job)
         except Refused as refused:
             self._over(request, refused.status, began)
@@ -220,7 +220,7 @@ class _Server:
         self.pool.cancel(job, "time")
 
     def _over(self, request: Request, status: int, began: float) -> None:
-        self.pool.metrics.add("requests_total", path=request.url.path, status=str(status))
+        self.pool.metrics.add("requests_total", path=request.scope["path"], status=str(status))
         self.log.request(request, status, time.monotonic() - began)
 
 

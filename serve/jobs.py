@@ -58,7 +58,7 @@ class Job:
     """Made in the server's loop, which reads its events; a worker tells them."""
 
     def __init__(self, asked: Asked, owner: str, client: str) -> None:
-        self.asked, self.owner, self.client = asked, owner, client
+        self.asked, self.owner, self.client, self.user = asked, owner, client, asked.user or ""
         self.began = time.monotonic()
         self.reason: Reason | None = None  # why it is to end
         self._stream: Stream | None = None
@@ -92,17 +92,19 @@ class Job:
 
 
 class FairQueue:
-    """Clients take turns; each one's requests come in their order."""
+    """Clients take turns, and within each its users; each one's requests come in their order."""
 
     def __init__(self, most: int) -> None:
         self._most = most  # that wait, beyond those that a worker is free for
-        self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()  # whose turn is next comes first
+        # client -> user -> requests; whose turn is next comes first
+        self._waiting: OrderedDict[str, OrderedDict[str, deque[Job]]] = OrderedDict()
+        self._length = 0
         self._idle = 0
         self._closed = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.copy().values()))
+        return self._length
 
     def put(self, job: Job, retry_after: int) -> None:
         with self._changed:
@@ -111,7 +113,9 @@ class FairQueue:
             if len(self) >= self._most + self._idle:
                 headers = {"retry-after": str(retry_after)}
                 raise Refused("too many requests are waiting: try again later", status=429, headers=headers)
-            self._waiting.setdefault(job.client, deque()).append(job)
+            users = self._waiting.setdefault(job.client, OrderedDict())
+            users.setdefault(job.user, deque()).append(job)
+            self._length += 1
             self._changed.notify()
 
     def take(self) -> Job | None:
@@ -125,28 +129,37 @@ class FairQueue:
                     self._idle -= 1
             if not self._waiting:
                 return None
-            client, jobs = self._waiting.popitem(last=False)
+            client, users = self._waiting.popitem(last=False)
+            user, jobs = users.popitem(last=False)
             job = jobs.popleft()
             if jobs:
-                self._waiting[client] = jobs  # behind all others
+                users[user] = jobs  # behind all others
+            if users:
+                self._waiting[client] = users
+            self._length -= 1
             return job
 
     def drop(self, job: Job) -> bool:
         """Whether it was still waiting."""
         with self._changed:
-            jobs = self._waiting.get(job.client)
-            if jobs is None or job not in jobs:
+            users = self._waiting.get(job.client, OrderedDict())
+            jobs = users.get(job.user, deque())
+            if job not in jobs:
                 return False
             jobs.remove(job)
             if not jobs:
+                del users[job.user]
+            if not users:
                 del self._waiting[job.client]
+            self._length -= 1
             return True
 
     def close(self) -> list[Job]:
         """Workers that find nothing to do go home; returns what still waited."""
         with self._changed:
             self._closed = True
-            left = [job for jobs in self._waiting.values() for job in jobs]
+            left = [job for users in self._waiting.values() for jobs in users.values() for job in jobs]
             self._waiting.clear()
+            self._length = 0
             self._changed.notify_all()
             return left

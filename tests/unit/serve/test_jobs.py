@@ -16,9 +16,11 @@ from hamburger_edge.serve.requests import Limits, read_chat
 
 @pytest.fixture
 def job() -> Callable[[str], Job]:
-    asked = read_chat(question(), lambda _: None, Limits())
+    """From a client, or from one of its users: `a`, `a/u`."""
 
-    async def make(client: str) -> Job:
+    async def make(name: str) -> Job:
+        client, _, user = name.partition("/")
+        asked = read_chat(question(user=user or None), lambda _: None, Limits())
         return Job(asked, "", client)
 
     return lambda client: asyncio.run(make(client))
@@ -30,6 +32,24 @@ def test_clients_take_turns(job: Callable[[str], Job]) -> None:
         queue.put(job(client), 1)
     taken = [queue.take() for _ in range(6)]
     assert "".join(each.client for each in taken if each) == "abcaba"
+
+
+def test_users_take_turns_within_a_client(job: Callable[[str], Job]) -> None:
+    """A client that gave each request a user of its own had all the turns."""
+    queue = FairQueue(10)
+    jobs = [job(name) for name in ("a/u", "a/u", "a/v", "a/w", "b/u", "b")]
+    for each in jobs:
+        queue.put(each, 1)
+    assert queue.drop(jobs[3])
+    taken = [each for each in (queue.take() for _ in range(5)) if each]
+    assert [(each.client, each.asked.user) for each in taken] == [
+        ("a", "u"),
+        ("b", "u"),
+        ("a", "v"),
+        ("b", None),
+        ("a", "u"),
+    ]
+    assert len(queue) == 0
 
 
 def test_a_full_queue_says_when_to_come_again(job: Callable[[str], Job]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 from chat_models import toy_model
-from serving import Running, question, serving
+from serving import Running, question, serving, until
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import RuntimeFailure
@@ -50,13 +49,6 @@ def events(response: httpx.Response) -> Iterator[Any]:
     for line in response.iter_lines():
         if line and line != "data: [DONE]":
             yield json.loads(line.removeprefix("data: "))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def busy(running: Running) -> float:
@@ -258,6 +250,32 @@ def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(tokenizer: T
         first.join(30)
         second.join(30)
         assert said == [200, 200]
+
+
+def test_turns_are_those_of_keys_whatever_users_they_name(tokenizer: Tokenizer) -> None:
+    gated = Gated(tokenizer)
+    keys = [KEY.encode(), KEY[::-1].encode()]
+    access = Access.of("127.0.0.1", keys=keys)
+    with serving(lambda: gated.model, access=access, workers=1) as running:
+
+        def ask(key: bytes, user: str) -> None:
+            with running.client(headers={"authorization": f"Bearer {key.decode()}"}) as client:
+                client.post("/v1/chat/completions", json=question(user=user))
+
+        queue = running.pool.find(None).queue
+        asking = []
+        for count, (key, user) in enumerate([(0, "a"), (0, "b"), (0, "c"), (0, "d"), (1, "b")]):
+            asking.append(threading.Thread(target=ask, args=(keys[key], user)))
+            asking[-1].start()
+            until(lambda count=count: bool(busy(running)) and len(queue) == count)  # type: ignore[misc]
+        taken = [job for job in (queue.take() for _ in range(4)) if job]
+        for job in taken:
+            job.cancel("gone")
+            job.end()
+        gated.let(1000)
+        for thread in asking:
+            thread.join(30)
+    assert [(job.owner, job.asked.user) for job in taken] == [("0", "b"), ("1", "b"), ("0", "c"), ("0", "d")]
 
 
 def test_an_answer_that_takes_too_long(tokenizer: Tokenizer) -> None:
