@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import InputError, one_line
+from hamburger_edge.support.strict import unique_keys
 from hamburger_edge.support.values import check_text, number_in, whole_in
+
+_LONGEST_FIELD = 200  # characters of one's name in an error
 
 
 class Refused(Exception):
-    """What is answered instead: an error in OpenAI's shape."""
+    """What is answered instead: an error in OpenAI's shape, printable whatever it names."""
 
     def __init__(
         self,
@@ -22,8 +25,10 @@ class Refused(Exception):
         code: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message, self.field, self.status, self.code = message, field, status, code
+        self.message = one_line(message)
+        super().__init__(self.message)
+        self.field = None if field is None else one_line(field, _LONGEST_FIELD)
+        self.status, self.code = status, code
         self.headers = headers or {}
 
 
@@ -34,7 +39,7 @@ def mistake() -> Refused:
 def decoded(body: bytes) -> dict[str, Any]:
     """A body's JSON object; a field that is given twice, and numbers that JSON does not have, are refused."""
     try:
-        data = json.loads(body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
+        data = json.loads(body.decode("utf-8"), object_pairs_hook=unique_keys, parse_constant=_no_number)
     except UnicodeDecodeError as error:
         raise Refused(f"the body is not UTF-8 ({error.reason} at {error.start})") from error
     except RecursionError as error:
@@ -44,14 +49,6 @@ def decoded(body: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise Refused("the body must be a JSON object")
     return data
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r:.80} is given twice")
-    return found
 
 
 def _no_number(name: str) -> float:
@@ -75,7 +72,7 @@ class Fields:
 
     def refuse(self, name: str, message: str) -> Refused:
         path = self.path(name)
-        return Refused(f"{path} {message}", path)
+        return Refused(f"{one_line(path, _LONGEST_FIELD)} {message}", path)
 
     def take(self, name: str) -> Any:
         return self._left.pop(name, None)
@@ -100,6 +97,14 @@ class Fields:
             return check_text(value)
         except InputError as error:
             raise self.refuse(name, f"is not valid: {error}") from error
+
+    def texts(self, name: str) -> None:
+        """An object of texts that nothing is done with."""
+        value = self.take(name)
+        if value is not None:
+            inner = Fields(value, self.path(name))
+            for each in value:
+                inner.text(each)
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.take(name)

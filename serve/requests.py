@@ -17,6 +17,7 @@ LONGEST_STOP = 1000
 LONGEST_NAME = 200  # of a model or a user
 # Mode and confidence with which every token is chosen by the base, so that its probability means something.
 _EXACT = 'mode "verify", or confidence 1'
+_NOT_DIALS = ("prompt_cache_key", "prompt_cache_retention", "reasoning_effort", "service_tier", "verbosity")
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,7 @@ def _asked(
         inner.end()
     fields.only("n", 1)
     fields.only("store", False)
-    fields.only("service_tier", "auto", "default")
-    user = fields.text("user", longest=LONGEST_NAME)
+    user = _harmless(fields)
     fields.end()
     try:
         settings = Settings.of(options, recommended)
@@ -121,6 +121,22 @@ def _asked(
             f"logprobs: tokens of a drafted group are not the base's own choice: ask for {_EXACT}", "logprobs"
         )
     return Asked(model, prompt, settings, stream, include_usage, tools, user)
+
+
+def _harmless(fields: Fields) -> str | None:
+    """Whom the client asks for, and what cannot change an answer here: bookkeeping, hints to a cache, and
+    dials of models that think first."""
+    fields.texts("metadata")
+    user, safety = (fields.text(name, longest=LONGEST_NAME) for name in ("user", "safety_identifier"))
+    for name in _NOT_DIALS:
+        fields.text(name, longest=LONGEST_NAME)
+    if fields.has("prediction"):  # a draft of the answer, to check sooner than to say
+        inner = Fields(fields.take("prediction"), "prediction")
+        if inner.need("type") != "content":
+            raise inner.refuse("type", "must be content")
+        _content(inner, required=True)
+        inner.end()
+    return user or safety
 
 
 def _named(message: str) -> str | None:
@@ -141,7 +157,7 @@ def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
         "top_p": fields.number("top_p", 0, 1, above=True),
         "top_k": fields.whole("top_k", 0, 2**31 - 1),
         "min_p": fields.number("min_p", 0, 1),
-        "seed": fields.whole("seed", 0, 2**63 - 1),
+        "seed": _seed(fields),
         "presence_penalty": fields.number("presence_penalty", -100, 100),
         "frequency_penalty": fields.number("frequency_penalty", -100, 100),
         "repetition_penalty": fields.number("repetition_penalty", 0.01, 100),
@@ -151,6 +167,12 @@ def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
         "stop": _stop(fields),
     }
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _seed(fields: Fields) -> int | None:
+    """OpenAI's has a sign, the samplers' has none: 64 bits all the same."""
+    seed = fields.whole("seed", -(2**63), 2**63 - 1)
+    return None if seed is None else seed % 2**64
 
 
 def _stop(fields: Fields) -> tuple[str, ...] | None:
@@ -221,7 +243,7 @@ def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conver
     if not given:
         raise fields.refuse("messages", "is missing: give at least one message of a user")
     system: list[str] = []
-    turns: list[str] = []
+    turns: list[list[str]] = []
     for index, item in enumerate(given):
         inner = Fields(item, f"messages[{index}]")
         role = inner.one_of("role", ("system", "developer", "user", "assistant", "tool"))
@@ -236,23 +258,22 @@ def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conver
         elif role == "assistant":
             if len(turns) % 2 == 0:
                 raise inner.refuse("role", "must not be assistant before a user's message, or twice")
-            turns.append(_answer(inner, tools is not None and tools.several))
+            turns.append([_answer(inner, tools is not None and tools.several)])
         else:
             text = _content(inner, required=True)
             if role == "tool":
                 inner.checked_text("tool_call_id", inner.need("tool_call_id"), LONGEST_NAME)
                 text = f"The result is {text}"
             if len(turns) % 2:
-                turns[-1] += f"\n\n{text}"
+                turns[-1].append(text)
             else:
-                turns.append(text)
+                turns.append([text])
         inner.end()
     if len(turns) % 2 == 0:
         raise Refused("messages: the last one must be of a user or a tool", "messages")
-    for text in turns[::2]:
-        if not text:
-            raise Refused("messages: a user's message is empty: say something", "messages")
-    return Conversation("\n\n".join(system) if system else None, tuple(turns))
+    if [""] in turns[::2]:
+        raise Refused("messages: a user's message is empty: say something", "messages")
+    return Conversation("\n\n".join(system) if system else None, tuple(map("\n\n".join, turns)))
 
 
 def _answer(fields: Fields, several: bool) -> str:

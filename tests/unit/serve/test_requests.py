@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
+from places import PROGRAMS, environment
 from serving import question
 
 from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import Refused, decoded
 from hamburger_edge.serve.requests import Asked, Conversation, Limits, read_chat, read_completion
 
@@ -67,13 +71,19 @@ def test_every_option_arrives() -> None:
         ({"logprobs": True}, "logprobs"),
         ({"logprobs": True, "mode": "reread", "confidence": 0.9}, "logprobs"),
         ({"audio": {}}, "audio"),
-        ({"metadata": {"a": "b"}}, "metadata"),
+        ({"metadata": {"a": 3}}, "metadata.a"),
+        ({"metadata": "a"}, "metadata"),
+        ({"reasoning_effort": 3}, "reasoning_effort"),
+        ({"service_tier": True}, "service_tier"),
+        ({"prediction": {"type": "image"}}, "prediction.type"),
         ({"store": True}, "store"),
+        ({"web_search_options": {}}, "web_search_options"),
         ({"functions": []}, "functions"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 0}, "top_p"),
-        ({"seed": -1}, "seed"),
+        ({"seed": -(2**63) - 1}, "seed"),
+        ({"seed": 2**63}, "seed"),
         ({"seed": 1.5}, "seed"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -107,7 +117,8 @@ def test_every_option_arrives() -> None:
         ({"messages": [user("")]}, "messages"),
         ({"messages": [user("Hi")] * 513}, "messages"),
         ({"messages": [user("\ud800")]}, "messages[0].content"),
-        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [{"type": "code", "function": {}}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
@@ -146,6 +157,90 @@ def test_logprobs_are_given_where_the_base_chose_every_token() -> None:
     for fields in ({"mode": "verify"}, {"confidence": 1}):
         assert chat(logprobs=True, **fields).logprobs
     assert completion(logprobs=0, confidence=1).logprobs
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"metadata": {"trace": "7", "é": ""}},
+        {"metadata": {}},
+        {"reasoning_effort": "medium"},
+        {"verbosity": "low"},
+        {"prompt_cache_key": "k"},
+        {"prompt_cache_retention": "24h"},
+        {"safety_identifier": "s"},
+        {"service_tier": "flex"},
+        {"prediction": {"type": "content", "content": "Once"}},
+        {"parallel_tool_calls": True},
+        {"parallel_tool_calls": False},
+        {"tools": []},
+        {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
+        {"tool_choice": "none"},
+        {"tool_choice": "auto"},
+        {"stop": []},
+        {"logit_bias": {}},
+    ],
+)
+def test_what_cannot_change_an_answer_is_taken(fields: dict[str, Any]) -> None:
+    """Ordinary clients send these of their own accord; they were refused."""
+    assert chat(**fields) == chat()
+
+
+def test_completions_take_what_cannot_change_them() -> None:
+    taken = {
+        "metadata": {"a": "b"},
+        "safety_identifier": "s",
+        "prompt_cache_key": "k",
+        "service_tier": "auto",
+    }
+    assert completion(**taken) == completion()
+
+
+def test_a_seed_has_64_bits_and_a_sign() -> None:
+    assert chat(seed=-1).settings.sampling.seed == 2**64 - 1
+    assert chat(seed=-(2**63)).settings.sampling.seed == 2**63
+    assert chat(seed=2**63 - 1).settings.sampling.seed == 2**63 - 1
+
+
+def test_names_of_fields_are_shown_safely() -> None:
+    """Half a character in a name could not be sent back, and was a fault of the server."""
+    for name in ("\ud800", "a\nb", "x" * 10_000):
+        for fields in ({name: 1}, {"messages": [user("Hi") | {name: 1}]}, {"metadata": {name: 1}}):
+            with pytest.raises(Refused) as refused:
+                chat(**fields)
+            message = json.loads(encoded(error(refused.value)))["error"]
+            assert message["message"].isprintable()
+            assert len(message["message"]) <= 500
+            assert len(message["param"]) <= 200
+
+
+def test_half_a_character_in_a_schema_is_refused() -> None:
+    schema = {"type": "object", "properties": {"\udc00": {"const": 1}}}
+    asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    tool = {"type": "function", "function": {"name": "add", "parameters": schema}}
+    for fields, named in (
+        ({"response_format": asked}, "response_format"),
+        ({"tools": [tool]}, "tools[0].function.parameters"),
+        ({"tools": [tool], "tool_choice": "required"}, "tools[0].function.parameters"),
+    ):
+        with pytest.raises(Refused, match="UTF-8") as refused:
+            chat(**fields)
+        assert refused.value.field == named
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_the_limits_of_schemas_hold_for_functions_too(choice: str) -> None:
+    """With `auto` the answer follows a grammar, whose schemas nobody had looked at."""
+    wide = {"type": "object", "properties": {f"p{index}": {} for index in range(1001)}}
+    deep: dict[str, Any] = {}
+    for _ in range(40):
+        deep = {"properties": {"a": deep}}
+    good = {"type": "function", "function": {"name": "good"}}
+    for parameters, message in ((wide, "1001 properties"), (deep, "64 levels")):
+        tool = {"type": "function", "function": {"name": "bad", "parameters": parameters}}
+        with pytest.raises(Refused, match=message) as refused:
+            chat(tools=[good, tool], tool_choice=choice)
+        assert refused.value.field == "tools[1].function.parameters"
 
 
 def test_messages_become_turns() -> None:
@@ -208,3 +303,14 @@ def test_rubbish_is_refused(body: bytes) -> None:
         decoded(body)
     assert refused.value.status == 400
     assert "\n" not in refused.value.message
+
+
+def test_a_body_takes_time_by_its_size() -> None:
+    """Finding the name that is given twice took the square of it: minutes, in which nobody was answered."""
+    program = [sys.executable, PROGRAMS / "body_bombs.py"]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "the body is not valid JSON (key '130000' stands there twice): correct it",
+        "taken",
+    ]
