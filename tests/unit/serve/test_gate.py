@@ -116,7 +116,7 @@ def test_a_browser_asks_first(running: Running) -> None:
     "host", ["localhost:/health?", "localhost:80/health#", "localhost:x", "[::1]x", "a@localhost"]
 )
 def test_a_host_that_is_more_than_a_name_and_a_port(host: str, tokenizer: Tokenizer) -> None:
-    """Some releases of Starlette took the path of a request from there, and with it whether it needs a key."""
+    """Some releases of Starlette read the path of a request from it, and so whether a key is needed."""
     access = Access.of("127.0.0.1", names=["a@localhost"], keys=[KEY.encode()])
     with serving(lambda: toy_model(tokenizer), access=access) as running:
         said = raw(running, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
