@@ -1,4 +1,4 @@
-"""Backends: what computes a macro step and a micro step. The loop knows them as `loop.backend.Backend`.
+"""Backends, which compute macro steps and micro steps. They implement `loop.backend.Backend`.
 
     loop/engine --groups, positions--> macro        base, one slot a group  --> logits, p_stop, features
                 --features-----------> micro_begin  an empty micro decoder
@@ -6,7 +6,7 @@
 
     onnx/       ONNX Runtime on a bundle's graphs: the default
     llamacpp/   stock llama.cpp on a bundle's GGUF files
-    torch/      PyTorch on a checkpoint: the reference, which the others have to agree with
+    torch/      PyTorch on a checkpoint: the reference for the others
 
-Each has an `open_*` that `hamburger_edge.load` calls, and nothing else of it is known outside.
+`hamburger_edge.load` calls the `open_*` function of each; nothing else is public.
 """

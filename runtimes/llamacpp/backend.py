@@ -40,10 +40,10 @@ def open_bundle(
     verify: bool = False,
     log: bool = False,
 ) -> tuple[LlamaCppBackend, Path, ChatTemplate]:
-    """The backend of a bundle with GGUF files, its tokenizer and its chat template.
+    """Open a bundle with GGUF files -> backend, path of the tokenizer, chat template.
 
-    `kv` is the cache's type: f16, q8_0, q4_0 or f32. `gpu_layers` -1 puts all layers on a GPU, where
-    llama.cpp was built for one. `verify` reads every file's hash first; `log` shows llama.cpp's messages.
+    `kv` is the cache's type: f16, q8_0, q4_0 or f32. `gpu_layers` -1 puts all layers on a GPU if llama.cpp
+    was built for one. `verify` checks every file's hash first; `log` shows llama.cpp's messages.
     """
     path = Path(path)
     manifest = load_manifest(path)
@@ -191,7 +191,7 @@ class LlamaCppBackend:
         self.base.restore(snapshot, slots)
 
     def close(self) -> None:
-        """Contexts before the models they stand on."""
+        """Close the contexts before their models."""
         if self.closed:
             return
         self.closed = True
@@ -210,7 +210,7 @@ class LlamaCppBackend:
 
 
 def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -> None:
-    """The three files are of one export, and of this manifest."""
+    """Check that the three files come from one export and fit this manifest."""
     assert manifest.gguf is not None
     model, architecture = manifest.model, manifest.gguf.architecture
     if (architecture == "paddleocr") != (model.position_rule == "token"):
@@ -243,7 +243,7 @@ def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -
             "hamburger.stop_rule": model.stop_rule,
         }
     )
-    graft.keys.setdefault("hamburger.merge_residual", "mean")  # files of the time before there was a choice
+    graft.keys.setdefault("hamburger.merge_residual", "mean")  # older files lack the key
     graft.agree(
         {
             "hamburger.part": "graft",

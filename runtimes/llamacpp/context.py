@@ -1,7 +1,7 @@
-"""A llama.cpp model and one context on it: embeddings in, states and logits out, no object for each token.
+"""A llama.cpp model and one context on it: embeddings in, states and logits out, no object per token.
 
-A context owns numpy arrays and a `llama_batch` that points into them; a step writes rows, decodes, and reads
-views of llama.cpp's own output buffers.
+A context owns numpy arrays and a `llama_batch` that points into them. A step writes rows, decodes, and reads
+views of llama.cpp's output buffers.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class LlamaModel:
         low = library.low
         params = low.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
-        # Repacked weights are off: on processors with AMX, this build's kernels for them end the process in
-        # any product of two rows or more.
+        # Repacked weights are off: on processors with AMX their kernels in this build end the process in any
+        # product of two or more rows.
         params.use_extra_bufts = False
         load = library.function(
             "llama_model_load_from_file", POINTER, ctypes.c_char_p, low.llama_model_params
@@ -58,7 +58,7 @@ class LlamaModel:
         return int(self.library.function(name, INT, POINTER)(self.address))
 
     def agree(self, width: int, layers: int, vocab_size: int) -> None:
-        """Sizes of buffers and the range of layer numbers follow from these: a wrong one would be fatal."""
+        """Check the sizes that determine buffers and layer numbers: a wrong one would end the process."""
         if (self.width, self.layers, self.vocab_size) != (width, layers, vocab_size):
             raise BundleError(
                 f"{self.path}: width, layers and vocabulary are {self.width}, {self.layers}, "
@@ -94,7 +94,7 @@ class Context:
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = KV_TYPES[kv]
         if kv == "f32" and flash is None:
-            flash = False  # it computes in 16 bits, and who asks for f32 asks for exactness
+            flash = False  # it computes in 16 bits, and f32 is for exact results
         params.flash_attn_type = FLASH[flash]
         params.embeddings = self.embeddings = embeddings
         self.reading: bool | None = embeddings
@@ -120,10 +120,10 @@ class Context:
         self.view = Views()
 
     def decode(self, count: int, positions: Sequence[int] | npt.NDArray[Any], *, read: bool = True) -> None:
-        """Append the first `count` of `rows`. Without `read`, nothing comes out and the head does not run.
+        """Append the first `count` of `rows`. Without `read` there is no output and the head does not run.
 
-        Where states are asked for (`embeddings`), llama.cpp insists that every row has an output; otherwise
-        the last row alone has one.
+        For states (`embeddings`) llama.cpp requires an output for every row; otherwise only the last row has
+        one.
         """
         assert self.address is not None
         if self.embeddings and read != self.reading:
@@ -134,7 +134,7 @@ class Context:
         self.outputs[count - 1] = read
         if self.sections == 1:
             self.positions[:count] = positions
-        else:  # time, height and width are all the position; the fourth is not used
+        else:  # time, height and width all equal the position; the fourth is unused
             self.positions[: 4 * count].reshape(4, count)[:3] = positions
             self.positions[3 * count : 4 * count] = 0
         self.batch.n_tokens = count
@@ -190,7 +190,7 @@ class Context:
         return state
 
     def load(self, state: npt.NDArray[np.uint8]) -> bool:
-        """Whether llama.cpp took all of it. On failure the cache is empty."""
+        """Whether llama.cpp accepted all of it. On failure the cache is empty."""
         self.clear()
         taken = self.library.state_set(self.address, state.ctypes.data, state.size, SEQUENCE)
         if taken != state.size:
@@ -204,8 +204,11 @@ class Context:
 
 
 class _Interrupts:
-    """Ctrl-C in the middle of a callback from llama.cpp: Python can only report it there. Here it is raised,
-    once llama.cpp has returned. The main thread alone hears it, and so it alone changes the hook."""
+    """Raise a Ctrl-C from the middle of a llama.cpp callback once llama.cpp has returned.
+
+    In the callback Python can only report it. Only the main thread receives it, so only the main thread
+    changes the hook.
+    """
 
     def __enter__(self) -> None:
         self.caught = False
@@ -227,29 +230,29 @@ class _Interrupts:
 
 
 class Capture:
-    """Reads tensors by name while a graph runs: what llama.cpp calls for every node, before and after.
+    """Read tensors by name while a graph runs; llama.cpp calls this for every node, before and after it.
 
-    A graph of so many rows has its nodes in a fixed order, so names are compared the first time only; later a
-    count says which node this is, and the name is compared there alone.
+    A graph of n rows has its nodes in a fixed order. So the first run compares all names, and later runs
+    count nodes and compare the name at the expected one only.
     """
 
     def __init__(self, library: Library, names: Sequence[str], width: int):
         self.library, self.width = library, width
         self.names = [name.encode() for name in names]
         self.callback = library.low.ggml_backend_sched_eval_callback(self._node)
-        # rows of the graph -> node number -> index into names
+        # rows of the graph -> number of the node -> index into names
         self.nodes: dict[int, dict[int, int]] = {}
         self.begin(0, 0)
 
     def begin(self, graph: int, rows: int) -> None:
-        """Capture from the next graph: of so many rows, and so many outputs; 0 outputs: nothing."""
+        """Capture from the next graph of this many rows and outputs; 0 outputs: nothing."""
         self.graph, self.rows, self.count, self.wanted = graph, rows, 0, -1
         self.known = self.nodes.get(graph) if rows else {}
         self.found: list[Floats | None] = [None] * len(self.names)
 
     @property
     def outdated(self) -> bool:
-        """Whether the nodes known for this graph were not the right ones."""
+        """Whether the recorded nodes of this graph were wrong."""
         return bool(self.known) and any(values is None for values in self.found)
 
     def _node(self, tensor: int, asking: bool, _: Any) -> bool:
@@ -271,13 +274,13 @@ class Capture:
     def _take(self, tensor: int) -> None:
         size = self.library.tensor_bytes(tensor)
         if size != 4 * self.rows * self.width:
-            return  # `read` will say so
+            return  # `read` raises
         values = np.empty((self.rows, self.width), np.float32)
         self.library.tensor_get(tensor, values.ctypes.data, 0, size)
         self.found[self.wanted] = values
 
     def read(self) -> list[Floats]:
-        """One array [rows, d] for each name."""
+        """Return one array [rows, d] per name."""
         found = [values for values in self.found if values is not None]
         if len(found) < len(self.names):
             missing = self.names[self.found.index(None)].decode()

@@ -1,4 +1,4 @@
-"""The base and the micro-step decoder, each a llama.cpp context of its own."""
+"""The base and the micro-step decoder, each in a separate llama.cpp context."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hamburger_edge.runtimes.llamacpp.context import Capture, Context, LlamaMode
 from hamburger_edge.runtimes.llamacpp.saved_state import is_state
 
 ROWS = 256  # of one call of llama.cpp
-FEW = 8  # so many rows before the first that is read run with it, at the price of their unused logits
+FEW = 8  # at most this many rows before the first read one run in its call, with unused logits
 
 
 class LlamaCppBase:
     """The base LLM, its KV cache, and the outputs of the tap layers.
 
-    The output of layer k is the input of layer k + 1, which llama.cpp hands out. Where it does not (the last
-    layer, other architectures than llama, a build without the function), the graph is watched instead.
+    llama.cpp returns the input of layer k + 1, which is the output of layer k. Where it cannot (the last
+    layer, architectures other than llama, some builds), `Capture` reads the graph instead.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LlamaCppBase:
         self.layout, self.kv = manifest.kv, kv
         self.rope_gaps = manifest.gguf.architecture == "paddleocr"
         handed_out = not self.rope_gaps and library.has_layer_inputs
-        # llama.cpp ends the process when asked for a layer that is not there
+        # llama.cpp ends the process if a requested layer does not exist
         self.layer_inputs = handed_out and all(0 <= tap < model.layers - 1 for tap in self.taps)
         capture = None
         if not self.layer_inputs and self.taps:
@@ -76,7 +76,7 @@ class LlamaCppBase:
                 self.context.decode(count, positions[start:stop], read=read)
                 self.positions[before : before + count] = positions[start:stop]
                 self.slots += count
-            except BaseException:  # llama.cpp may hold the rows all the same, and they would be in the way
+            except BaseException:  # llama.cpp may have stored the rows nevertheless
                 self.slots = before
                 self.context.remove_from(int(positions[start]) if before else 0)
                 raise
@@ -91,7 +91,7 @@ class LlamaCppBase:
         return logits, features
 
     def _calls(self, count: int, wanted: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
-        """(start, stop, whether it is read) of the calls that together take all rows."""
+        """Yield (start, stop, whether it is read) of the calls that cover all rows."""
         first = min(wanted, default=count)
         first = first if first >= FEW or not wanted else 0
         step = len(self.context.rows)
@@ -99,7 +99,7 @@ class LlamaCppBase:
         yield from ((start, min(start + step, count), True) for start in range(first, count, step))
 
     def _read(self, count: int, chosen: list[int]) -> tuple[Floats, Floats]:
-        logits = self.context.logits(count)[chosen]  # a copy: the next call writes over them
+        logits = self.context.logits(count)[chosen]  # a copy: the next call overwrites them
         return logits, self._features(count, chosen)
 
     def _features(self, count: int, chosen: list[int]) -> Floats:
@@ -149,19 +149,19 @@ class LlamaCppBase:
 
 
 class LlamaCppMicroDecoder:
-    """The micro-step decoder; its cache is emptied at every group."""
+    """The micro-step decoder; every group empties its cache."""
 
     def __init__(self, model: LlamaModel, manifest: Manifest, *, threads: int, kv: str, flash: bool | None):
         spec = manifest.model
         self.features, self.limit = spec.num_features, spec.micro_positions
-        # The state comes from the graph and not from `embeddings`, so that the head runs for one row alone.
+        # The state is read from the graph, not through `embeddings`, so that the head runs for one row only.
         self.state = Capture(model.library, ["result_norm"], model.width)
         self.context = Context(
             model,
             slots=self.limit,
             rows=self.features + 1,
             threads=threads,
-            kv="f32" if kv == "f32" else "f16",  # a few entries: nothing to save
+            kv="f32" if kv == "f32" else "f16",  # a few entries: no memory to save
             flash=flash,
             embeddings=False,
             capture=self.state,

@@ -1,9 +1,9 @@
-"""Reading GGUF files with numpy alone: header checked to the last offset, tensors as views of the file.
+"""Read GGUF files with numpy: the whole header is checked, tensors are views of the file.
 
     "GGUF" version, counts | keys: name, type, value | tensors: name, shape, type, offset | data
 
-Only what this program writes is understood; llama.cpp reads the rest of its own files itself. The point of
-reading them here first is that llama.cpp, handed a damaged header, may end the process.
+Only files of this program are supported. The check comes first because llama.cpp may end the process over a
+damaged header.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TensorEntry:
 
 
 class GGUF:
-    """One open file. `keys` holds scalars, strings and numeric arrays; of arrays of strings the length."""
+    """One open file. `keys` holds scalars, strings, numeric arrays, and the lengths of string arrays."""
 
     def __init__(self, path: Path, entry: GGUFEntry):
         self.path = path
@@ -106,7 +106,7 @@ class GGUF:
         return value
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """Each key has the value that the manifest implies."""
+        """Check that each key has the value that the manifest implies."""
         for key, expected in facts.items():
             found = self.keys.get(key)
             if found != expected:
@@ -125,13 +125,13 @@ class GGUF:
         return entry
 
     def array(self, name: str, *shape: int) -> Floats:
-        """A small tensor, float32, with memory of its own."""
+        """Return a copy of a small tensor as float32."""
         entry = self.shaped(name, *shape)
         return Table(self, entry)[...].reshape(shape)
 
 
 class Table:
-    """Rows of a matrix in the file, decoded as they are asked for."""
+    """Rows of a matrix in the file, decoded on access."""
 
     def __init__(self, file: GGUF, entry: TensorEntry):
         kinds: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "Q8_0": _Q8_0}

@@ -1,7 +1,7 @@
 """The parts of the graft that llama.cpp does not run, in numpy: token embeddings, merging, the stop head.
 
-A few matrix-vector products a step, small beside the base; what is computed is said in
-`models/architecture/compositional_embedder.py`.
+They take a few matrix-vector products per step, little compared with the base.
+`models/architecture/compositional_embedder.py` defines the arithmetic.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF, Table
 
-# numpy's OpenBLAS spreads a product over threads of its own from 9216 weights, or 262144 multiplications, on;
-# they then spin for a while, and take the processors from llama.cpp: 30 ms instead of 0.7 for 2048 x 2048 on
-# a busy machine. So matrices are cut into blocks below that size, which one call of matmul walks through.
+# From 9216 weights or 262144 multiplications on, numpy's OpenBLAS uses threads. These spin afterwards and
+# take the processors from llama.cpp: 30 ms instead of 0.7 for 2048 x 2048 on a busy machine. So matrices are
+# cut into smaller blocks, and one call of matmul multiplies all blocks.
 BLOCK, ROWS = 8192, 31
 
 
@@ -50,7 +50,7 @@ class LlamaCppEmbedder:
         self.key, self.value = (Linear(graft, f"embedder.{name}", d, d + d // 2) for name in ("key", "value"))
 
     def __call__(self, groups: Sequence[Sequence[int]]) -> Floats:
-        """[N, d]; each stretch of groups of the same size is merged at once."""
+        """[N, d]; each run of groups of the same size is merged together."""
         parts = []
         for size, stretch in itertools.groupby(groups, len):
             members = self.table[np.array(list(stretch))]  # [N, size, d]
@@ -58,8 +58,8 @@ class LlamaCppEmbedder:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def merge(self, members: Floats) -> Floats:
-        """[N, m, d] -> [N, d]: attention of the mean over the group's members and their positions in it,
-        onto the residual."""
+        """[N, m, d] -> [N, d]: the residual plus attention, queried by the mean, over the group's members and
+        their positions."""
         N, m, d = members.shape
         h, size = self.heads, d // self.heads
         mean: Floats = members.mean(1)  # [N, d]
@@ -76,7 +76,7 @@ class LlamaCppEmbedder:
 class StopHead:
     """States -> chance that the group should end; see `Hamburger.stop_logits`.
 
-    By stop rule "after" a micro state comes with its logits, whose clearness is evidence of its own.
+    By stop rule "after" a micro state comes with its logits, whose top probability is further evidence.
     """
 
     def __init__(self, graft: GGUF, model: ModelSpec):
@@ -101,7 +101,7 @@ class StopHead:
 
 
 def _log_odds(logits: Floats) -> Floats:
-    """[R, C] -> [R]: log of p / (1 - p) for the most probable class, at most about 14"""
+    """[R, C] -> [R]: log of p / (1 - p) of the most probable class, at most about 14"""
     best: Floats = -np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1))  # log p
     best = np.minimum(best, np.float32(-1e-6))
     odds: Floats = best - np.log(-np.expm1(best))

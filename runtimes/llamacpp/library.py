@@ -1,6 +1,6 @@
-"""The llama.cpp that llama-cpp-python ships: found, checked, quietened, and the functions used here.
+"""The llama.cpp library of llama-cpp-python: finding, checking and silencing it, and the used functions.
 
-Everything foreign stands in this file: symbols under their three manglings, struct fields, log lines.
+Everything that depends on its version is in this file: mangled symbols, struct fields, log lines.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from hamburger_edge.errors import RuntimeUnavailable, require
 from hamburger_edge.loop.backend import Floats
 
-VERSIONS = ("0.3.36",)  # of llama-cpp-python, whose structs and private symbols these are
+VERSIONS = ("0.3.36",)  # of llama-cpp-python, with these structs and private symbols
 
-# Not in llama.h, so its C++ names: Itanium (Linux, macOS), Microsoft; plain, should it become public.
+# Not in llama.h, so C++ names: Itanium (Linux, macOS), Microsoft, and plain if it becomes public.
 LAYER_INPUT = {
     "set": (
         "_Z30llama_set_embeddings_layer_inpP13llama_contextjb",
@@ -42,7 +42,7 @@ POINTER, SIZE, INT, FLAG = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, cty
 
 
 class Library:
-    """Functions of libllama, each with a prototype of its own: addresses come and go as plain integers."""
+    """Functions of libllama with our prototypes: addresses are plain integers."""
 
     def __init__(self, show_log: bool):
         self.python = _import()
@@ -81,7 +81,7 @@ class Library:
 
     def function(self, name: str, result: Any, *arguments: Any, library: Any = None) -> Callable[..., Any]:
         try:
-            function: Any = (library or self.low._lib)[name]  # an index makes a new object: ours to declare
+            function: Any = (library or self.low._lib)[name]  # a new object, whose prototype we may set
         except AttributeError as error:
             raise RuntimeUnavailable(
                 f"this llama.cpp has no function {name}: {_advice(self.python.__version__)}"
@@ -107,7 +107,7 @@ class Library:
 
 
 class Log:
-    """llama.cpp's messages: kept for error messages, shown only when asked."""
+    """llama.cpp's messages: kept for errors, shown on request only."""
 
     def __init__(self, show: bool):
         self.show = show
@@ -121,7 +121,7 @@ class Log:
             self.lines.append(line.strip())
 
     def reason(self) -> str:
-        """The first error since the last call: the ones after it are its consequences."""
+        """Return the first error since the last call: later ones are its consequences."""
         first = self.lines[0] if self.lines else "it gives no reason"
         self.lines.clear()
         return " ".join(first.split())[:300]
@@ -166,7 +166,7 @@ _PIP = f"pip install 'llama-cpp-python=={VERSIONS[-1]}'"
 
 
 class Views:
-    """numpy arrays over memory of llama.cpp, made once for each address and shape."""
+    """numpy arrays over memory of llama.cpp, made once per address and shape."""
 
     def __init__(self) -> None:
         self.made: dict[tuple[int, int, int], Floats] = {}
@@ -175,7 +175,7 @@ class Views:
         key = address, rows, width
         found = self.made.get(key)
         if found is None:
-            if len(self.made) > 64:  # buffers move seldom
+            if len(self.made) > 64:  # buffers rarely move
                 self.made.clear()
             memory = (ctypes.c_float * (rows * width)).from_address(address)
             found = self.made[key] = np.ctypeslib.as_array(memory).reshape(rows, width)

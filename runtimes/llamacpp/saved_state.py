@@ -1,9 +1,9 @@
-"""What llama.cpp writes of a sequence's KV cache, looked at before its C++ reads it back.
+"""A sequence's KV cache as llama.cpp saves it, checked before llama.cpp reads it back.
 
     magic, sequence 0, 1 stream, cells | a cell: position, 1 sequence [, M-RoPE's positions], 0
     V transposed?, layers | a layer's keys: type, bytes of a row, rows | ... | a layer's values | ...
 
-Everything but the numbers follows from the model, the cache's type and the slots' positions.
+Model, cache type and slot positions determine everything except the numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Bytes = npt.NDArray[np.uint8]
 def is_state(
     state: Bytes, positions: npt.NDArray[np.int32], layout: KVLayout, kv: str, *, gaps: bool
 ) -> bool:
-    """Whether this is the state of slots at these positions, in finite numbers. `gaps`: M-RoPE."""
+    """Whether this is the state of slots at these positions with finite numbers. `gaps`: M-RoPE."""
     reader, slots = _Reader(state), len(positions)
     if not reader.has("<u4", _MAGIC, 0, 1, slots):
         return False
@@ -54,7 +54,7 @@ class _Reader:
         self.data, self.at = data, 0
 
     def has(self, dtype: str, *expected: Any) -> bool:
-        """Whether these numbers come next; if so, what comes after them is next."""
+        """Whether these numbers come next; if so, advance beyond them."""
         wanted = np.array(expected, dtype).view(np.uint8)
         if not np.array_equal(self.data[self.at : self.at + wanted.size], wanted):
             return False
@@ -62,7 +62,7 @@ class _Reader:
         return True
 
     def finite(self, size: int, kv: str) -> bool:
-        """Whether so many bytes of the cache come next; of blocks, the scales are looked at."""
+        """Whether this many bytes of finite cache values come next; of quantized blocks the scales count."""
         weights, block = KV_BYTES[kv]
         part = self.data[self.at : self.at + size]
         if part.size != size:

@@ -1,9 +1,9 @@
 """ONNX Runtime as a backend.
 
-backend     open a bundle, and the seam that the loop calls
-sessions    a graph opened for a provider, and checked against the manifest
-parts       the three graphs: embedder, base, micro decoder; what is bound once and what a call writes
-cache       how a kind of graph fills the KV cache: in place, or placed by the host
-kv_buffer   the memory of the KV cache: where a slot is allocated, forgotten, saved
+backend     opens a bundle; the interface that the loop calls
+sessions    opens a graph for a provider and checks it against the manifest
+parts       the three graphs with their bound inputs and outputs: embedder, base, micro decoder
+cache       filling the KV cache: in place, or by the host
+kv_buffer   the memory of the KV cache: allocating, forgetting and saving slots
 buffers     host memory bound to a graph
 """

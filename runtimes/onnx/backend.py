@@ -1,9 +1,9 @@
-"""ONNX Runtime as a backend: three sessions, every buffer bound once and reused.
+"""ONNX Runtime as a backend: three sessions with reused, bound buffers.
 
     groups --embedder--> embeddings --base, KV in place--> logits, p_stop, features
                                                         features, token --micro decoder--> logits, p_stop
 
-A call copies a few bytes into bound buffers, runs, and hands out views of bound buffers. Nothing here grows
+A call copies a few bytes into bound buffers, runs, and returns views of bound buffers. Nothing here grows
 with the context.
 """
 
@@ -47,9 +47,9 @@ def open_bundle(
     kv: str | None = None,
     verify: bool = False,
 ) -> tuple[OnnxBackend, Path, ChatTemplate]:
-    """The backend of a bundle, its tokenizer and its chat template.
+    """Open a bundle -> backend, path of the tokenizer, chat template.
 
-    `context` is how many slots the KV buffer holds; `verify` reads every file's hash first.
+    `context` is the number of slots of the KV buffer; `verify` checks every file's hash first.
     """
     path = Path(path)
     if context is not None:
@@ -78,7 +78,7 @@ def open_bundle(
 
 
 def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
-    """A graph that CUDA has no attention for would run, at a crawl, with that part on the CPU."""
+    """Refuse a cache type without CUDA attention: that part would run on the CPU, very slowly."""
     if provider.name == "cuda" and not manifest.cache_length and manifest.kv.dtype != "float16":
         raise RuntimeUnavailable(
             f"{folder}: on CUDA ONNX Runtime attends in 16 bits, and this bundle's cache is "
@@ -87,7 +87,7 @@ def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
 
 
 def choose_capacity(manifest: Manifest, wanted: int | None) -> int:
-    """Slots of the cache; a portable graph's are fixed."""
+    """Return the slots of the cache; a portable graph's number is fixed."""
     fixed = manifest.cache_length
     if fixed and wanted not in (None, fixed):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Host memory that ONNX Runtime reads and writes where it lies."""
+"""Host memory that ONNX Runtime reads and writes in place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnxruntime as ort
 
 
 class Buffer:
-    """A host array and the OrtValue on the same memory, of one shape."""
+    """A host array and an OrtValue on the same memory, of one shape."""
 
     def __init__(self, array: npt.NDArray[Any]):
         self.array = array
@@ -18,14 +18,14 @@ class Buffer:
         self._parts: list[Buffer] | None = None
 
     def parts(self) -> list[Buffer]:
-        """A buffer on the same memory for each index of the first axis, made once."""
+        """Return a buffer on the same memory for each index of the first axis; made once."""
         if self._parts is None:
             self._parts = [Buffer(part) for part in self.array]
         return self._parts
 
 
 class Rows:
-    """Memory for as many rows as any call had; `[n]` is the buffer of the first n, made once."""
+    """Memory for the largest call so far; `[n]` is the buffer of its first n rows, made once."""
 
     def __init__(self, shape: tuple[int, ...], dtype: str, axis: int = 0):
         self.shape, self.dtype, self.axis = shape, dtype, axis

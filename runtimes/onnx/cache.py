@@ -1,8 +1,8 @@
-"""A KV buffer and how one kind of graph fills it.
+"""A KV buffer, and how each kind of graph fills it.
 
 in place    fused graphs write this call's entries into the buffer themselves: past and present are the
-            same memory, told apart by `last_slot` and `total_slots`
-placed      portable graphs return this call's entries alone; the host puts them behind the `used` ones
+            same memory; `last_slot` and `total_slots` separate them
+placed      portable graphs return this call's entries only; the host copies them behind the `used` ones
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class Cache(Protocol):
     kv: KVBuffer
 
     def bind(self, binding: Any, entries: int) -> None:
-        """Hand the buffers to a binding whose calls append so many entries."""
+        """Bind the buffers for calls that append this many entries."""
         ...
 
     def begin(self, entries: int, *, gaps: bool = False) -> None:
-        """Before a call that appends entries: makes sure that they fit. With `gaps` their positions are not
-        one behind the other."""
+        """Prepare a call that appends entries: check that they fit. With `gaps` their positions are not
+        consecutive."""
         ...
 
     def end(self, entries: int) -> None:
-        """After it: the entries are in use."""
+        """Finish the call: the entries are in use."""
         ...
 
 
@@ -46,8 +46,11 @@ class InPlaceCache:
         binding.bind_ortvalue_input("total_slots", self.total_slots.value)
 
     def begin(self, entries: int, *, gaps: bool = False) -> None:
-        """The operator takes a call that appends all there is for a text's first, and counts positions from
-        0, whatever is given; so one with gaps says that there is a slot more, which nobody looks at."""
+        """Prepare a call; one with gaps into the empty cache names one slot more.
+
+        The operator treats a call that appends all slots as the first of a text and counts positions from 0.
+        The additional slot prevents that and is never read.
+        """
         spare = gaps and not self.kv.used
         self.kv.reserve(entries + spare)
         total = self.kv.used + entries

@@ -1,9 +1,9 @@
-"""The preallocated KV cache: one entry a slot, in memory that the runtime binds once.
+"""The preallocated KV cache: one entry per slot, in memory that the runtime binds once.
 
     keys, values   [layers, 1, K, capacity, D] each; layer N is the graph's past_key.N, past_value.N
 
-Filled from the left; forgetting is moving `used` back. Pages that were never written take no memory. On a
-device there is a tensor for each layer, and nothing of it here but what passes through a snapshot.
+It is filled from the left; forgetting reduces `used`. Pages take no memory before they are written. On a
+device each layer has a tensor there, and only snapshots pass through host memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KVBuffer:
         shape = (layout.layers, 1, layout.kv_heads, capacity, layout.head_size)
         self.layout, self.capacity, self.device = layout, capacity, device
         self.used = 0
-        # of a device's tensors these are the zeros they begin with, and stay untouched
+        # for a device's tensors these are the initial zeros, and stay unchanged
         self.keys, self.values = _untouched(shape, layout.dtype), _untouched(shape, layout.dtype)
         self.tensors = {
             f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(array[layer], device, device_id)
@@ -37,7 +37,7 @@ class KVBuffer:
         }
 
     def reserve(self, slots: int) -> None:
-        """Make sure that so many more slots fit."""
+        """Raise unless this many more slots fit."""
         if self.used + slots > self.capacity:
             raise ContextFullError(
                 f"{self.used + slots} slots do not fit a cache of {self.capacity}: load with a larger context"
@@ -47,7 +47,7 @@ class KVBuffer:
         self.used = max(0, min(slots, self.used))
 
     def snapshot(self) -> Snapshot:
-        """Copies, [layers, K, used, D] each. Off a device, a layer at a time comes over whole."""
+        """Return copies [layers, K, used, D]. From a device, each layer is copied whole, one at a time."""
         return {"keys": self._copy("key", self.keys), "values": self._copy("value", self.values)}
 
     def _copy(self, kind: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -60,8 +60,7 @@ class KVBuffer:
         return copied
 
     def restore(self, snapshot: Snapshot, slots: int) -> None:
-        """Nothing is written before all of it is looked at: what a masked entry holds counts in portable
-        graphs, if it is no number."""
+        """Check all of it, then write: in portable graphs even a masked entry must be finite."""
         layout = self.layout
         check_saved_cache(
             snapshot, (layout.layers, layout.kv_heads, slots, layout.head_size), layout.dtype, self.capacity
@@ -82,8 +81,8 @@ class KVBuffer:
 
 
 def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-    """Zeros whose pages come into being when written. numpy's own would ask for huge pages: the first slot
-    of every head would then take 2 MiB."""
+    """Return zeros whose pages are allocated when written. numpy.zeros would use huge pages: the first slot
+    of every head would take 2 MiB."""
     size = max(1, math.prod(shape)) * np.dtype(dtype).itemsize
     try:
         memory = mmap.mmap(-1, size)

@@ -1,6 +1,6 @@
-"""The three graphs with everything they read and write, bound once.
+"""The three graphs with their bound inputs and outputs.
 
-A call copies a few numbers into bound buffers, runs, and hands out views of bound buffers.
+A call copies a few numbers into bound buffers, runs, and returns views of bound buffers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OnnxEmbedder:
         self.bound: tuple[Buffer, Buffer] | None = None
 
     def run(self, groups: Sequence[Sequence[int]], out: Buffer) -> None:
-        """`out` is [1, S, d]; each stretch of groups of the same size is one run."""
+        """Write embeddings to `out` [1, S, d]; each run of groups of the same size is one call."""
         start = 0
         for size, stretch in itertools.groupby(groups, len):
             members = list(stretch)
@@ -48,11 +48,11 @@ class OnnxEmbedder:
     def _bind(self, tokens: Buffer, target: Buffer, count: int) -> None:
         if self.bound is not None and self.bound[0] is tokens and self.bound[1] is target:
             return
-        self.bound = None  # until all of it is bound: an interrupted bind is done again
+        self.bound = None  # until everything is bound: an interrupted bind is repeated
         self.binding.bind_ortvalue_input("tokens", tokens.value)
         address = target.array.ctypes.data
         self.binding.bind_output("embeddings", "cpu", 0, np.float32, (count, self.width), address)
-        self.bound = tokens, target  # kept alive: the binding knows an address only
+        self.bound = tokens, target  # kept alive: the binding holds an address only
 
 
 class OnnxBase:
@@ -84,10 +84,10 @@ class OnnxBase:
         return Readout(self.logits[count].array, self.p_stop[count].array, self.features[count].array)
 
     def _bind(self, embeddings: Buffer, slots: int, rows: int) -> None:
-        """Shapes change between prompt and answer, and seldom within either."""
+        """Bind for new shapes, which change between prompt and answer and rarely within either."""
         if self.bound == (embeddings, rows):
             return
-        self.bound = None  # until all of it is bound: an interrupted bind is done again
+        self.bound = None  # until everything is bound: an interrupted bind is repeated
         self.cache.bind(self.binding, slots)
         inputs = {"embeddings": embeddings, "rows": self.rows[rows]}
         if self.takes_positions:
@@ -101,7 +101,7 @@ class OnnxBase:
 
 
 class OnnxMicroDecoder:
-    """The micro-step decoder over its own small cache, emptied at every group."""
+    """The micro-step decoder over its small cache, which every group empties."""
 
     def __init__(self, session: ort.InferenceSession, model: ModelSpec, cache: Cache):
         self.session, self.cache = session, cache

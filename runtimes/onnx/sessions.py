@@ -1,4 +1,4 @@
-"""Opening ONNX Runtime sessions: providers by name, settings that keep memory low, graphs checked."""
+"""Open ONNX Runtime sessions: providers by name, settings for low memory, checks of graphs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TYPES = {
 }
 
 
-# operators that a step's time goes into; where one of them runs is worth saying
+# operators that take most of a step's time; a warning names those that run elsewhere
 _COMPUTE = re.compile(r"MatMul|Gemm|Attention")
 _NO_MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|failed to allocate", re.IGNORECASE)
 
@@ -50,31 +50,31 @@ class Provider:
 
     @property
     def device(self) -> str:
-        """Where caches live."""
+        """The device that holds the caches."""
         return "cuda" if self.name == "cuda" else "cpu"
 
     @property
     def device_id(self) -> int:
-        """Which of several, as its own options say."""
+        """The number of the device, from the provider's options."""
         given = self.options.get("device_id", 0)
         digits = isinstance(given, str) and re.fullmatch("[0-9]{1,4}", given)  # ONNX Runtime takes texts too
         return whole_in("provider_options device_id", int(given) if digits else given, 0, 1023)
 
     @property
     def order(self) -> list[Any]:
-        """What ONNX Runtime is given: this provider, and the CPU for what it cannot run."""
+        """The providers for ONNX Runtime: this one, and the CPU for unsupported operators."""
         chosen = [(_NAMES[self.name], self.options)]
         return chosen if self.name == "cpu" else [*chosen, _NAMES["cpu"]]
 
 
 def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fused") -> Provider:
-    """By name, or "auto": the fastest this build has that knows the graphs' operators, with a warning when
-    that is the CPU. Options are those of the provider that is named; "auto" on the CPU takes none."""
+    """Choose a provider by name, or "auto": the fastest in this build that supports the graphs' operators,
+    with a warning if that is the CPU. Options are the named provider's; "auto" on the CPU takes none."""
     if options is not None and not isinstance(options, dict):
         raise InputError(f"provider_options must be a dictionary, got {shown(options)}")
     here = [short for short, full in _NAMES.items() if full in ort.get_available_providers()]
     if among(name, ("auto",)):
-        # CoreML has none of ONNX Runtime's own operators, of which fused graphs consist
+        # CoreML lacks ONNX Runtime's own operators, which fused graphs use
         fitting = ("cuda", "coreml") if flavor == "portable" else ("cuda",)
         best = next((short for short in fitting if short in here), "cpu")
         if best == "cpu":
@@ -102,9 +102,12 @@ def open_graph(
     fold: bool = True,
     unpack: bool = False,
 ) -> ort.InferenceSession:
-    """`fold`: whether constants are computed while loading. Only casts of float16 weights and of the base's
-    float16 scales need it, and it copies quantized embeddings out of the mapped file. `unpack`: quantized
-    weights are such constants too, and become float32."""
+    """Open a graph.
+
+    `fold`: compute constants while loading. Only casts of float16 weights and of the base's float16 scales
+    need it, and it copies quantized embeddings out of the mapped file. `unpack`: quantized weights are
+    constants too and become float32.
+    """
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:
@@ -112,7 +115,7 @@ def open_graph(
     options.inter_op_num_threads = 1
     if provider.name != "cpu":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    # three sessions take turns: a pool that kept spinning after its run would slow the next one
+    # the three sessions alternate: a pool that spins after its run slows the next one
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if unpack:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
@@ -121,10 +124,10 @@ def open_graph(
             folder / graph.file,
             options,
             providers=provider.order,
-            enable_fallback=0,  # it would say so on standard output, and go on without what was asked for
+            enable_fallback=0,  # it would print that and continue without the chosen provider
             disabled_optimizers=None if fold or unpack else ["ConstantFolding"],
         )
-    except Exception as error:  # ONNX Runtime's errors share no base class of their own
+    except Exception as error:  # ONNX Runtime's errors have no common base class
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
             raise RuntimeFailure(
                 f"{folder / graph.file}: not enough memory to load it: close other programs, or export it "
@@ -136,7 +139,7 @@ def open_graph(
                 "check its driver and its options, or use --provider cpu"
             ) from error
         raise BundleError(f"{folder / graph.file}: {_first_line(error)}: export it again") from error
-    if _NAMES[provider.name] not in session.get_providers():  # ONNX Runtime goes on without it
+    if _NAMES[provider.name] not in session.get_providers():  # ONNX Runtime continues without it
         raise RuntimeUnavailable(
             f"provider {provider.name!r} is in this onnxruntime {ort.__version__} but could not start here: "
             "check its driver and libraries, or use --provider cpu"
@@ -148,9 +151,9 @@ def open_graph(
 
 
 def _warn_of_fallbacks(file: Path, session: ort.InferenceSession, provider: Provider) -> None:
-    """What the provider does not know runs on the CPU, and what it computes goes there and back."""
+    """Warn of operators that run on the CPU instead, with copies to and from the device."""
     assigned = getattr(session, "get_provider_graph_assignment_info", None)
-    if provider.name == "cpu" or assigned is None:  # onnxruntime 1.31 does not say
+    if provider.name == "cpu" or assigned is None:  # onnxruntime 1.31 does not report it
         return
     on_cpu = [part for part in assigned() if part.ep_name == _NAMES["cpu"]]
     kinds = Counter(node.op_type for part in on_cpu for node in part.get_nodes())
@@ -165,7 +168,7 @@ def _warn_of_fallbacks(file: Path, session: ort.InferenceSession, provider: Prov
 
 
 def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
-    """One run of the graph of that name."""
+    """Run the graph of this name once."""
     try:
         session.run_with_iobinding(binding)
     except Exception as error:
@@ -177,7 +180,7 @@ def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
 
 
 def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], found: list[Any]) -> None:
-    """The graph takes and gives what the manifest says, by name, type and fixed dimensions."""
+    """Compare the graph's inputs and outputs with the manifest: name, type and fixed dimensions."""
     here = {tensor.name: tensor for tensor in found}
     if list(here) != [spec.name for spec in declared]:
         odd = sorted(set(here) ^ {spec.name for spec in declared}) or ["their order"]

@@ -1,1 +1,1 @@
-"""PyTorch as a backend: float32, on the modules that training uses. Other runtimes must say what it says."""
+"""PyTorch as a backend: float32, on training's modules. Other runtimes must generate the same tokens."""

@@ -1,4 +1,5 @@
-"""The reference: HAMburger stepped in PyTorch, float32, with a cache. Other runtimes must say the same."""
+"""The reference: HAMburger in PyTorch, float32, with a cache. Other runtimes must generate the same
+tokens."""
 
 from __future__ import annotations
 
@@ -147,7 +148,7 @@ class TorchBackend:
 
 
 def use_threads(threads: int | None, name: str = "threads") -> None:
-    """PyTorch's, for the whole process; None leaves them. `name` is what an error calls them."""
+    """Set PyTorch's threads for the whole process; None leaves them. `name` is their name in errors."""
     if threads is not None:
         torch.set_num_threads(whole_in(name, threads, 1, MOST_THREADS))
 
@@ -155,7 +156,7 @@ def use_threads(threads: int | None, name: str = "threads") -> None:
 def open_checkpoint(
     path: str | PathLike[str], *, context: int | None = None, threads: int | None = None
 ) -> tuple[TorchBackend, Path, ChatTemplate]:
-    """A checkpoint folder (or built-in name) for `hamburger_edge.load`."""
+    """Open a checkpoint folder or built-in name for `hamburger_edge.load`."""
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     use_threads(threads)
