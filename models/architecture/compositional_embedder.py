@@ -1,4 +1,4 @@
-"""The compositional embedder: a group of tokens becomes one embedding, and so one KV slot."""
+"""The compositional embedder: a group of tokens becomes one embedding and thus one KV slot."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class CompositionalEmbedder(nn.Module):
         E [m, d] -----> mean --Wq--> query ----+
         [E ; P] [m, 1.5 d] --Wk, Wv--> m keys -+-> softmax over the group --Wo--> + residual = slot
 
-    The residual is the mean again, or the embedding of the group's last token. A group of one token is that
-    token's embedding, untouched.
+    The residual is the mean again, or the embedding of the group's last token. A group of one token keeps its
+    token's embedding.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CompositionalEmbedder(nn.Module):
         return merged
 
     def forward(self, embeddings: Tensor, sizes: Tensor) -> Tensor:
-        """embeddings [N, m, d], sizes [N] in 1..m -> [N, d]; only groups of two and more are merged."""
+        """embeddings [N, m, d], sizes [N] in 1..m -> [N, d]; only groups of two or more tokens are merged."""
         slots = embeddings[:, 0]
         merged = (sizes > 1).nonzero().squeeze(1)
         if merged.numel() == 0:

@@ -1,4 +1,4 @@
-"""Configuration of a HAMburger: everything a checkpoint must say about its own shape."""
+"""Configuration of a HAMburger: everything that determines a checkpoint's shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hamburger_edge.support.strict import from_mapping
 class RopeScaling:
     """Llama 3.x frequency scaling: long wavelengths are slowed by `factor`, short ones kept."""
 
-    factor: float  # how much longer the context became
+    factor: float  # new context length / original context length
     low_freq_factor: float  # wavelengths above original_context / low are fully scaled
     high_freq_factor: float  # wavelengths below original_context / high are untouched
     original_context: int  # positions before the extension
@@ -25,7 +25,7 @@ class RopeScaling:
 class BaseConfig:
     """A decoder of the Llama family (Llama 2/3, SmolLM2, Mistral with full attention, Qwen2/2.5, Qwen3)."""
 
-    family: str  # "llama", "mistral", "qwen2" or "qwen3": the name, for people; nothing computes with it
+    family: str  # "llama", "mistral", "qwen2" or "qwen3": for display only; nothing computes with it
     vocab_size: int
     hidden_size: int  # d, the width of embeddings, features and slots
     intermediate_size: int  # width of the gated feed-forward
@@ -65,13 +65,13 @@ class HamburgerConfig:
     micro_layers: int = 4  # decoder layers of the micro-step decoder
     merger_heads: int = 16  # attention heads of the compositional embedder; divides hidden_size
     micro_final_norm: bool = True  # RMSNorm between the last micro layer and the head
-    position_rule: Literal["token", "slot"] = "token"  # where a slot sits: at its last token, or at its index
-    # what the embedder adds its attention onto: the group's mean (the paper), or its last token, whose
-    # position the slot has and behind which it is asked for what follows
+    position_rule: Literal["token", "slot"] = "token"  # a slot's position: its last token's, or its index
+    # the residual of the embedder's attention: the group's mean (the paper), or its last token, whose
+    # position the slot has
     merge_residual: Literal["mean", "last"] = "mean"
     shortlist_size: int = 0  # tokens the micro steps can choose from (0: the whole vocabulary)
-    # when the stop head judges a micro token: "before" it is computed (the paper; saves the step), or
-    # "after", from its scores too (costs one more micro step a group, decides far better)
+    # the stop head judges a micro token "before" it is computed (the paper; saves the step), or "after", from
+    # its scores too (one more micro step per group, far better decisions)
     stop_rule: Literal["before", "after"] = "before"
     stop_hidden: tuple[int, ...] = ()  # hidden widths of the stop head; empty means (d, d)
 
@@ -106,7 +106,7 @@ class HamburgerConfig:
             0 <= self.shortlist_size <= base.vocab_size,
             f"shortlist_size must be 0..{base.vocab_size}, got {self.shortlist_size}",
         )
-        object.__setattr__(self, "eos_ids", tuple(dict.fromkeys(self.eos_ids)))  # some models name one twice
+        object.__setattr__(self, "eos_ids", tuple(dict.fromkeys(self.eos_ids)))  # some models list one twice
         _require(
             all(0 <= e < base.vocab_size for e in self.eos_ids),
             f"eos_ids must be below vocab_size {base.vocab_size}, got {list(self.eos_ids)}",
@@ -114,7 +114,7 @@ class HamburgerConfig:
 
     @property
     def num_features(self) -> int:
-        """F: one vector a tap and the final-normed state."""
+        """F: one vector per tap, and the final-normed state."""
         return len(self.taps) + 1
 
     @property

@@ -2,8 +2,8 @@
 
     groups --embedder--> slot embeddings --base--> features --micro decoder--> next groups
 
-`forward` is the training pass over whole sequences; `runtimes/torch/backend.py` steps the same modules
-with a cache.
+`forward` is the training pass over whole sequences; `runtimes/torch/backend.py` runs the same modules step by
+step with a cache.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from hamburger_edge.models.architecture.micro_step_decoder import (
 
 @dataclass
 class GroupBatch:
-    """Sequences cut into groups: B rows of S slots, m = max_steps. What is merged and what is predicted
-    are separate: a slot may be asked for more tokens than the next slot holds."""
+    """Sequences cut into groups: B rows of S slots, m = max_steps.
+
+    Merging and prediction are separate: a slot may predict more tokens than the next slot holds.
+    """
 
     groups: Tensor  # [B, S, m] token ids each slot holds; positions beyond its size hold any valid id
     sizes: Tensor  # [B, S] tokens in each slot; 0 marks padding
     targets: Tensor  # [B, S, m] tokens that follow the slot
-    target_sizes: Tensor  # [B, S] how many of them to predict; 0: none
-    documents: Tensor | None = None  # [B, S] which of several packed sequences a slot belongs to
+    target_sizes: Tensor  # [B, S] number of them to predict; 0: none
+    documents: Tensor | None = None  # [B, S] number of the packed sequence that a slot belongs to
 
     def to(self, device: torch.device | str) -> GroupBatch:
         return self._each(lambda tensor: tensor.to(device))
@@ -75,7 +77,7 @@ def log_odds(logits: Tensor) -> Tensor:
 
 
 def block_diagonal(documents: Tensor | None) -> Tensor | None:
-    """[B, S] document numbers -> [B, 1, S, S], True where a slot may look; None: all is one document"""
+    """[B, S] document numbers -> [B, 1, S, S], True where a slot may attend; None: all is one document"""
     if documents is None:
         return None
     causal = torch.ones(2 * documents.shape[1:], dtype=torch.bool, device=documents.device).tril()
@@ -83,7 +85,7 @@ def block_diagonal(documents: Tensor | None) -> Tensor | None:
 
 
 def lengths(documents: Tensor) -> list[int]:
-    """[B, S] document numbers, row by row -> how many slots in a row belong to the same document"""
+    """[B, S] document numbers, row by row -> lengths of runs of slots of one document"""
     rows = torch.arange(documents.shape[0], device=documents.device)[:, None].expand_as(documents)
     pairs = torch.stack([rows, documents], dim=-1).flatten(0, 1)
     counts: Tensor = torch.unique_consecutive(pairs, dim=0, return_counts=True)[1]
@@ -107,20 +109,21 @@ class Hamburger(nn.Module):
         )
         self.micro = MicroStepDecoder(config)
         self.stop_head = stop_head(config.stop_widths)
-        # weight of the scores' own evidence, by rule "after"
+        # weight of the scores' evidence, by rule "after"
         self.stop_evidence = nn.Parameter(torch.ones(1)) if config.stop_rule == "after" else None
         self.micro_config = micro_base_config(config)
         self.register_buffer("shortlist", torch.arange(config.micro_vocab))
         self.register_rotary()
 
     def register_rotary(self) -> None:
-        """Constants, never saved; called again after building on the meta device."""
+        """Register the rotary constants, which are never saved; call again after building on the meta
+        device."""
         for name, decoder in {"base": self.config.base, "micro": self.micro_config}.items():
             cos, sin = rotary_tables(decoder, decoder.context_length)
             self.register_buffer(f"{name}_cos", cos, persistent=False)
             self.register_buffer(f"{name}_sin", sin, persistent=False)
 
-    # -- the pieces that training, inference and export share ------------------------------------------
+    # -- parts that training, inference and export share ------------------------------------------
 
     def embed(self, groups: Tensor, sizes: Tensor) -> Tensor:
         """Token ids [N, m] with sizes [N] -> slot embeddings [N, d]"""
@@ -144,7 +147,7 @@ class Hamburger(nn.Module):
     def stop_logits(self, hidden: Tensor, logits: Tensor | None = None) -> Tensor:
         """Hidden states [..., d] (final-normed base state, or micro state) -> [...]
 
-        By rule "after", a micro state comes with its logits [..., C]: what they favour, and how clearly, is
+        By rule "after" a micro state comes with its logits [..., C]. The log odds of their best token are
         evidence that the head need not learn to compute.
         """
         stops: Tensor = self.stop_head(hidden).squeeze(-1)
@@ -155,7 +158,7 @@ class Hamburger(nn.Module):
     # -- training --------------------------------------------------------------------------------------
 
     def positions(self, batch: GroupBatch) -> Tensor:
-        """[B, S] position of every slot, by the configured rule, restarting at every packed document."""
+        """[B, S] position of every slot by the configured rule, restarting at every packed document."""
         if self.config.position_rule == "token":
             advance = batch.sizes
         else:
@@ -185,7 +188,7 @@ class Hamburger(nn.Module):
             attend = WholeSequence(self.config.base, cos, sin, block_diagonal(batch.documents))
             read: Tensor = self.base(slots, attend, self.config.taps)
             return read
-        # a CPU computes what a mask hides at full price: one long row, and every document taken out of it
+        # a CPU computes masked entries at full cost, so documents are taken out of one long row
         cos, sin = (table.reshape(1, 1, B * S, -1) for table in (cos, sin))
         attend = WholeDocuments(self.config.base, cos, sin, lengths(batch.documents))
         read = self.base(slots.flatten(0, 1)[None], attend, self.config.taps)
@@ -196,6 +199,7 @@ class Hamburger(nn.Module):
         return GroupOutput(targets, sizes, read[:, -1], self.teacher_forced(read, targets[:, :-1]))
 
     def forward(self, batch: GroupBatch) -> GroupOutput:
-        """Padding sits after a sequence's last slot, so causal attention never looks at it."""
+        """Compute the training pass. Padding follows a sequence's last slot, so causal attention never sees
+        it."""
         at = batch.target_sizes.nonzero(as_tuple=True)  # the G predicting slots, in row-major order
         return self.score_groups(self.features(batch)[at], batch.targets[at], batch.target_sizes[at])

@@ -1,8 +1,8 @@
-"""A decoder of the Llama family, written once.
+"""A decoder of the Llama family for training, inference and export.
 
-The layers project and mix; *how* they attend is a function handed to `forward`, so training (whole
-sequences), inference (a preallocated cache) and export (fused or portable ONNX operators) run the same
-layers with the same weights. Parameter names follow Hugging Face's.
+`forward` takes the attention as a function. So training (whole sequences), inference (a preallocated cache)
+and export (fused or portable ONNX operators) run the same layers with the same weights. Parameter names
+follow Hugging Face's.
 
 Shapes: B batch, S rows of this call, d hidden_size, H heads, K key/value heads, D head_dim.
 """
@@ -23,7 +23,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 def inverse_frequencies(config: BaseConfig) -> Tensor:
-    """[D/2] rotations per position, in radians; with Llama 3 scaling where configured."""
+    """[D/2] rotations per position, in radians; with Llama 3 scaling if configured."""
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
     frequency = config.rope_theta**-exponents
     if config.rope_scaling is None:
@@ -55,12 +55,12 @@ def split_heads(x: Tensor, head_dim: int) -> Tensor:
 
 
 def without_cudnn_attention() -> None:
-    """cuDNN's attention, which recent GPUs prefer, makes a plan for every new shape; ours seldom repeat."""
+    """Disable cuDNN's attention: it plans every new shape, and our shapes rarely repeat."""
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 class WholeSequence:
-    """Attention over the rows of this call alone: training, and the uncached reference.
+    """Attention over the rows of this call only: training, and the uncached reference.
 
     `mask` is boolean, broadcastable to [B, 1, S, S], True where row may look at column; None is causal.
     """
@@ -86,8 +86,8 @@ class WholeSequence:
 
 
 def spelled_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention in plain products [B, H, S, D]: on a CPU, gradients come through these twice as fast
-    as through the fused kernel. Query heads that share a key head become its rows.
+    """Causal attention in plain products [B, H, S, D], whose gradients are twice as fast on a CPU as the
+    fused kernel's. Query heads that share a key head become its rows.
     """
     B, H, S, D = q.shape
     rows = q.reshape(B * k.shape[1], -1, D)  # [B*K, H/K*S, D]
@@ -100,7 +100,7 @@ def spelled_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 class WholeDocuments(WholeSequence):
     """Sequences laid end to end, [1, S]: each attends within itself. `lengths` cut S into sequences.
 
-    What a block-diagonal mask would give, without computing what it hides.
+    The result equals a block-diagonal mask's, without computing masked entries.
     """
 
     def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, lengths: list[int]):
@@ -126,7 +126,7 @@ class KVCache:
 
 
 class Cached(WholeSequence):
-    """Attention over what the cache holds and the rows of this call, which it appends to the cache.
+    """Attention over the cache and the rows of this call, which it appends to the cache.
 
     The caller advances `cache.used` once all layers have run.
     """
@@ -158,7 +158,7 @@ class RMSNorm(nn.Module):
 
 
 class Projection(nn.Linear):
-    """Its weight may be held in fewer bits than what it multiplies: it is widened for each product."""
+    """A linear layer whose weight may have fewer bits than its input: each product widens it."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.element_size() < x.element_size():
@@ -175,7 +175,7 @@ class SelfAttention(nn.Module):
         self.k_proj = Projection(d, config.num_kv_heads * D, bias=bias)
         self.v_proj = Projection(d, config.num_kv_heads * D, bias=bias)
         self.o_proj = Projection(config.num_heads * D, d, bias=False)
-        self.packed: nn.Module | None = None  # for an export: one product in the place of the first three
+        self.packed: nn.Module | None = None  # for an export: one product instead of the first three
         self.q_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else None
 
@@ -198,7 +198,7 @@ class FeedForward(nn.Module):
         self.gate_proj = Projection(d, wide, bias=False)
         self.up_proj = Projection(d, wide, bias=False)
         self.down_proj = Projection(wide, d, bias=False)
-        self.packed: nn.Module | None = None  # for an export: one product in the place of the first two
+        self.packed: nn.Module | None = None  # for an export: one product instead of the first two
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = (self.gate_proj(x), self.up_proj(x)) if self.packed is None else self.packed(x)
@@ -207,7 +207,7 @@ class FeedForward(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """x + attention(norm(x)), then x + feed_forward(norm(x)). `layer` numbers it for `attend`'s cache."""
+    """x + attention(norm(x)), then x + feed_forward(norm(x)). `layer` is its number in `attend`'s cache."""
 
     def __init__(self, config: BaseConfig, layer: int):
         super().__init__()

@@ -1,1 +1,1 @@
-"""Other people's base models: fetched, read, renamed."""
+"""Base models of other projects: fetching, reading, renaming weights."""

@@ -1,11 +1,11 @@
-"""A base that was tuned with PEFT: an adapter's folder, merged onto its base as it is read.
+"""A base tuned with PEFT: an adapter's folder, merged into its base while reading.
 
-    adapter_config.json           which kind of adapter, at what scale, and which base it is for
+    adapter_config.json           kind of adapter, scale, and its base
     adapter_model.safetensors     base_model.model.<module>.lora_A.weight [r, in] and lora_B.weight [out, r],
-                                  and whole modules and biases that were trained beside them
+                                  and whole modules and biases that were trained too
 
-LoRA of linear layers and embeddings is merged, with patterns of ranks and scales and what PEFT calls rsLoRA.
-Anything else (DoRA, other kinds of adapter) PEFT has to merge itself.
+LoRA of linear layers and embeddings is merged, with patterns of ranks and scales, and rsLoRA. Other kinds
+(DoRA and other adapters) must be merged by PEFT.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _LORA = re.compile(r"(.+)\.(?:lora_([AB])\.weight|lora_embedding_([AB]))")
 _BY_HAND = "merge it with PEFT's merge_and_unload(), and save the base that comes of it"
-# What is read below, and what is of no more use once the adapter is trained. Any other setting that is on may
-# change what is computed.
+# Settings that are read below, and those without effect after training. Any other active setting may change
+# the computation.
 _KNOWN = {
     *("peft_type", "lora_alpha", "alpha_pattern", "use_rslora", "base_model_name_or_path", "revision"),
     *("r", "rank_pattern", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
@@ -44,7 +44,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of_adapter(folder: Path) -> tuple[str, str | None]:
-    """The base that an adapter says it is for, and the revision, if any: a path, or a repository's name."""
+    """Return an adapter's base (a path or a repository's name) and its revision, if any."""
     settings = _settings(folder)
     name = settings.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
@@ -57,7 +57,7 @@ def base_of_adapter(folder: Path) -> tuple[str, str | None]:
 
 
 def merge_adapter(base: LoadedBase, folder: Path) -> None:
-    """Into the base's weights, in place: weight += scale * B @ A."""
+    """Merge in place into the base's weights: weight += scale * B @ A."""
     settings, source = _settings(folder), folder / WEIGHTS
     if not source.exists() and (folder / "adapter_model.bin").exists():
         raise CheckpointError(
@@ -104,7 +104,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _weight(name: str, base: LoadedBase, source: Path) -> str:
-    """Our name of a weight that the adapter changes."""
+    """Return our name of a weight that the adapter changes."""
     plain = name.removeprefix(_PREFIX).replace(".base_layer.", ".").replace(".modules_to_save.", ".")
     try:
         weight = rename(plain, HUGGING_FACE)
@@ -120,7 +120,7 @@ def _weight(name: str, base: LoadedBase, source: Path) -> str:
 
 
 def _alpha(weight: str, settings: Mapping[str, Any]) -> float:
-    """A pattern names the end of a module's name."""
+    """Return a module's alpha; a pattern matches the end of a module's name."""
     module = f"model.{weight.removesuffix('.weight')}"
     patterns = settings.get("alpha_pattern") or {}
     found = next((alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), None)

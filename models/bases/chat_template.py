@@ -1,5 +1,8 @@
-"""A base's chat template as markup. It comes as a Jinja program, which is never run: the well-known ones are
-recognised by their marks, and any other is refused."""
+"""A base's chat template as markup.
+
+It comes as a Jinja program, which never runs: well-known ones are recognised by their marks, others are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import read_json
 
-_LINE = r"(?:\n|\\n)"  # within a text of the program: as such, or escaped
-_DATE = re.compile(r"""set date_string = "([^"]+)\"""")  # what is written where there is no clock
+_LINE = r"(?:\n|\\n)"  # inside a string of the program: literal or escaped
+_DATE = re.compile(r"""set date_string = "([^"]+)\"""")  # the date that is used without a clock
 _DATED = re.compile(r"strftime|date_string|Today Date|Current Date", re.I)
 _OPENS_A_THOUGHT = re.compile(rf"<\|im_start\|>assistant{_LINE}<think>")
 _MISTRAL_TURN = re.compile(
@@ -26,13 +29,13 @@ _ZEPHYR_ANSWER = "'<|assistant|>' }}\n"
 
 @dataclass(frozen=True)
 class JinjaTemplate:
-    where: Path  # the file that it comes from
+    where: Path  # its file
     text: str
-    bos: str | None  # what it calls bos_token, where that is known
+    bos: str | None  # the text of its bos_token, if known
     eos: str | None
 
     def markup(self) -> dict[str, Any]:
-        """In the declarative form."""
+        """Return the declarative form."""
         found = _recognise(self.text)
         if found is None:
             dated = ", which writes dates of its own" if _DATED.search(self.text) else ""
@@ -50,12 +53,12 @@ class JinjaTemplate:
 
 
 def template_beside(folder: Path) -> JinjaTemplate | None:
-    """A file of its own, or an entry of tokenizer_config.json."""
+    """Find the template: a separate file, or an entry of tokenizer_config.json."""
     file = folder / "tokenizer_config.json"
     settings = read_json(file) if file.exists() else {}
     settings = settings if isinstance(settings, dict) else {}
     found = settings.get("chat_template")
-    if isinstance(found, list):  # several of them, by their names
+    if isinstance(found, list):  # several, by name
         named = [entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default"]
         found = named[0].get("template") if named else None
     if (alone := folder / "chat_template.jinja").exists():
@@ -66,7 +69,7 @@ def template_beside(folder: Path) -> JinjaTemplate | None:
 
 
 def _token(entry: object) -> str | None:
-    """Written as a text, or as an object around it."""
+    """Return a token that is written as a text or as an object around it."""
     text = entry.get("content") if isinstance(entry, dict) else entry
     return text if isinstance(text, str) else None
 
@@ -78,7 +81,7 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 
 
 def _recognise(jinja: str) -> dict[str, Any] | None:
-    """A known kind, with the system text that is spelled out in the program; none if it is another."""
+    """Return the known kind with the program's literal system text; None if it is another kind."""
     if "<|start_header_id|>" in jinja and "<|eot_id|>" in jinja:
         return _llama3(jinja)
     if "<|im_start|>" in jinja:
@@ -126,7 +129,7 @@ def _mistral(jinja: str) -> dict[str, Any] | None:
 
 
 def _spelled_out(jinja: str, kind: dict[str, Any]) -> str | None:
-    """The system text that stands in the program: not what it takes from a message."""
+    """Return the literal system text of the program, not one that it takes from a message."""
     before, after = (re.escape(kind[name].rstrip("\n")) for name in ("before_system", "after_system"))
     found = re.search(rf"{before}{_LINE}+(?!['\"])([^<{{}}]+){after}", jinja)
     return re.sub(r"\\(.)", lambda each: {"n": "\n"}.get(each[1], each[1]), found[1]) if found else None

@@ -1,8 +1,8 @@
-"""Bring a base model into the cache folder: downloaded, verified, unpacked, and complete or absent.
+"""Download a base model into the cache folder, verify and unpack it; a folder is complete or absent.
 
-<home>/bases/<name>/        one folder a base; `fetched.json` lists its files, sizes and sha256
-<home>/bases/.<name>.partial/   a fetch at work, or what a killed one left for the next to go on from
-<home>/bases/.<name>.lock       held while fetching, so that a second process waits
+<home>/bases/<name>/            one folder per base; `fetched.json` lists its files, sizes and sha256
+<home>/bases/.<name>.partial/   a fetch in progress, or a killed one's files, which the next fetch continues
+<home>/bases/.<name>.lock       held while fetching; a second process waits
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from hamburger_edge.support.files import locked, sha256
 from hamburger_edge.support.folders import publish
 from hamburger_edge.support.progress import Progress, unheard
 
-RECORD, RECORD_FORMAT = "fetched.json", 1  # a new format makes old folders be fetched again
+RECORD, RECORD_FORMAT = "fetched.json", 1  # folders of an older format are fetched again
 
 
 def known_bases() -> str:
-    """What may be asked for, for messages."""
+    """Name the known bases, for messages."""
     return f"{', '.join(wheels.BASES)}, {hub.PATTERN}"
 
 
 def is_fetched(name: str) -> bool:
-    """Whether a base of this name is one to `fetch`, not a path."""
+    """Whether this name is a base to `fetch`, not a path."""
     return name in wheels.BASES or name.startswith(hub.PREFIX)
 
 
 def base_folder(name: str) -> Path:
-    """Where `fetch(name)` puts a base, whether or not it is there yet."""
+    """Return the folder of a base, whether or not it exists."""
     if name.startswith(hub.PREFIX):
         wanted = hub.parse(name)
         moving = cache_folder() / "bases" / wanted.folder_name(pinned=False)
-        # fetched as the newest, and still what this name pins
+        # fetched as the newest, and equal to the commit of this name
         if wanted.revision and read_record(moving).get("commit") == wanted.revision:
             return moving
         return cache_folder() / "bases" / wanted.folder_name()
@@ -48,10 +48,9 @@ def base_folder(name: str) -> Path:
 
 
 def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) -> Path:
-    """The folder of a base, downloaded where needed; `verify` reads every file again and compares sha256.
+    """Return the folder of a base, downloading it if needed; `verify` compares every file's sha256.
 
-    Instant when it is already there. A folder whose files changed is fetched anew, from the commit that it
-    came from.
+    An existing folder returns immediately. A folder with changed files is fetched again from its commit.
     """
     report = progress or unheard
     folder = base_folder(name)
@@ -78,7 +77,7 @@ def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) 
 
 
 def pinned_name(name: str, folder: Path) -> str:
-    """A name under which these very files are fetched again: a base of the hub's with its commit."""
+    """Return a name that fetches the same files again: with its commit for a base from the hub."""
     commit = read_record(folder).get("commit")
     return str(replace(hub.parse(name), revision=commit)) if commit else name
 
@@ -106,14 +105,14 @@ def is_complete(folder: Path, *, verify: bool = False, progress: Progress | None
 
 
 def weights_sha256(folder: Path) -> str:
-    """What identifies a fetched base: the recorded sha256 of its weights, or of its shards'."""
+    """Return the identity of a fetched base: the recorded sha256 of its weights or of its shards'."""
     files = read_record(folder)["files"]
     digests = [files[name]["sha256"] for name in sorted(files) if name.endswith((".gguf", ".safetensors"))]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What `fetch` wrote about a folder; nothing where there is none of this format."""
+    """Read the record of `fetch` in a folder; empty without one of this format."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -18,12 +18,12 @@ from hamburger_edge.models.bases.renaming import GGUF, rename
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state
 from hamburger_edge.support.files import check_regular
 
-# architecture -> rows of Q and K are stored for interleaved rotary pairs
+# architecture -> whether rows of Q and K are in the order of interleaved rotary pairs
 ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
 
 
 class GGUFFile:
-    """Header and tensors of one GGUF file, with every failure a CheckpointError that names it."""
+    """Header and tensors of one GGUF file; every failure is a CheckpointError with its name."""
 
     def __init__(self, path: Path):
         gguf = require("gguf", "export")
@@ -33,7 +33,7 @@ class GGUFFile:
             self.reader = gguf.GGUFReader(path)
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-        except Exception as error:  # the reader slices a memory map: any numpy error can come out of it
+        except Exception as error:  # the reader slices a memory map and may raise any numpy error
             raise CheckpointError(f"{path}: truncated or not a GGUF file ({error}): get it again") from error
         self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
 
@@ -48,7 +48,7 @@ class GGUFFile:
         return value
 
     def tensor(self, name: str) -> Tensor:
-        """Dequantized, float32, with memory of its own."""
+        """Return a dequantized copy in float32."""
         from gguf import quants
 
         tensor = self.tensors[name]
@@ -60,7 +60,7 @@ class GGUFFile:
                 f"{self.path}: tensor {name} has type {kind}, which cannot be read: "
                 "use a file of type F16, Q8_0, Q4_0 ... Q6_K"
             ) from error
-        if np.may_share_memory(values, tensor.data):  # F32 comes as a view of the file
+        if np.may_share_memory(values, tensor.data):  # F32 is a view of the file
             values = values.copy()
         return torch.from_numpy(values)
 
@@ -195,14 +195,14 @@ def read_config(file: GGUFFile) -> BaseConfig:
 
 
 def short(value: float) -> float:
-    """The shortest decimal of a float32, so that 9.999999747e-06 reads 1e-05 again."""
+    """Return the shortest decimal of a float32: 1e-05 instead of 9.999999747e-06."""
     return float(f"{value:.7g}")
 
 
 def recover_scaling(config: BaseConfig, factors: Tensor, path: Path) -> RopeScaling | None:
-    """Llama 3 scaling from the divisors [D/2] of the rotary frequencies that a GGUF stores instead.
+    """Recover Llama 3 scaling from the divisors [D/2] of the rotary frequencies that a GGUF stores.
 
-    Files do not say the original context; powers of two are tried until the divisors agree.
+    Files lack the original context, so powers of two are tried until the divisors agree.
     """
     factor = short(float(factors.max()))
     if factor == 1.0:

@@ -1,6 +1,6 @@
 """Build a `tokenizers` tokenizer from the vocabulary and merges inside a GGUF file.
 
-Only byte-level BPE vocabularies: the kind that SmolLM2, Llama 3 and Qwen use.
+Only byte-level BPE vocabularies are supported, as SmolLM2, Llama 3 and Qwen have them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 
 def pre_tokenizer_named(name: str) -> pre_tokenizers.PreTokenizer | None:
-    """What cuts text into pieces before merging, by the name a GGUF gives it."""
+    """Return the pre-tokenizer of a GGUF name."""
     gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     match name:
-        case "smollm":  # digits stand alone
+        case "smollm":  # single digits
             return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), gpt2])
         case "gpt-2":
             return gpt2
@@ -59,11 +59,11 @@ def build_tokenizer(file: GGUFFile) -> Tokenizer:
     tokens, types = file.need("tokenizer.ggml.tokens"), file.need("tokenizer.ggml.token_type")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = [tuple(merge.split(" ")) for merge in file.need("tokenizer.ggml.merges")]
-    # Llama 3 takes a piece that is a token whole, before merging
+    # Llama 3 keeps a piece that is a token, before merging
     whole = file.get("tokenizer.ggml.pre") == "llama-bpe"
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=whole))
     absent = "".join(sorted(set(pre_tokenizers.ByteLevel.alphabet()) - vocabulary.keys()))
-    if absent:  # bytes without a token are dropped, and nothing merges across the hole, as in llama.cpp
+    if absent:  # bytes without a token are dropped and prevent merges, as in llama.cpp
         holes = pre_tokenizers.Split(Regex(f"[{re.escape(absent)}]"), "removed")
         pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizer, holes])
     tokenizer.pre_tokenizer = pre_tokenizer

@@ -11,7 +11,7 @@ from typing import Any
 from hamburger_edge.errors import FetchError, require
 
 PREFIX, PATTERN = "hf:", "hf:ORG/NAME[@REVISION]"
-# no weights but safetensors, and no code
+# of weights only safetensors, and no code
 _WANTED = [
     "config.json",
     "adapter_config.json",
@@ -20,17 +20,17 @@ _WANTED = [
     "model.safetensors.index.json",
 ]
 _WANTED += ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICENSE*", "README.md"]
-_TWICE = ["*consolidated*.safetensors", "original/*"]  # the same weights by their authors' own names
+_TWICE = ["*consolidated*.safetensors", "original/*"]  # the same weights under their authors' names
 
 
 @dataclass(frozen=True)
 class Repository:
     organisation: str
     name: str
-    revision: str | None = None  # commit, tag or branch; None: the newest when it is first fetched
+    revision: str | None = None  # commit, tag or branch; None: the newest at the first fetch
 
     def __str__(self) -> str:
-        """As `parse` reads it."""
+        """Return the form that `parse` reads."""
         return f"{PREFIX}{self.organisation}/{self.name}" + (f"@{self.revision}" if self.revision else "")
 
     def folder_name(self, *, pinned: bool = True) -> str:
@@ -52,9 +52,9 @@ def parse(name: str) -> Repository:
 
 
 def download(wanted: Repository, commit: str | None, folder: Path) -> dict[str, Any]:
-    """Into `folder`, from the commit that is given, or else from what the revision stands for now.
+    """Download into `folder` from the given commit, or else from the revision's current one.
 
-    What a killed fetch left there is used only if it is of the same commit.
+    A killed fetch's files there are used only if they are of the same commit.
     """
     hub = require("huggingface_hub", "hub")
     identity, begun = f"{wanted.organisation}/{wanted.name}", folder / "begun-commit"
@@ -73,7 +73,7 @@ def download(wanted: Repository, commit: str | None, folder: Path) -> dict[str, 
             f"{wanted} could not be fetched ({reason}): check the name, the network and any access token, or "
             "copy the folder here yourself and pass its path"
         ) from error
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the hub client's own bookkeeping
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the hub client's bookkeeping
     begun.unlink()
     if not any((folder / name).exists() for name in ("config.json", "adapter_config.json")):
         raise FetchError(f"{wanted} holds no config.json: it is not a transformers model")

@@ -44,7 +44,7 @@ def load_hf(folder: Path, *, half: bool = False) -> LoadedBase:
         state[ours] = floating(ours, tensor, half=half)
     config = read_config(folder / "config.json", has_head="lm_head.weight" in state)
     if config.tied_head:
-        state.pop("lm_head.weight", None)  # some files store the shared weight twice
+        state.pop("lm_head.weight", None)  # some files store the tied weight twice
     check_state(state, base_shapes(config), folder)
     return LoadedBase(
         config=config,
@@ -59,7 +59,7 @@ def load_hf(folder: Path, *, half: bool = False) -> LoadedBase:
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of the folder's shards, one at a time."""
+    """Yield every tensor of the folder's shards, one at a time."""
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         single = folder / "model.safetensors"
@@ -81,7 +81,7 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _license(folder: Path) -> str | None:
-    """As the front matter of the model card names it."""
+    """Return the licence in the front matter of the model card."""
     card = folder / "README.md"
     text = read_regular(card).decode("utf-8", errors="replace") if card.exists() else ""
     found = re.match(r"---\n(?:.*\n)*?license: *(\S+)\n(?:.*\n)*?---\n", text)
@@ -89,7 +89,7 @@ def _license(folder: Path) -> str | None:
 
 
 def read_eos(folder: Path) -> tuple[int, ...]:
-    """Tokens that end an answer; generation_config.json knows more of them than config.json."""
+    """Return the tokens that end an answer; generation_config.json lists more of them than config.json."""
     for file in ("generation_config.json", "config.json"):
         if (folder / file).exists():
             settings = read_json(folder / file)
@@ -100,7 +100,7 @@ def read_eos(folder: Path) -> tuple[int, ...]:
 
 
 def read_config(path: Path, *, has_head: bool) -> BaseConfig:
-    """Their config.json as ours; anything that would compute something else is refused with the reason."""
+    """Convert config.json to our configuration; refuse settings that would compute something else."""
     data = read_json(path)
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: expected a JSON object")
@@ -162,7 +162,7 @@ def read_config(path: Path, *, has_head: bool) -> BaseConfig:
 
 
 def _sliding_window(data: dict[str, Any], family: str) -> int | None:
-    """The window that some layer really uses, or None."""
+    """Return the window that a layer uses, or None."""
     if "layer_types" in data and "sliding_attention" not in (data["layer_types"] or ["sliding_attention"]):
         return None
     if family == "mistral":
@@ -174,7 +174,7 @@ def _sliding_window(data: dict[str, Any], family: str) -> int | None:
 
 
 def _rope(data: dict[str, Any], path: Path) -> tuple[float, RopeScaling | None]:
-    """Theta and scaling, from `rope_theta` + `rope_scaling` or from the newer `rope_parameters`."""
+    """Return theta and scaling from `rope_theta` and `rope_scaling`, or the newer `rope_parameters`."""
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(rope, dict):
         raise CheckpointError(f"{path}: rope settings are {rope!r}, expected an object")

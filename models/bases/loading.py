@@ -1,4 +1,4 @@
-"""A base by its name or path, with what lies beside its weights."""
+"""Load a base by name or path, with the files beside its weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hamburger_edge.support.progress import Progress
 
 
 def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, dict[str, Any]]:
-    """A base by built-in name or path, and how a checkpoint refers to it."""
+    """Return a base by built-in name or path, and a checkpoint's reference to it."""
     if is_fetched(name):
         folder = fetch(name, progress=progress)
         reference = {"name": pinned_name(name, folder), "sha256": weights_sha256(folder)}
@@ -33,12 +33,10 @@ def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, 
 def load_base(
     path: str | Path, *, chat_template: dict[str, Any] | None = None, half: bool = False
 ) -> LoadedBase:
-    """A Hugging Face folder, a GGUF file, a folder holding one (as `fetch` leaves it), or a PEFT adapter's
-    folder, with or without its base in it.
+    """Load a Hugging Face folder, a GGUF file, a folder with one, or a PEFT adapter's folder.
 
-    A tokenizer.json and a chat_markup.json that lie beside the weights count. The base's own template is not
-    read where a `chat_template` is given. With `half`, layers' matrices keep 16 bits where a folder has
-    them so.
+    A tokenizer.json and a chat_markup.json beside the weights are used. With a given `chat_template` the
+    base's template is not read. With `half`, layers' matrices stored in 16 bits stay so.
     """
     base = _load(Path(path), half)
     base.chat_template = chat_template or base.chat_template
@@ -48,7 +46,7 @@ def load_base(
 
 
 def _load(path: Path, half: bool) -> LoadedBase:
-    """With what `chat_markup.json` says; the base's own template as it came."""
+    """Load it with the markup of `chat_markup.json`; the base's template stays unread."""
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder")
     folder = path if path.is_dir() else path.parent
@@ -79,7 +77,7 @@ def _load(path: Path, half: bool) -> LoadedBase:
 
 
 def _load_below(adapter: Path, half: bool) -> LoadedBase:
-    """What an adapter names as its base: a path from there or from here, a built-in name, or a repository."""
+    """Load an adapter's base: a path relative to the adapter or to here, a built-in name, or a repository."""
     name, revision = base_of_adapter(adapter)
     for path in (adapter / name, Path(name)):
         if path.exists() and path.resolve() != adapter.resolve():

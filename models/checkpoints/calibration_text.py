@@ -1,8 +1,8 @@
-"""`calibration.jsonl` in a checkpoint: questions and answers of the kind that this model is for, one a line.
+"""`calibration.jsonl` in a checkpoint: questions and answers of the model's kind, one per line.
 
-    {"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      "system" may stand beside them
+    {"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      "system" is optional
 
-Whoever rounds the model's weights to few bits fits them to what their inputs are on this text.
+An export calibrates the model's low-bit weights on this text.
 """
 
 from __future__ import annotations

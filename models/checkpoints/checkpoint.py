@@ -1,14 +1,14 @@
-"""HAMburgers from and to disk.
+"""Load and save HAMburgers.
 
 A checkpoint is a folder:
 
-    hamburger.json            what it is: see manifest.py
-    graft.safetensors         embedder.*, micro.*, stop_head.*, and shortlist where the head is one
+    hamburger.json            its manifest: see manifest.py
+    graft.safetensors         embedder.*, micro.*, stop_head.*, and shortlist if there is one
     base_delta.safetensors    optional changes to the base: <weight>.lora_a [r, in] with <weight>.lora_b
                               [out, r] (already scaled), or <weight>.delta
-    base.safetensors          the base itself, where the manifest says "embedded"
-    tokenizer.json            where it is not the base's own
-    calibration.jsonl         optional text to round its weights by: see calibration_text.py
+    base.safetensors          the base itself, if the manifest has "embedded"
+    tokenizer.json            if it is not the base's
+    calibration.jsonl         optional text to calibrate its weights: see calibration_text.py
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 def resolve(source: str | Path) -> Path:
-    """The folder of a checkpoint: a path, or the name of one that comes with the project."""
+    """Return the folder of a checkpoint: a path, or a built-in name."""
     folder = Path(source)
     if (folder / MANIFEST).exists():
         return folder
@@ -83,13 +83,13 @@ def load_checkpoint(
     half: bool = False,
     progress: Progress | None = None,
 ) -> Checkpoint:
-    """A checkpoint folder or name; fetches the base it stands on where that is not here yet.
+    """Load a checkpoint folder or name; fetch its base if needed.
 
-    With `half`, matrices of the base's layers keep the 16 bits that they are stored in: the same numbers in
-    half the memory, widened for every product.
+    With `half`, matrices of the base's layers that are stored in 16 bits stay so: the same numbers in half
+    the memory, widened for every product.
 
-    The paper authors' `.ckpt` files are read too: `base` is then the folder with the base's config.json and
-    tokenizer.json, by default the file's own.
+    The paper authors' `.ckpt` files are supported: `base` is then the folder with the base's config.json and
+    tokenizer.json, by default the file's folder.
     """
     if Path(source).suffix == ".ckpt":
         return _load_reference(Path(source), Path(base) if base else Path(source).parent)
@@ -120,7 +120,7 @@ def load_checkpoint(
 
 
 def build(config: HamburgerConfig, state: dict[str, Tensor]) -> Hamburger:
-    """A model around these very tensors: nothing is allocated, initialised or copied on the way."""
+    """Build a model around these tensors, without allocating, initialising or copying any."""
     with torch.device("meta"):
         model = Hamburger(config)
     model.load_state_dict(state, assign=True)
@@ -137,7 +137,7 @@ def graft_shapes(config: HamburgerConfig) -> dict[str, tuple[int, ...]]:
 def _base_of(
     folder: Path, manifest: CheckpointManifest, half: bool, progress: Progress | None
 ) -> tuple[dict[str, Tensor], Path | None, dict[str, Any] | None]:
-    """The base's state, tokenizer and chat template."""
+    """Return the base's state, tokenizer and chat template."""
     reference, config = manifest.base, manifest.config.base
     if reference.kind == "embedded":
         state = load_rows(folder / BASE, half=half)
@@ -164,7 +164,7 @@ def _base_of(
 
 
 def _same_base(wanted: BaseConfig, found: BaseConfig, where: Path, folder: Path) -> None:
-    """A shorter or longer context is the checkpoint's own business; everything else must agree."""
+    """Check that both bases agree in everything except the context length."""
     for entry in fields(BaseConfig):
         ours, theirs = getattr(wanted, entry.name), getattr(found, entry.name)
         if ours != theirs and entry.name not in ("family", "context_length"):
@@ -194,7 +194,7 @@ def _shortlist(tensor: Tensor | None, config: HamburgerConfig, source: object) -
 
 
 def _load_reference(path: Path, folder: Path) -> Checkpoint:
-    """A Lightning file, with config.json and tokenizer.json of its base in `folder`."""
+    """Load a Lightning file, with its base's config.json and tokenizer.json in `folder`."""
     if not (folder / "config.json").exists():
         raise CheckpointError(
             f"{path}: a Lightning checkpoint has no base configuration: put the base's config.json beside it"
@@ -215,7 +215,7 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
 
 
 def _from_here(base: BaseReference, folder: Path) -> BaseReference:
-    """A base that is named by its path is found from the checkpoint, so that both may move together."""
+    """Make a base's path relative to the checkpoint, so that both can move together."""
     if base.path is None or not Path(base.path).is_absolute():
         return base
     try:
@@ -226,7 +226,7 @@ def _from_here(base: BaseReference, folder: Path) -> BaseReference:
 
 
 def check_target(folder: str | Path) -> Path:
-    """A place for a checkpoint: a new folder, or one that holds nothing else. Asked before work begins."""
+    """Check the target before work begins: a new folder, or one that holds nothing else."""
     folder = Path(folder).absolute()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
@@ -253,7 +253,7 @@ def save_checkpoint(
     base_delta: Mapping[str, Tensor] | None = None,
     rows: RowPrecision = "fp16",
 ) -> Path:
-    """Write a checkpoint folder, complete or not at all. `base` is a `BaseReference` as a dictionary."""
+    """Write a whole checkpoint folder or none. `base` is a `BaseReference` as a dictionary."""
     folder = check_target(folder)
     if base_delta and base.get("kind") == "embedded":
         raise CheckpointError(
@@ -294,7 +294,7 @@ def save_checkpoint(
 
 
 def copy_checkpoint(source: Path, folder: str | Path, *, card: str) -> Path:
-    """The same checkpoint in another place, with its card; complete or not at all."""
+    """Copy a checkpoint with its card, whole or not at all."""
     folder = check_target(folder)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -302,7 +302,7 @@ def copy_checkpoint(source: Path, folder: str | Path, *, card: str) -> Path:
         shutil.copytree(source, partial)
         manifest = read_manifest(source / MANIFEST)
         base = manifest.base
-        if base.path is not None:  # as it is seen from there
+        if base.path is not None:  # relative to the copy
             base = _from_here(replace(base, path=str((source / base.path).absolute())), folder)
         text = json.dumps(replace(manifest, base=base).to_json(), indent=1, ensure_ascii=False)
         (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Changes to a base's weights that a checkpoint carries: low-rank pairs and full differences.
+"""A checkpoint's changes to the base's weights: low-rank pairs and full differences.
 
 <weight>.lora_a [r, in], <weight>.lora_b [out, r]    weight += lora_b @ lora_a, already scaled
 <weight>.delta, of the weight's shape                weight += delta
@@ -16,7 +16,7 @@ from hamburger_edge.models.bases.weights import Shapes
 
 
 def check_delta(delta: Mapping[str, Tensor], weights: Shapes, source: object) -> None:
-    """Every tensor changes a weight that exists, fits it, has its partner and is finite."""
+    """Check that every tensor changes an existing weight, fits it, has its partner and is finite."""
     for name, tensor in delta.items():
         weight, _, kind = name.rpartition(".")
         if weight not in weights or kind not in ("lora_a", "lora_b", "delta"):
@@ -39,7 +39,7 @@ def check_delta(delta: Mapping[str, Tensor], weights: Shapes, source: object) ->
 
 
 def add_delta(state: dict[str, Tensor], delta: Mapping[str, Tensor], source: object) -> None:
-    """In place, but for weights that have 16 bits."""
+    """Add the changes, in place except for weights of 16 bits."""
     check_delta(delta, {name: tuple(tensor.shape) for name, tensor in state.items()}, source)
     for name, tensor in delta.items():
         weight, _, kind = name.rpartition(".")

@@ -1,5 +1,7 @@
-"""What is found out of a model after it was made, written into its checkpoint: what to recommend, what its
-answers begin with. No PyTorch is needed here."""
+"""Facts measured after training and written into a checkpoint: the recommended setting, the opening.
+
+This needs no PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.strict import read_json
 
-SUMS = "SHA256SUMS"  # of the checkpoints that come with the project
+SUMS = "SHA256SUMS"  # of built-in checkpoints
 
 
 def check_checkpoint(folder: Path) -> Path:
-    """Asked before work begins."""
+    """Check the checkpoint before work begins."""
     path = folder / MANIFEST
     if not path.is_file():
         raise CheckpointError(f"{folder}: holds no {MANIFEST}: not a HAMburger checkpoint")
@@ -27,7 +29,7 @@ def check_checkpoint(folder: Path) -> Path:
 
 
 def write_into(folder: Path, **facts: Any) -> None:
-    """Into a checkpoint's manifest, and its hash where that is recorded."""
+    """Write into a checkpoint's manifest, and its hash into SHA256SUMS if that exists."""
     path = folder / MANIFEST
     manifest = read_json(path)
     try:

@@ -1,7 +1,7 @@
 """Read the paper authors' Lightning checkpoint (`.ckpt`): base and graft in one state dictionary.
 
-It is opened with `weights_only=True`: tensors and plain containers come out, pickled code does not run.
-The file says nothing about the base's configuration; a Hugging Face config.json must be at hand.
+`weights_only=True` loads tensors and plain containers and runs no pickled code. The file lacks the base's
+configuration, so a Hugging Face config.json is needed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfi
 from hamburger_edge.models.bases.renaming import LIGHTNING, LIGHTNING_UNUSED, rename
 from hamburger_edge.support.files import check_regular
 
-MERGER_HEADS = 64  # fixed in the reference, whatever the width
+MERGER_HEADS = 64  # fixed in the reference, for any width
 TAPS, LAYERS = (3, 7, 11), 16  # the reference's, for a base of 16 layers
 
 
 def load_lightning(
     path: Path, base: BaseConfig, eos_ids: tuple[int, ...]
 ) -> tuple[HamburgerConfig, dict[str, Tensor]]:
-    """The configuration, and the float32 state by our names."""
+    """Return the configuration, and the float32 state by our names."""
     try:
         check_regular(path)
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -48,7 +48,7 @@ def load_lightning(
         except KeyError:
             raise CheckpointError(f"{path}: unknown tensor {theirs}: not the reference's layout") from None
         if name is not None:
-            ours[name] = tensor.to(torch.float32, copy=True)  # out of the file's memory map
+            ours[name] = tensor.to(torch.float32, copy=True)  # a copy out of the file's memory map
     if base.tied_head:
         ours.pop("base.lm_head.weight", None)
     return _config(path, ours, base, eos_ids), ours
@@ -60,7 +60,7 @@ def _config(
     base: BaseConfig,
     eos_ids: tuple[int, ...],
 ) -> HamburgerConfig:
-    """What the tensors tell (steps, layers) and what the reference fixes (the rest)."""
+    """Read steps and layers off the tensors; the reference fixes the rest."""
     if base.num_layers != LAYERS:
         raise CheckpointError(
             f"{path}: the reference taps layers {TAPS} of {LAYERS}, but this base has {base.num_layers}: "

@@ -1,4 +1,4 @@
-"""`hamburger.json`: what a checkpoint folder says about itself."""
+"""`hamburger.json`, the manifest of a checkpoint folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MANIFEST, FORMAT = "hamburger.json", 1
 
 @dataclass(frozen=True)
 class BaseReference:
-    """Where the base's weights come from."""
+    """The source of the base's weights."""
 
     kind: Literal["embedded", "fetch", "path"]
-    name: str | None = None  # fetch: what `hamburger-edge fetch` calls it
+    name: str | None = None  # fetch: its name for `hamburger-edge fetch`
     sha256: str | None = None  # fetch: of its weights file; path: of its weights
     path: str | None = None  # path: relative to the checkpoint, or absolute
 
@@ -29,7 +29,7 @@ class CheckpointManifest:
     format: int
     config: HamburgerConfig
     base: BaseReference
-    tokenizer: str | None = None  # a file in the folder; None: the base's own
+    tokenizer: str | None = None  # a file in the folder; None: the base's
     chat_template: dict[str, Any] | None = None  # opaque here: `ChatTemplate.to_json()`
     provenance: dict[str, Any] = field(default_factory=dict)  # free text and numbers
     license: dict[str, Any] = field(default_factory=dict)  # "graft" and "base"
@@ -37,7 +37,7 @@ class CheckpointManifest:
     opening: tuple[int, ...] = ()  # tokens that all its answers begin with
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Return the file's content."""
         base = {key: value for key, value in asdict(self.base).items() if value is not None}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
         for name in ("recommended", "opening"):

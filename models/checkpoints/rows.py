@@ -1,4 +1,4 @@
-"""Our own safetensors files: any matrix may be stored as 8-bit rows.
+"""Our safetensors files, whose matrices may be stored as 8-bit rows.
 
 <name>          int8 [rows, columns]
 <name>.scale    float [rows]; value = int8 * scale
@@ -22,7 +22,7 @@ RowPrecision = Literal["int8", "fp16", "fp32"]
 
 
 def save_rows(path: Path, tensors: Mapping[str, Tensor], rows: RowPrecision) -> None:
-    """Matrices as `rows` says, everything else (norms, biases) in float32, integers as they are."""
+    """Save matrices in the type `rows`, other floats (norms, biases) in float32, integers unchanged."""
     from safetensors.torch import save_file
 
     stored: dict[str, Tensor] = {}
@@ -46,18 +46,18 @@ def save_rows(path: Path, tensors: Mapping[str, Tensor], rows: RowPrecision) -> 
             stored[f"{name}.scale"] = scale
     with library_writes(path):
         save_file(stored, path, metadata={"format": "pt"})
-    path.chmod(0o666 & ~_umask())  # safetensors lets nobody else read what it writes
+    path.chmod(0o666 & ~_umask())  # safetensors makes files private to the user
 
 
 def _umask() -> int:
-    """Can only be read by setting it."""
+    """Return the umask, which can only be read by setting it."""
     umask = os.umask(0o077)
     os.umask(umask)
     return umask
 
 
 def load_rows(path: Path, *, half: bool = False) -> dict[str, Tensor]:
-    """Everything in float32 again, with `half` as `floating` says; integers without a scale as they are."""
+    """Load everything in float32 (with `half`, like `floating`); integers without a scale stay."""
     state: dict[str, Tensor] = {}
     for name, tensor in read_safetensors(path):
         state[name] = floating(name, tensor, half=half) if tensor.is_floating_point() else tensor
