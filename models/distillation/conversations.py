@@ -1,8 +1,8 @@
-"""Conversations that the base holds with itself: it invents a user's question, then answers it.
+"""Conversations of the base with itself: it invents a user's question, then answers it.
 
     conversation: prefix | user turn (sampled, or given) | answer | user turn (sampled) | answer ...
 
-Many go on side by side, a token each a step, by scripts of their own; one that ends makes room for the next.
+Many run together, one token each per step, each by its script; a finished one makes room for the next.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch import Tensor
 from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.support.repetition import four_gram_repetition
 
-TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, what is learned
+TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, learned text
 
-# an answer that loops is cut back in steps of so many tokens, to no fewer than so many
+# a looping answer is cut back in steps of this many tokens, to at least this many
 CLEAN_STEP, MIN_BEGINNING = 16, 32
 
 # name -> (share of conversations, temperature, nats taken off tokens of the answer's last 64)
 ANSWER_STYLES = {
     "greedy": (0.40, 0.0, 0.0),
-    "greedy-penalised": (0.20, 0.0, 0.6),  # where greedy decoding would loop, this goes on
+    "greedy-penalised": (0.20, 0.0, 0.6),  # continues where greedy decoding would loop
     "sampled": (0.40, 0.7, 0.0),
 }
 
@@ -35,23 +35,23 @@ ANSWER_STYLES = {
 class DistillSettings:
     tokens: int  # answer tokens to collect
     seed: int = 0
-    rows: int = 128  # conversations generated side by side
+    rows: int = 128  # conversations generated together
     shard_conversations: int = 1024
-    top_k: int = 16  # log-probabilities kept a token
+    top_k: int = 16  # log-probabilities kept per token
     prompt_temperature: float = 0.9
     max_question: int = 160
     min_question: int = 4
     max_answer: int = 320
     multi_turn: float = 0.15  # share of conversations with a second question
-    given: float = 0.4  # share of conversations that begin with a given prompt
-    context: int = 640  # tokens a whole conversation may have
-    max_repetition: float = 0.3  # four-gram repetition of an answer that has begun to loop
-    kept_repetition: float = 0.1  # such an answer is cut back to its last clean beginning; 0: thrown away
+    given: float = 0.4  # share that begins with a given prompt
+    context: int = 640  # most tokens of a conversation
+    max_repetition: float = 0.3  # four-gram repetition of a looping answer
+    kept_repetition: float = 0.1  # a looping answer is cut back to this; 0: dropped
 
 
 @dataclass(frozen=True)
 class TurnTokens:
-    """The chat template, cut where the base takes over."""
+    """The chat template, cut where the base continues."""
 
     prefix: tuple[int, ...]  # up to where the user's text begins
     user_to_answer: tuple[int, ...]  # after the user's end token, up to where the answer begins
@@ -61,15 +61,15 @@ class TurnTokens:
 
 @dataclass
 class Conversation:
-    """One row's script and what came of it."""
+    """One row's script and its result."""
 
     number: int
-    uniforms: np.ndarray  # one random number a chosen token
+    uniforms: np.ndarray  # one random number per chosen token
     given: tuple[int, ...] | None
     turns: int
     temperature: float
     penalty: float
-    asked: tuple[int, ...] = ()  # all that comes before the answer; then nothing of it is chosen, or shared
+    asked: tuple[int, ...] = ()  # everything before the answer, all given
     ids: list[int] = field(default_factory=list)
     roles: list[int] = field(default_factory=list)
     forced: list[int] = field(default_factory=list)  # template or prompt tokens still to be fed
@@ -77,7 +77,7 @@ class Conversation:
     text_start: int = 0  # index where that text began
     entropy: list[float] = field(default_factory=list)
     top: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    made_up: list[bytes] = field(default_factory=list)  # hashes of the questions that the base made up
+    made_up: list[bytes] = field(default_factory=list)  # hashes of the base's invented questions
     rejected: str | None = None
     done: bool = False
 
@@ -97,24 +97,23 @@ class Conversation:
 
 
 class Given:
-    """Prompts that conversations may begin with: conversation `number` with prompt `number` modulo how many
-    there are, if its draw says so."""
+    """Prompts for the beginning of conversations: if its draw selects it, conversation `number` begins with
+    prompt `number` modulo their count."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], settings: DistillSettings):
         self.prompts, self.settings = [tuple(map(int, prompt)) for prompt in prompts], settings
-        self.alike: dict[tuple[int, ...], list[int]] = {}  # one prompt may be there several times
+        self.alike: dict[tuple[int, ...], list[int]] = {}  # one prompt may occur several times
         for index, prompt in enumerate(self.prompts):
             self.alike.setdefault(prompt, []).append(index)
 
     def at(self, number: int, drawn: float) -> tuple[int, ...] | None:
-        """`drawn`: the conversation's own, see `draws`."""
+        """Return the prompt of conversation `number`; `drawn` is its number from `draws`."""
         if not self.prompts or drawn >= self.settings.given:
             return None
         return self.prompts[number % len(self.prompts)]
 
     def asked_before(self, number: int) -> bool:
-        """Whether a conversation before this one begins with the same prompt: as (seed, number) say, so that
-        nobody has to have made that one."""
+        """Whether an earlier conversation begins with the same prompt, by (seed, number) alone."""
         alike = self.alike[self.prompts[number % len(self.prompts)]]
         for start in range(number - number % len(self.prompts), -1, -len(self.prompts)):
             for earlier in (start + index for index in alike if start + index < number):
@@ -124,20 +123,20 @@ class Given:
 
 
 def draws(number: int, settings: DistillSettings) -> tuple[np.random.Generator, np.ndarray]:
-    """Where all that is random about a conversation comes from, and its first draws: style, turns, given."""
+    """Return a conversation's random generator and its first draws: style, turns, given."""
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, number]))
     return draw, draw.random(3)
 
 
 def plan(number: int, settings: DistillSettings, given: Given) -> Conversation:
-    """Conversation `number` of a run, by (seed, number) alone."""
+    """Plan conversation `number` of a run, by (seed, number) alone."""
     draw, (choice, multi, begins) = draws(number, settings)
     for share, temperature, penalty in ANSWER_STYLES.values():  # noqa: B007 (read below)
         if choice < share:
             break
         choice -= share
     prompt = given.at(number, begins)
-    # its likeliest answer is wanted once
+    # one greedy answer per prompt is enough
     again = prompt is not None and temperature == 0 and given.asked_before(number)
     return Conversation(
         number=number,
@@ -151,7 +150,7 @@ def plan(number: int, settings: DistillSettings, given: Given) -> Conversation:
 
 
 class ShardRun:
-    """Generates one shard's conversations."""
+    """Generate one shard's conversations."""
 
     def __init__(self, generator: BatchGenerator, settings: DistillSettings, turns: TurnTokens):
         self.generator, self.settings, self.turns = generator, settings, turns
@@ -160,7 +159,8 @@ class ShardRun:
     def run(
         self, conversations: list[Conversation], seen: set[bytes], tick: Callable[[int], None]
     ) -> list[Conversation]:
-        """Those that are worth keeping; `seen` gets the questions asked, and none in it is made up again."""
+        """Yield the conversations to keep; questions in `seen` are not invented again, and new ones are
+        added."""
         waiting = [c for c in reversed(conversations) if c.rejected is None]
         for _ in range(len(conversations) - len(waiting)):
             tick(0)
@@ -182,7 +182,7 @@ class ShardRun:
                         self._open(row, rows[row])
             busy = [row for row, conversation in enumerate(rows) if not conversation.done]
             if not waiting and len(busy) < started // 8:
-                break  # a few long answers would keep the machine waiting: they stay unfinished
+                break  # a few long answers would delay everything: they stay unfinished
             if 0 < len(busy) <= 0.75 * len(rows):  # copying the cache costs more than a few idle rows
                 self.generator.keep_rows(busy)
                 rows = [rows[row] for row in busy]
@@ -198,7 +198,7 @@ class ShardRun:
             self._append(c, [first], TEMPLATE)
             c.role, c.text_start = ANSWER, len(c.asked)
             return
-        # the prefix but its last token is in the cache; that token is fed by the first step
+        # the cache holds the prefix without its last token, which the first step feeds
         self._append(c, list(self.turns.prefix), TEMPLATE)
         c.text_start = len(c.ids)
         if c.given is not None:
@@ -211,7 +211,7 @@ class ShardRun:
             c.add(token, role, 0.0, nothing)
 
     def _choose(self, rows: list[Conversation], logits: Tensor, seen: set[bytes]) -> None:
-        """Pick every row's next token: forced, or by the row's own style."""
+        """Choose every row's next token: forced, or by the row's style."""
         normaliser, entropy = uncertainty(logits)
         values, ids = logits.topk(self.top, dim=-1)
         log_probabilities = (values - normaliser[:, None]).cpu().numpy()
@@ -238,7 +238,7 @@ class ShardRun:
         return int(ids[min(pick, len(ids) - 1)])
 
     def _advance(self, c: Conversation, seen: set[bytes]) -> None:
-        """Move along the script once a text has ended; reject what is not worth learning."""
+        """Continue the script after a text has ended; reject texts that should not be learned."""
         if c.forced:
             return
         settings, text = self.settings, c.ids[c.text_start :]
@@ -268,7 +268,7 @@ class ShardRun:
         c.done = c.done or c.rejected is not None
 
     def _cut_back(self, c: Conversation) -> None:
-        """End the conversation with what its answer said before it began to loop, if that is enough."""
+        """End the conversation before its answer began to loop, if enough tokens remain."""
         for length in range(len(c.ids) - c.text_start - CLEAN_STEP, 0, -CLEAN_STEP):
             beginning = c.ids[c.text_start : c.text_start + length]
             if length >= MIN_BEGINNING and four_gram_repetition(beginning) < self.settings.kept_repetition:
@@ -287,7 +287,7 @@ def uncertainty(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Log of the normaliser and entropy of each row of logits [B, vocab], both [B]."""
     normalisers, entropies = [], []
     cpu = logits.device.type == "cpu"
-    for part in logits.split(4 if cpu else len(logits)):  # small enough for the CPU's cache between passes
+    for part in logits.split(4 if cpu else len(logits)):  # small enough for the CPU's cache
         top = part.amax(-1, keepdim=True)
         below = part - top
         weights = below.exp()

@@ -1,4 +1,4 @@
-"""What a data folder says of itself: `data.json`, written by `distill`, read by whoever trains on it."""
+"""`data.json`, the manifest of a data folder: written by `distill`, read by training."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Shard:
     conversations: int
     tokens: int
     answer_tokens: int
-    questions: tuple[str, ...] = ()  # hashes of those that no shard before it asked
+    questions: tuple[str, ...] = ()  # hashes of those that no earlier shard asked
     repeated: tuple[int, ...] = ()  # conversations of the file that are left out and not counted above: ...
-    # ... a question that the base made up was asked in a shard before
+    # ... an earlier shard asked one of their invented questions
 
     def whole(self, folder: str | Path | Folder) -> bool:
-        """Whether the file is as it was made."""
+        """Whether the file is unchanged."""
         return folder_at(folder).sha256(self.file) == self.sha256
 
 
 @dataclass
 class DataManifest:
     format: int
-    source: dict[str, Any]  # the base that said all this: name and sha256
+    source: dict[str, Any]  # the base that wrote the answers: name and sha256
     shards: tuple[Shard, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     turns: dict[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class DataManifest:
 
     @property
     def base(self) -> str:
-        """Who said all this: by its weights, where they are known, else by its name."""
+        """Identify the base: by its weights if they are known, else by its name."""
         return str(self.source.get("sha256") or self.source.get("base"))
 
     @property
@@ -52,7 +52,7 @@ class DataManifest:
         return sum(shard.answer_tokens for shard in self.shards)
 
     def facts(self) -> dict[str, Any]:
-        """How the data is made: everything but the shards."""
+        """Return everything except the shards: how the data is made."""
         return {name: value for name, value in vars(self).items() if name != "shards"}
 
     def save(self, folder: str | Path | Folder) -> None:

@@ -1,12 +1,11 @@
-"""Training data made by the base itself, out of conversations that it holds with itself.
+"""Training data from the base's conversations with itself.
 
-Work is cut into shards. A shard is a fixed list of conversations run from scratch with random numbers of
-their own, so a killed run redoes at most one shard and ends with the same bytes, and so do any number of
-workers. Each shard is one safetensors file; `data.json` lists them with hashes and is rewritten, atomically,
-after each.
+Work is cut into shards. A shard is a fixed list of conversations with separate random numbers. So a killed
+run repeats at most one shard and ends with the same bytes, with any number of workers. Each shard is one
+safetensors file; `data.json` lists them with hashes and is replaced atomically after each.
 
-Stored for every token: its id, its role, and what the base predicted at its position (entropy and the top-k
-log-probabilities), which is all that segmentation and training need.
+Stored for every token: its id, its role, and the base's prediction at its position (entropy and top-k
+log-probabilities). Segmentation and training need nothing more.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from hamburger_edge.models.distillation.joining import Joining, MadeShard
 from hamburger_edge.support.cluster import Cluster
 from hamburger_edge.support.storage import folder_at
 
-USUAL_ANSWERS = 100  # tokens that a conversation adds, rather too few than too many
+USUAL_ANSWERS = 100  # tokens that a conversation adds: a low estimate
 
 
 def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np.ndarray]:
-    """One shard: flat arrays over all tokens, and where each conversation starts."""
+    """Return one shard: flat arrays over all tokens, and the start of each conversation."""
     counts = [len(c.ids) for c in conversations]
     top = [entry for c in conversations for entry in c.top]
     return {
@@ -59,8 +58,10 @@ def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np
 
 
 def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
-    """Conversations of a shard: a few batches after one another, or as few as hold the tokens asked for.
-    A folder keeps the size that it began with."""
+    """Return the conversations per shard: a few batches, or fewer if these hold enough tokens.
+
+    A folder keeps its first size.
+    """
     wanted = min(8 * rows, math.ceil(tokens / USUAL_ANSWERS))
     if folder_at(folder).exists(NAME):
         begun = read_data_manifest(folder).settings.get("shard_conversations")
@@ -77,7 +78,7 @@ def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
 
 
 class ShardMaker:
-    """Makes any shard of a run: it depends on (seed, number) alone."""
+    """Make any shard of a run; it depends on (seed, number) alone."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class ShardMaker:
         self.run = ShardRun(generator, settings, turns)
 
     def make(self, number: int, tick: Callable[[int], None] = lambda tokens: None) -> MadeShard:
-        """`tick` is told the answer tokens of every conversation, as it ends."""
+        """Make a shard; `tick` receives the answer tokens of every finished conversation."""
         size, asked = self.settings.shard_conversations, set[bytes]()
         jobs = [plan(number * size + i, self.settings, self.given) for i in range(size)]
         kept = self.run.run(jobs, asked, tick)
@@ -108,7 +109,7 @@ def worker(
     dtype: torch.dtype,
     threads: int | None = None,
 ) -> Callable[[int], MadeShard]:
-    """In a process of its own: on its GPU, if it was given one."""
+    """Make shards in a separate process, on its GPU if it has one."""
     if threads is not None:
         torch.set_num_threads(threads)
     base = base.to("cuda") if torch.cuda.is_available() else base
@@ -126,8 +127,11 @@ def distill(
     dtype: torch.dtype = torch.bfloat16,
     cluster: Cluster | None = None,
 ) -> DataManifest:
-    """Fill `out`, a folder or a URL, with shards until they hold settings.tokens answer tokens. Resumes;
-    returns the manifest. With a `cluster`, its workers make the shards, each with a copy of the base."""
+    """Fill `out`, a folder or a URL, with shards until they hold settings.tokens answer tokens.
+
+    It continues an earlier run and returns the manifest. With a `cluster` the workers make the shards, each
+    with a copy of the base.
+    """
     order = np.random.Generator(np.random.Philox(key=[settings.seed, 2**32])).permutation(len(prompts))
     prompts = [prompts[i] for i in order]
     given = {k: v for k, v in dataclasses.asdict(settings).items() if k != "tokens"}
@@ -145,7 +149,7 @@ def distill(
     makers: Iterable[tuple[int, MadeShard]]
     if cluster is None:
         maker = ShardMaker(base, settings, turns, prompts, dtype)
-        # a free worker asks for the next number once the shard before it is joined, and so does this one
+        # a free worker gets the next number once the earlier shard is joined
         makers = ((number, maker.make(number, counted.tick)) for number in iter(joining.wanted, None))
     else:
         build = functools.partial(worker, base, settings, turns, prompts, dtype, cluster.threads)
@@ -159,7 +163,7 @@ def distill(
 
 
 class _Counted:
-    """How far it is. Shards are made whole, and the last one usually holds more than was asked for."""
+    """Progress of a run. Shards are whole, so the last one usually holds more tokens than requested."""
 
     def __init__(self, settings: DistillSettings, done: int, report: Callable[[int, int, float], None]):
         self.settings, self.report = settings, report
@@ -167,9 +171,9 @@ class _Counted:
         self.whole(done, quietly=True)
 
     def whole(self, done: int, *, quietly: bool = False) -> None:
-        """So many answer tokens in whole shards."""
+        """Report this many answer tokens in whole shards."""
         self.start = self.progress = done
-        self.finished = 0  # conversations of the shard under way
+        self.finished = 0  # conversations of the current shard
         if not quietly:
             self._say(max(done, self.settings.tokens))
 

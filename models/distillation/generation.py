@@ -1,8 +1,8 @@
-"""Batched generation by the plain base: many conversations at once, for making training data.
+"""Batched generation by the plain base: many conversations together, for training data.
 
-Every row of the batch is a conversation at its own length. Tokens that are given (templates, prompts) and
-tokens that are chosen go through the same one-token steps; rows join from a shared prefix and leave when
-done, so the batch stays full without any prefill of its own.
+Each row of the batch is a conversation of any length. Given tokens (templates, prompts) and chosen tokens go
+through the same one-token steps. Rows start from a shared prefix and leave when done, so the batch stays full
+without prefills.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hamburger_edge.models.architecture.llama import (
 
 
 class BatchCache:
-    """Keys and values, [B, K, capacity, D] a layer, and how many entries of each row count."""
+    """Keys and values, [B, K, capacity, D] per layer, and the used entries of each row."""
 
     def __init__(self, base: Base, rows: int, capacity: int, dtype: torch.dtype, device: torch.device):
         config = base.config
@@ -33,7 +33,7 @@ class BatchCache:
 
 
 class BatchStep:
-    """Attention of one new token a row over that row's own entries (see `llama.Attend`)."""
+    """Attention of one new token per row over that row's entries (see `llama.Attend`)."""
 
     def __init__(self, base: Base, cos: Tensor, sin: Tensor, cache: BatchCache):
         self.cache, self.head_dim = cache, base.config.head_dim
@@ -50,14 +50,14 @@ class BatchStep:
         k = rotate(split_heads(key, self.head_dim), self.cos, self.sin)[:, :, 0]
         cache.keys[layer][self.rows, :, cache.lengths] = k
         cache.values[layer][self.rows, :, cache.lengths] = split_heads(value, self.head_dim)[:, :, 0]
-        # the query heads that share a key head become its query rows: no copies of the cache
+        # query heads that share a key head become its query rows: no copies of the cache
         q = q.reshape(q.shape[0], self.kv_heads, -1, self.head_dim)
         keys, values = cache.keys[layer][:, :, : self.longest], cache.values[layer][:, :, : self.longest]
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask).reshape(query.shape)
 
 
 class BatchGenerator:
-    """One token a row a call. Weights in `dtype`; final norm and head in float32 so that logits are exact."""
+    """One token per row and call. Weights in `dtype`; final norm and head in float32 for exact logits."""
 
     def __init__(self, base: Base, capacity: int, dtype: torch.dtype = torch.bfloat16):
         without_cudnn_attention()
@@ -72,13 +72,13 @@ class BatchGenerator:
         self.cos, self.sin = cos.to(device), sin.to(device)
 
     def reset(self, rows: int) -> None:
-        """Start afresh with this many rows, none of them open."""
-        vars(self).pop("cache", None)  # before the new one comes: each may be most of a GPU's memory
+        """Restart with this many rows, none of them open."""
+        vars(self).pop("cache", None)  # before the new one: each may be most of a GPU's memory
         self.cache = BatchCache(self.base, rows, self.capacity, self.dtype, self.base.norm.weight.device)
 
     @torch.inference_mode()
     def set_prefix(self, tokens: list[int]) -> None:
-        """Compute once what every row starts with, which may be nothing."""
+        """Compute the prefix of every row once; it may be empty."""
         self.prefix: list[tuple[Tensor, Tensor]] = []
         if not tokens:
             return
@@ -100,18 +100,18 @@ class BatchGenerator:
 
     @torch.inference_mode()
     def keep_rows(self, rows: list[int]) -> None:
-        """Drop all other rows: used when no conversation is left to start."""
+        """Drop all other rows, if no more conversation will start."""
         index = torch.tensor(rows, dtype=torch.long, device=self.cos.device)
         cache = self.cache
-        for layer in range(len(cache.keys)):  # one after another, so that little is held twice
+        for layer in range(len(cache.keys)):  # one after another, to hold little twice
             cache.keys[layer] = cache.keys[layer][index]
             cache.values[layer] = cache.values[layer][index]
         cache.lengths = cache.lengths[index]
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Tensor:
-        """Feed one token a row [B]; float32 logits [B, vocab] of the next."""
-        self.cache.lengths.clamp_(max=self.capacity - 1)  # finished rows idle at the end of their space
+        """Feed one token per row [B] -> float32 logits [B, vocab] of the next."""
+        self.cache.lengths.clamp_(max=self.capacity - 1)  # finished rows stay at their end
         attend = BatchStep(self.base, self.cos, self.sin, self.cache)
         x = self.base.embed_tokens(tokens[:, None].to(self.cos.device)).to(self.dtype)
         for layer in self.layers:

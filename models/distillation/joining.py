@@ -1,7 +1,7 @@
-"""Shards, made in any order by whoever, become one data folder: the same one, whoever made them.
+"""Join shards, made in any order by any worker, into one data folder that does not depend on either.
 
-A shard depends on (seed, number) alone. What depends on the others is found out here, in the order of their
-numbers: questions that an earlier shard asked, and whether there are tokens enough.
+A shard depends on (seed, number) alone. Everything that depends on other shards is decided here in the order
+of their numbers: repeated questions, and whether there are enough tokens.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ MOST_USELESS = 64  # conversations
 
 @dataclass(frozen=True)
 class MadeConversation:
-    """What the folder needs to know of a conversation in the file."""
+    """A conversation in the file, as joining needs it."""
 
     tokens: int
     answer_tokens: int
-    made_up: tuple[str, ...]  # hashes of the questions that the base made up in it
+    made_up: tuple[str, ...]  # hashes of its invented questions
 
 
 @dataclass(frozen=True)
 class MadeShard:
     data: bytes  # the file
     conversations: tuple[MadeConversation, ...]
-    asked: tuple[str, ...]  # hashes of all its questions, those of conversations that were given up too
+    asked: tuple[str, ...]  # hashes of all its questions, dropped conversations' too
     tried: int
-    given_up: str  # why, most often
+    given_up: str  # the most frequent reason
 
     @classmethod
     def of(
@@ -55,22 +55,22 @@ class MadeShard:
 
 
 class Joining:
-    """A data folder in the making."""
+    """A data folder under construction."""
 
     def __init__(self, folder: Folder, manifest: DataManifest, tokens: int):
-        """Goes on with what is there, if it was made as `manifest` says."""
+        """Continue the existing folder if it was made as in `manifest`."""
         self.folder, self.manifest, self.tokens = folder, manifest, tokens
         manifest.shards, self.gone = _resume(folder, manifest)
         self.following = len(manifest.shards)  # number of the next new shard to make
-        self.begun = set[int]()  # shards under way
-        self.waiting: dict[int, MadeShard] = {}  # made, and one before them is not yet
-        self.useless = 0  # conversations in a row of which nothing was kept
+        self.begun = set[int]()  # shards in progress
+        self.waiting: dict[int, MadeShard] = {}  # made, while an earlier one is missing
+        self.useless = 0  # consecutive conversations of which nothing was kept
         self.asked = {key for shard in manifest.shards for key in shard.questions}
         self.lacking = set(self.gone)
 
     @property
     def done(self) -> int:
-        """Answer tokens in whole shards."""
+        """Return the answer tokens in whole shards."""
         shards = enumerate(self.manifest.shards)
         return sum(shard.answer_tokens for number, shard in shards if number not in self.lacking)
 
@@ -79,7 +79,7 @@ class Joining:
         return not self.lacking and self.done >= self.tokens
 
     def wanted(self) -> int | None:
-        """The next shard to make; None: those under way are likely to be enough."""
+        """Return the next shard to make; None: those in progress are probably enough."""
         if self.gone:
             number = self.gone.pop(0)
         elif self._in_sight() >= self.tokens:
@@ -97,7 +97,7 @@ class Joining:
             self._write(following, self.waiting.pop(following))
 
     def _in_sight(self) -> float:
-        """Answer tokens once all is done that was begun, by the mean of what is known."""
+        """Estimate the answer tokens after all shards in progress, by the mean of finished ones."""
         known = [shard.answer_tokens for shard in self.manifest.shards]
         known += [sum(c.answer_tokens for c in made.conversations) for made in self.waiting.values()]
         waiting = sum(known[len(self.manifest.shards) :])
@@ -138,7 +138,7 @@ class Joining:
 
 
 def _resume(folder: Folder, wanted: DataManifest) -> tuple[tuple[Shard, ...], list[int]]:
-    """The shards that were made before, and the numbers of those that are missing or damaged."""
+    """Return the existing shards, and the numbers of missing or damaged ones."""
     if not folder.exists(NAME):
         return (), []
     there = read_data_manifest(folder)

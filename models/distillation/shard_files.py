@@ -1,4 +1,4 @@
-"""A shard's file: flat arrays over all of its tokens, read whole and checked by its hash."""
+"""A shard's file: flat arrays over all its tokens, read whole and checked by its hash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def read_shard(where: str | Path | Folder, shard: Shard) -> Arrays:
-    """Its conversations, but those that an earlier shard's questions leave out."""
+    """Read its conversations without those that repeat an earlier shard's questions."""
     folder = folder_at(where)
     path = f"{folder}/{shard.file}"
     try:
@@ -36,7 +36,7 @@ def read_shard(where: str | Path | Folder, shard: Shard) -> Arrays:
 
 
 def without(arrays: Arrays, conversations: tuple[int, ...]) -> Arrays:
-    """All but these conversations."""
+    """Return all other conversations."""
     starts = arrays["starts"]
     lengths = np.diff(starts)
     keep = np.ones(len(lengths), dtype=bool)

@@ -1,4 +1,4 @@
-"""Answers that somebody wrote, as training data: like distilled ones of a base that was certain of them."""
+"""Written answers as training data, stored like distilled ones of a base that was certain of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WrittenConversation:
 def write_conversations(
     folder: Path, name: str, conversations: Iterable[WrittenConversation], source: Mapping[str, Any]
 ) -> DataManifest:
-    """A data folder of one shard."""
+    """Write a data folder of one shard."""
     ids: list[int] = []
     roles: list[int] = []
     starts = [0]
@@ -56,7 +56,7 @@ def write_shard(
     source: Mapping[str, Any],
     before: tuple[Shard, ...] = (),
 ) -> DataManifest:
-    """The next shard of a data folder, after those `before` it."""
+    """Write the next shard of a data folder, after those in `before`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.safetensors"
     with write_atomically(path) as temporary, library_writes(temporary):

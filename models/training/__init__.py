@@ -1,1 +1,1 @@
-"""From a recipe and data to a trained graft."""
+"""Training a graft by a recipe."""

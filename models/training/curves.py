@@ -10,7 +10,7 @@ from hamburger_edge.errors import require
 from hamburger_edge.models.training.metrics import Series, read_metrics
 from hamburger_edge.support.files import write_atomically
 
-# panel title -> metrics that belong in it, by the beginning of their names
+# panel title -> its metrics, by the beginning of their names
 PANELS = {
     "loss": ("first_loss", "micro_loss", "stop_loss"),
     "agreement with the plain base": ("first_agree", "micro_agree"),

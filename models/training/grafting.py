@@ -1,4 +1,4 @@
-"""A graft before any training, and which parameters a stage frees."""
+"""An untrained graft, and the parameters that a stage trains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def graft(
     shortlist: Any,
     seed: int,
 ) -> Hamburger:
-    """A HAMburger on this base, before any training."""
+    """Return a HAMburger on this base with an untrained graft."""
     torch.manual_seed(seed)
     config = HamburgerConfig(
         base=base,
@@ -61,14 +61,14 @@ def graft(
 
 
 def prepare(model: Hamburger, stage: Stage, *, bf16: bool) -> list[dict[str, Any]]:
-    """Freeze and free parameters for a stage; parameter groups for the optimizer. Harmless to repeat."""
+    """Freeze and free parameters for a stage and return the optimizer's groups; may be repeated."""
     full = "base" in stage.learns and stage.lora_rank == 0
     if stage.lora_rank and not any(isinstance(m, LoraLinear) for m in model.base.modules()):
         add_lora(model.base.layers, stage.lora_rank)
     if bf16 and not full:
         for name, parameter in model.base.named_parameters():
             if not name.endswith((".up", ".down")):
-                parameter.data = parameter.data.to(torch.bfloat16)  # frozen weights need no more
+                parameter.data = parameter.data.to(torch.bfloat16)  # enough for frozen weights
     model.requires_grad_(False)
     for part in ("micro", "stop_head", "embedder"):
         getattr(model, part).requires_grad_(part in stage.learns)
@@ -86,7 +86,7 @@ def prepare(model: Hamburger, stage: Stage, *, bf16: bool) -> list[dict[str, Any
 
 
 def learned_state(model: Hamburger) -> dict[str, Tensor]:
-    """What a run may have changed: the graft, and of the base its LoRA updates or, without LoRA, all."""
+    """Return the tensors that a run may change: the graft, and the base's LoRA updates or whole base."""
     lora = any(isinstance(m, LoraLinear) for m in model.base.modules())
     return {
         name: tensor

@@ -1,4 +1,4 @@
-"""What a training run measures: summed up over steps, appended to `metrics.jsonl`, read back."""
+"""Metrics of a training run: summed over steps, appended to `metrics.jsonl`, read back."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def append_metrics(run_folder: Path, kind: str, stage: str, step: int, means: di
     with open(run_folder / FILE, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a kill or a full disk left half a line
+            if file.read(1) != b"\n":  # half a line of a killed run or a full disk
                 file.write(b"\n")
         file.write(json.dumps(line).encode() + b"\n")
 
 
 def _whole(line: str) -> dict[str, Any] | None:
-    """None: what a kill left of one."""
+    """Return a line's record; None for the rest of a killed write."""
     try:
         found: dict[str, Any] = json.loads(line)
     except ValueError:
@@ -55,9 +55,9 @@ def _whole(line: str) -> dict[str, Any] | None:
 
 
 def read_metrics(path: Path) -> tuple[Series, dict[str, int]]:
-    """All series, and the step at which each stage began.
+    """Return all series, and the step at which each stage began.
 
-    What was logged twice, before a kill and after resuming, counts once; half a line does not count.
+    Records logged twice, before a kill and after resuming, count once; half a line does not count.
     """
     try:
         text = path.read_text(encoding="utf-8")

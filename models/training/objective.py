@@ -1,14 +1,14 @@
-"""What training minimises, and what it reports, for one batch.
+"""The loss and the metrics of one batch.
 
     loss = first tokens: soft cross entropy of the base's logits against the plain base's
          + micro tokens: the same for the micro decoder's
          + stop: binary cross entropy; the group should end where the micro decoder's next choice
            differs from the plain base's, also where the latter is outside the shortlist
-         + features: squared distance of what the base makes of merged slots to what the plain base makes
-           of the same text, one token a slot
+         + features: squared distance of the base's features of merged slots to the plain base's features
+           of the same text, one token per slot
 
-Soft targets are the plain base's top-k probabilities at the same position of the un-merged text, so matching
-them is the KL to the plain base; `hard` mixes in the token that was actually written.
+Soft targets are the plain base's top-k probabilities at the same position of the un-merged text, so this is
+the KL to the plain base; `hard` mixes in the written token.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class LossWeights:
     micro: float = 1.0  # its further tokens; 0 leaves the micro decoder and the stop head out
     stop: float = 0.5
     features: float = 0.0  # taps and final state of every slot; needs a base that learns by LoRA
-    features_every: int = 1  # compare only every n-th row's features: a second forward pass is dear
+    features_every: int = 1  # compare every n-th row's features: a second forward pass is expensive
     hard: float = 0.1  # share of the written token against the base's distribution
-    first_every: int = 1  # score only every n-th group's first token: the whole vocabulary is dear
-    micro_every: int = 1  # and only every n-th group's further tokens
+    first_every: int = 1  # score every n-th group's first token: the whole head is expensive
+    micro_every: int = 1  # score every n-th group's further tokens
 
 
-ROWS_AT_ONCE = 32  # of logits in 32 bits, so that they stay in a processor's cache
+ROWS_AT_ONCE = 32  # of logits in 32 bits: they stay in a processor's cache
 
 
 class SoftCrossEntropy(torch.autograd.Function):
     """-sum_k weights_k * log softmax(logits)[ids_k]; the weights of each row sum to 1.
 
-    Written out because [N, vocab] intermediates are what training spends its memory traffic on: one
-    exponential forward, in the logits' own precision, and one backward, a few rows at a time.
+    Written out because [N, vocab] intermediates are most of training's memory traffic: one exponential
+    forward, in the logits' precision, and one backward, a few rows at a time.
     """
 
     @staticmethod
@@ -71,8 +71,8 @@ class SoftCrossEntropy(torch.autograd.Function):
         rows = ROWS_AT_ONCE if logits.device.type == "cpu" else max(1, len(logits))
         for start in range(0, len(logits), rows):
             here = slice(start, start + rows)
-            # in 32 bits up to the difference: bfloat16 would round a probability above 0.94 to 1, which the
-            # written token's weight then cancels, so that the model would never become surer than that
+            # in 32 bits up to the difference: bfloat16 rounds a probability above 0.94 to 1, the written
+            # token's weight cancels that, and the model could never become surer
             exact = (logits[here].float() - normaliser[here, None]).exp_()
             exact.scatter_add_(1, ids[here], -weights[here])
             slope[here] = exact.mul_(gradient[here, None])
@@ -94,7 +94,7 @@ def soft_targets(
 
 
 def divergence(logits: Tensor, losses: Tensor, ids: Tensor, mixed: Tensor, top: Tensor) -> Tensor:
-    """[n] KL of the model from the base's top k alone, out of losses [n] that were taken on `mixed`"""
+    """[n] KL of the model from the base's top k alone, from losses [n] on `mixed` targets"""
     picked = logits.gather(1, ids).float()  # [n, k+1]
     normaliser = losses + (mixed * picked).sum(-1)
     log_base = top.float().log_softmax(-1)
@@ -102,13 +102,13 @@ def divergence(logits: Tensor, losses: Tensor, ids: Tensor, mixed: Tensor, top: 
 
 
 def chooses(logits: Tensor, ids: Tensor) -> Tensor:
-    """[N] bool: ids [N] (-1: never) is among the highest logits [N, C]; an argmax without its cost."""
+    """[N] bool: ids [N] (-1: never) has the highest logit of [N, C]; cheaper than argmax."""
     picked = logits.gather(1, ids.clamp(min=0)[:, None]).squeeze(1)
     return (picked >= logits.amax(-1)) & (ids >= 0)
 
 
 class Objective(nn.Module):
-    """Wraps the model so that one `forward` is one training step: data-parallel wrappers need just that."""
+    """The model with its loss: one `forward` is one training step, as data-parallel wrappers need."""
 
     micro_index: Tensor  # [vocab] token id -> micro logit, or -1
 
@@ -122,7 +122,7 @@ class Objective(nn.Module):
 
     @contextmanager
     def weighing(self, weights: LossWeights) -> Iterator[None]:
-        """With these weights for a while."""
+        """Use these weights of the loss inside the block."""
         own, self.weights = self.weights, weights
         try:
             yield
@@ -130,7 +130,7 @@ class Objective(nn.Module):
             self.weights = own
 
     def forward(self, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Sums and counts: {"loss", and name: [sum, count] for each metric}"""
+        """Return sums and counts: {"loss", and name: [sum, count] for each metric}."""
         groups, weights = batch.groups, self.weights
         features = self.model.features(groups)  # [B, S, F, d]
         at = groups.target_sizes.nonzero(as_tuple=True)  # the G predicting slots
@@ -155,8 +155,8 @@ class Objective(nn.Module):
         return {"loss": torch.as_tensor(loss), **metrics}
 
     def distances(self, features: Tensor, groups: GroupBatch) -> Tensor:
-        """[N, F] mean squared distance of every slot's features to the plain base's, in units of the
-        latter's spread"""
+        """[N, F] mean squared distance of every slot's features to the plain base's, relative to the plain
+        base's spread"""
         real = groups.sizes > 0
         plain = self.plain_features(groups)[real].float()
         spread = plain.std(0).clamp(min=1e-3)
@@ -164,7 +164,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def plain_features(self, groups: GroupBatch) -> Tensor:
-        """[B, S, F, d] features of the base before training, one token a slot, at each slot's last token"""
+        """[B, S, F, d] features of the base before training, one token per slot, at each slot's last token"""
         sizes = groups.sizes
         members = torch.arange(groups.groups.shape[2], device=sizes.device) < sizes[..., None]
         lengths = sizes.sum(1)  # [B] tokens
@@ -184,7 +184,7 @@ class Objective(nn.Module):
         )
         with before_training(self.model.base):
             features = self.model.features(plain)  # [B, T, F, d]
-        last = (sizes.cumsum(1) - 1).clamp(min=0)  # [B, S] the token that a slot ends with
+        last = (sizes.cumsum(1) - 1).clamp(min=0)  # [B, S] a slot's last token
         return features[torch.arange(len(last), device=last.device)[:, None], last]
 
     def first(
@@ -203,7 +203,7 @@ class Objective(nn.Module):
         return self.weights.first * average(losses), metrics
 
     def micro(self, out: GroupOutput, batch: TrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        valid, judged = out.valid[:, 1:], batch.judged  # [G, m-1] token i+1 can be said; is asked about
+        valid, judged = out.valid[:, 1:], batch.judged  # [G, m-1] token i+1 can be chosen; is judged
         scores = self.model.micro_logits(out.micro_hidden[judged])  # [J, K]
         logits = scores[valid[judged]]  # [N, K]
         top_ids = self.micro_index[batch.top_ids[:, 1:][valid]]  # [N, k] indices of micro logits
@@ -213,7 +213,7 @@ class Objective(nn.Module):
         agree = self.right(scores.detach(), batch.top_ids[..., 0], judged)
         stops = self.stops(out, scores, judged)
         stop_losses = wrongness(stops[judged], agree[judged])
-        if self.model.config.stop_rule == "after":  # the base's row says whether to try a micro step at all
+        if self.model.config.stop_rule == "after":  # the base's row decides whether to try a micro step
             attempt, known = self.model.stop_logits(out.final.detach()).float(), judged[:, 0]
             stop_losses = stop_losses + wrongness(attempt[known], agree[known, 0])
         metrics = {"micro_loss": summary(losses), "stop_loss": summary(stop_losses)}
@@ -226,8 +226,8 @@ class Objective(nn.Module):
     def stops(self, out: GroupOutput, logits: Tensor, judged: Tensor) -> Tensor:
         """[G, m-1] logits of "the group ends before token i+1"; `logits` [J, K] are those of the judged ones.
 
-        By rule "before" they come from the state that scored token i, by "after" from token i+1's own. The
-        head learns from states, it does not shape them.
+        By rule "before" they come from the state that scored token i, by "after" from token i+1's. Gradients
+        stop at the head's input.
         """
         if self.model.config.stop_rule == "before":
             states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
@@ -236,22 +236,22 @@ class Objective(nn.Module):
         return torch.zeros(judged.shape, device=found.device).masked_scatter(judged, found.float())
 
     def stops_and_rights(self, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Stop logits, whether the next micro token is the plain base's choice, and whether that is asked;
-        each [G, m-1]"""
+        """Return stop logits, whether the next micro token is the plain base's choice, and whether it is
+        judged; each [G, m-1]"""
         out, judged = self.model(batch.groups), batch.judged
         logits = self.model.micro_logits(out.micro_hidden[judged])
         return self.stops(out, logits, judged), self.right(logits, batch.top_ids[..., 0], judged), judged
 
     def right(self, logits: Tensor, tokens: Tensor, asked: Tensor) -> Tensor:
-        """[G, m-1] bool: micro `logits` [N, K], those asked about, choose these tokens [G, m]; no micro
-        step chooses a token outside the shortlist"""
+        """[G, m-1] bool: the judged micro `logits` [N, K] choose these tokens [G, m]; False for tokens
+        outside the shortlist"""
         right = torch.zeros_like(asked)
         right[asked] = chooses(logits, self.micro_index[tokens[:, 1:][asked]])
         return right
 
 
 def accepted(stops: Tensor, agree: Tensor, judged: Tensor, confidence: float) -> dict[str, Tensor]:
-    """Were every position a group's start: its mean length at this confidence, and how right it would be."""
+    """Return the mean length and agreement at this confidence if every position began a group."""
     goes_on = ((1 - stops.sigmoid() >= confidence) & judged).long().cumprod(1).bool()  # [G, m-1]
     return {
         f"group_length@{confidence}": summary(1 + goes_on.sum(1)),
@@ -260,17 +260,17 @@ def accepted(stops: Tensor, agree: Tensor, judged: Tensor, confidence: float) ->
 
 
 def wrongness(stops: Tensor, agree: Tensor) -> Tensor:
-    """Mean binary cross entropy of stop logits [n] against "that choice will be wrong" [n]"""
+    """Return the mean binary cross entropy of stop logits [n] against "that choice is wrong" [n]."""
     wrong = 1 - agree.float()
     return F.binary_cross_entropy_with_logits(stops, wrong, reduction="sum") / max(len(stops), 1)
 
 
 def average(values: Tensor) -> Tensor:
-    """The mean, and 0 of nothing: a batch of long prompts may hold no answer."""
+    """Return the mean; 0 of nothing: a batch of long prompts may hold no answer."""
     return values.sum() / max(values.numel(), 1)
 
 
 def summary(values: Tensor) -> Tensor:
-    """[sum, count]: adds up over batches and processes."""
+    """Return [sum, count], which adds up over batches and processes."""
     values = values.detach().float()
     return torch.stack([values.sum(), torch.tensor(float(values.numel()), device=values.device)])

@@ -1,4 +1,4 @@
-"""What moves the parameters: AdamW, or Muon for the matrices inside the layers and AdamW for the rest."""
+"""Optimizers: AdamW, or Muon for the matrices inside the layers and AdamW for the rest."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from torch.optim import AdamW, Muon, Optimizer
 
 from hamburger_edge.models.training.recipe import Recipe
 
-TABLES = ("embed_tokens.weight", "lm_head.weight", "places")  # a row for each token, or position in a group
+TABLES = ("embed_tokens.weight", "lm_head.weight", "places")  # a row per token, or per position in a group
 
 
 def make_optimizers(model: nn.Module, groups: list[dict[str, Any]], recipe: Recipe) -> list[Optimizer]:
-    """For these groups of parameters, each with the `peak` of its learning rate. Muon moves every entry by a
-    fifth of the rate on average, which AdamW comes down to once its gradients are mostly noise."""
+    """Make optimizers for these groups of parameters, each with the `peak` of its learning rate.
+
+    Muon changes an entry by a fifth of the rate on average, like AdamW once its gradients are mostly noise.
+    """
     betas, decay = (0.9, 0.95), recipe.weight_decay
     if recipe.optimizer == "adamw":
         return [AdamW(groups, betas=betas, weight_decay=decay)]
@@ -39,7 +41,7 @@ def schedule(step: int, steps: int, warmup: float, final: float) -> float:
 
 
 def set_rate(chosen: list[Optimizer], share: float) -> None:
-    """Every group at this share of its own peak."""
+    """Set every group's rate to this share of its peak."""
     for optimizer in chosen:
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * share
@@ -50,6 +52,6 @@ def _is_map(name: str, parameter: Tensor) -> bool:
 
 
 def _those(groups: list[dict[str, Any]], inner: set[int], wanted: bool) -> list[dict[str, Any]]:
-    """Of every group the inner matrices (or the others); groups without any are left out."""
+    """Return every group's inner matrices (or the others), without empty groups."""
     chosen = [[p for p in group["params"] if (id(p) in inner) == wanted] for group in groups]
     return [{**group, "params": those} for group, those in zip(groups, chosen, strict=True) if those]

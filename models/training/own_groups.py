@@ -1,7 +1,7 @@
-"""How a model would group the text it is trained on: where its micro decoder says what is written.
+"""The groups that a model would make of its training text: where its micro decoder chooses the written token.
 
-A third way to cut answers, beside entropies and chance: what the model merges when it speaks is not what the
-base finds easy, but what the micro decoder gets right.
+This is a third way to cut answers, besides entropies and chance. A generating model merges the tokens that
+its micro decoder gets right, which are not the ones that are easy for the base.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hamburger_edge.models.training.objective import Objective
 
 @torch.no_grad()
 def own_lengths(objective: Objective, batches: Batches, device: torch.device) -> npt.NDArray[np.int8]:
-    """[tokens] how many tokens a group that begins there would have; 1 where nothing was read.
+    """[tokens] the size of a group that begins there; 1 where nothing was read.
 
-    `batches` has one token a slot, so that every token of an answer is a group's first once.
+    `batches` has one token per slot, so every token of an answer is a group's first once.
     """
     model = objective.model
     lengths = np.ones(len(batches.data.ids), dtype=np.int8)

@@ -1,4 +1,4 @@
-"""Questions that are not trained on: what the model makes of them, and calibration by them."""
+"""Held-out questions: metrics of the model on them, and calibration."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from hamburger_edge.models.training.stop_calibration import (
     reliability,
 )
 
-# held-out text is merged by one rule for all models, so that figures compare: about 1.7 tokens a slot of a
-# chat model's answers, which is denser than a young graft merges by itself
+# held-out text is merged by one rule for all models, so that figures are comparable: 1.7 tokens per slot of a
+# chat model's answers, more than a young graft merges itself
 JUDGING_CUTS = Cuts(entropy=1.0, random=0.0, low=(0.2,), ratio=(0.5,))
 
 
 def judging_cuts(cuts: Cuts | None) -> Cuts | None:
-    """A stage that cuts at random alone may do so because nobody has scored its text yet."""
+    """Return the cuts for judging; a stage with random cuts only may have text without scores."""
     if cuts is None or cuts.entropy or cuts.agreement:
         return cuts and JUDGING_CUTS
     return Cuts(entropy=0.0, random=1.0)
 
 
 class Reader:
-    """Text for a model, as the recipe lays it out."""
+    """Text for a model, laid out as in the recipe."""
 
     def __init__(self, recipe: Recipe, model: Hamburger, data: DistilledData, device: torch.device):
         self.recipe, self.model, self.data, self.device = recipe, model, data, device
 
     def batches(self, numbers: list[int], cuts: Cuts | None, seed: int) -> Batches:
-        """Of these conversations."""
+        """Yield batches of these conversations."""
         config = self.model.config
         return Batches(
             self.data,
@@ -62,7 +62,7 @@ class Reader:
 
     @torch.no_grad()
     def means(self, objective: Objective, questions: list[int], cuts: Cuts | None) -> dict[str, float]:
-        """The objective's metrics on the first of them."""
+        """Return the objective's metrics on the first batches."""
         totals = Totals()
         batches = self.batches(questions, cuts, seed=1)
         for rows in itertools.islice(batches.laid_out(0), self.recipe.judge_batches):

@@ -1,4 +1,4 @@
-"""A training recipe: one TOML file with every knob."""
+"""A training recipe: one TOML file with all settings."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.support.storage import Folder, folder_at
 from hamburger_edge.support.strict import from_mapping, read_toml
 
-SHORTEST_ROW = 16  # slots; a conversation has to have a question and an answer in it
+SHORTEST_ROW = 16  # slots; a row must hold a question and an answer
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The graft's shape; what is left out follows the base."""
+    """The graft's shape; other dimensions are the base's."""
 
     taps: tuple[int, ...]
     max_steps: int = 4
     micro_layers: int = 4
     merger_heads: int = 16
     position_rule: Literal["token", "slot"] = "token"
-    merge_residual: Literal["mean", "last"] = "mean"  # what a merged slot starts as; `start` may differ
-    stop_rule: Literal["before", "after"] = "after"  # when the stop head judges a micro token
+    merge_residual: Literal["mean", "last"] = "mean"  # initial value of a merged slot; `start` may differ
+    stop_rule: Literal["before", "after"] = "after"  # when a micro token is judged
     shortlist_size: int = 0
     initialise: Literal["base", "random"] = (
         "base"  # micro layers: copies of the base's last layers, or random
@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training: which parts learn, from which cuts, how fast."""
+    """One stage of training: the parts that learn, the cuts, the rates."""
 
     name: str
     learns: tuple[str, ...]  # of "micro", "stop_head", "embedder", "base"
@@ -44,9 +44,9 @@ class Stage:
     base_learning_rate: float = 5e-5
     lora_rank: int = 0  # 0: the base learns in full
     warmup: float = 0.03  # share of the steps
-    final_rate: float = 0.1  # share of its peak that the learning rate has at the end
-    average: float = 0.0  # share of the steps, the last ones: the stage ends with the mean of their weights
-    cuts: Cuts | None = None  # None: one token a slot
+    final_rate: float = 0.1  # final learning rate as a share of its peak
+    average: float = 0.0  # share of the last steps whose mean weights end the stage
+    cuts: Cuts | None = None  # None: one token per slot
     loss: LossWeights = field(default_factory=LossWeights)
 
 
@@ -57,24 +57,24 @@ class Recipe:
     out: str  # folder for checkpoints, metrics and curves
     shape: Shape
     stages: tuple[Stage, ...]
-    more_data: tuple[str, ...] = ()  # further folders from the same base; one named twice counts twice
-    start: str = ""  # checkpoint folder or built-in name to go on from, instead of a new graft
+    more_data: tuple[str, ...] = ()  # more folders from the same base; one named twice counts twice
+    start: str = ""  # checkpoint folder or built-in name to continue, instead of a new graft
     more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice
-    tuned_base: str = ""  # checkpoint whose changes to the base a new graft goes on from
+    tuned_base: str = ""  # checkpoint whose changes to the base a new graft starts from
     seed: int = 0
     held_out: float = 0.02  # share of questions never trained on
-    rows: int = 4  # packed rows a batch ...
+    rows: int = 4  # packed rows per batch ...
     row_slots: int = 640  # ... of this many slots
-    step_batches: int = 0  # batches of a step, shared by however many processes there are; 0: one of each
+    step_batches: int = 0  # batches per step, shared by all processes; 0: one per process
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices inside layers
     weight_decay: float = 0.01
     clip: float = 1.0  # gradient norm
     precision: Literal["bf16", "fp32"] = "bf16"
     save_minutes: float = 5.0
-    judge_every: int = 200  # steps between looks at held-out data
+    judge_every: int = 200  # steps between judgements on held-out data
     judge_batches: int = 8
     patience: int = (
-        0  # looks in a row without a better loss that end a stage, at its best weights; 0: none do
+        0  # judgements in a row without a better loss that end a stage, at its best weights; 0: off
     )
     calibrate: bool = True  # fit the stop head's scale and offset at the end
 
@@ -84,17 +84,17 @@ class Recipe:
 
     @property
     def starts(self) -> tuple[str, ...]:
-        """Checkpoints whose mean training goes on from; none: a new graft."""
+        """Checkpoints whose mean training continues; none: a new graft."""
         return (self.start, *self.more_starts) if self.start else ()
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Checkpoints whose mean brings the base, if it is not the plain one."""
+        """Checkpoints whose mean holds the base, if it is not the plain one."""
         return self.starts or ((self.tuned_base,) if self.tuned_base else ())
 
     @property
     def rounds_base(self) -> bool:
-        """A base that no stage trains in full can be held in 16 bits throughout."""
+        """Whether the base may have 16 bits throughout: no stage trains it in full."""
         return self.precision == "bf16" and 0 not in self.base_ranks
 
     @property

@@ -1,4 +1,4 @@
-"""`last.pt`: what a run saves to go on from, bit for bit, after it was stopped or killed."""
+"""`last.pt`: the saved state from which a stopped or killed run continues bit for bit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FILE = "last.pt"
 
 @dataclass
 class Reached:
-    """How far a run is."""
+    """Progress of a run."""
 
     stage: int = 0
     step: int = 0  # steps done within the stage
-    left_out: int = 0  # of all steps so far, those whose loss or gradient was not finite
+    left_out: int = 0  # steps so far whose loss or gradient was not finite
 
 
 def save_state(
@@ -34,8 +34,8 @@ def save_state(
     reached: Reached,
     learned: Mapping[str, Any],
 ) -> None:
-    """`surroundings`: what changes what a step is, beside the recipe. `learned`: weights, optimizers; where
-    they are not finite, the save that is there stays."""
+    """Save a run. `surroundings`: everything besides the recipe that changes a step. `learned`: weights and
+    optimizers; if they are not finite, the earlier save stays."""
     if (name := _not_finite(learned)) is not None:
         raise HamburgerError(
             f"{folder / FILE}: {name} holds NaN or infinity and is not saved: lower the learning rate and "
@@ -54,7 +54,7 @@ def save_state(
 def load_state(
     folder: Path, recipe: Recipe, surroundings: Mapping[str, Any]
 ) -> tuple[Reached, dict[str, Any]] | None:
-    """What was saved there by this very recipe, in the same surroundings; None: nothing yet."""
+    """Load the state saved with this recipe and these surroundings; None: nothing yet."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -65,7 +65,7 @@ def load_state(
         reached = Reached(progress["stage"], progress["step"], progress.get("left_out", 0))
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # torch's, pickle's and zip's errors share no base class
+    except Exception as error:  # torch's, pickle's and zip's errors have no common base class
         reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
         raise ConfigError(
             f"{path}: damaged, or of another version ({reason[0][:200]}): choose another `out` or delete "
@@ -73,7 +73,7 @@ def load_state(
         ) from error
     if not same_recipe(made_by, dataclasses.asdict(recipe)):
         raise ConfigError(f"{path}: was made by another recipe; choose another `out` or delete the folder")
-    if "processes" in saved:  # which took a batch each, before a recipe could say how many make a step
+    if "processes" in saved:  # saves from before `step_batches`, with one batch per process
         saved.setdefault("batches a step", saved["processes"])
     for what, now in surroundings.items():
         if saved.get(what, now) != now:
@@ -84,7 +84,7 @@ def load_state(
 
 
 def _not_finite(part: Any, name: str = "") -> str | None:
-    """The first tensor that holds what is no number, by its path."""
+    """Return the path of the first tensor that is not finite."""
     if isinstance(part, torch.Tensor):
         return None if not part.is_floating_point() or torch.isfinite(part).all() else name
     inside = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
@@ -93,7 +93,7 @@ def _not_finite(part: Any, name: str = "") -> str | None:
 
 
 def same_recipe(made_by: Any, recipe: Mapping[str, Any]) -> bool:
-    """As they were written down; keys that recipes have only got since then count as left out."""
+    """Whether both recipes are equal; keys that are newer than the save count as left out."""
     try:
         return bool(from_mapping(Recipe, made_by, "recipe") == from_mapping(Recipe, recipe, "recipe"))
     except ConfigError:

@@ -36,7 +36,7 @@ from hamburger_edge.models.training.updates.averaging import mean_state
 from hamburger_edge.models.training.updates.lora import merge_lora, remember_lora, restore_lora
 from hamburger_edge.support.progress import LogCallback
 
-ORIGINS = ("start", "tuned_base")  # checkpoints that a recipe goes on from; a provenance has theirs
+ORIGINS = ("start", "tuned_base")  # checkpoints that a recipe continues; their provenance is recorded
 
 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
@@ -51,7 +51,7 @@ def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburge
 
 
 def _go_on(model: Hamburger, recipe: Recipe) -> None:
-    """From the mean of the checkpoints that the recipe names."""
+    """Load the mean of the recipe's checkpoints."""
     pairs = _changes_of(recipe.starts)
     state = mean_state(_begun(start, model) for start in recipe.starts)
     if _whole(pairs):
@@ -62,7 +62,7 @@ def _go_on(model: Hamburger, recipe: Recipe) -> None:
 
 
 def _take_base(model: Hamburger, recipe: Recipe) -> None:
-    """The base as a checkpoint changed it, and its embedder if that is alike: it may have learned to read."""
+    """Take a checkpoint's changed base, and its embedder if it fits: it may have learned to read."""
     changes = _changes_of(recipe.origins)
     tuned = load_checkpoint(recipe.tuned_base).model
     if tuned.config.merge_residual == model.config.merge_residual:
@@ -71,12 +71,12 @@ def _take_base(model: Hamburger, recipe: Recipe) -> None:
         model.base.load_state_dict(tuned.base.state_dict())
     else:
         _go_on_with_lora(model, changes, recipe.tuned_base, recipe)
-        remember_lora(model.base)  # the tuned base is the one to be like
+        remember_lora(model.base)  # the tuned base is the reference of `loss.features`
 
 
 @torch.no_grad()
 def _take_embedder(ours: CompositionalEmbedder, theirs: CompositionalEmbedder) -> None:
-    """Their groups may be longer or shorter."""
+    """Take an embedder, whose groups may be longer or shorter."""
     if ours.heads == theirs.heads:
         most = min(len(ours.places), len(theirs.places))
         ours.load_state_dict({**theirs.state_dict(), "places": ours.places})
@@ -86,7 +86,7 @@ def _take_embedder(ours: CompositionalEmbedder, theirs: CompositionalEmbedder) -
 def _go_on_with_lora(
     model: Hamburger, pairs: Mapping[str, torch.Tensor], source: str, recipe: Recipe
 ) -> None:
-    restore_lora(model.base, pairs)  # which goes on learning, beside the plain base
+    restore_lora(model.base, pairs)  # continues to learn, with the plain base frozen
     if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
         raise ConfigError(f"{source}: its LoRA has another rank than the recipe's lora_rank")
 
@@ -94,7 +94,7 @@ def _go_on_with_lora(
 def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
     checkpoint = load_checkpoint(start)
     begun = checkpoint.model
-    # what a merged slot starts as is no shape: the embedder may learn on from another start
+    # `merge_residual` is no shape: the embedder may continue from another one
     config = dataclasses.replace(begun.config, merge_residual=model.config.merge_residual)
     if config != model.config:
         raise ConfigError(f"{start}: its shape is not the recipe's: change [shape] or start anew")
@@ -108,7 +108,7 @@ def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
 
 
 def _changes_of(checkpoints: Sequence[str]) -> dict[str, torch.Tensor]:
-    """What the checkpoints that a run goes on from had changed in their base, on average."""
+    """Return the mean change that the continued checkpoints made to their base."""
     files = [resolve(checkpoint) / DELTA for checkpoint in checkpoints]
     changes = [load_rows(file) if file.exists() else {} for file in files]
     for start, found in zip(checkpoints, changes, strict=True):
@@ -121,7 +121,7 @@ def _changes_of(checkpoints: Sequence[str]) -> dict[str, torch.Tensor]:
 
 
 def _whole(changes: Iterable[str]) -> bool:
-    """Changes to whole weights, by their names, and not updates of a low rank."""
+    """Return changes to whole weights by name, without low-rank updates."""
     return any(name.endswith(".delta") for name in changes)
 
 
@@ -136,10 +136,10 @@ def train(
     report: LogCallback = print,
     divide: bool = False,
 ) -> Path | None:
-    """Run (or go on with) a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
+    """Run or continue a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
 
-    With `finish` there is a checkpoint then, too: of the weights so far, or of their mean if that has begun.
-    `divide`: processes that train together have a part of the weights each.
+    With `finish` a stopped run writes a checkpoint too: of the weights so far, or of their mean if it has
+    begun. `divide`: each of several processes holds a part of the weights.
     """
     check_target(checkpoint)
     base, reference = find_base(recipe.base)
@@ -169,7 +169,7 @@ def train(
     report(f"wrote {written}")
     try:
         report(f"wrote {plot(Path(recipe.out))}")
-    except Exception as error:  # of matplotlib, or over a line that a killed run left half-written
+    except Exception as error:  # of matplotlib, or for half a line of a killed run
         report(f"no picture of the metrics: {error}")
     return written
 
@@ -178,7 +178,8 @@ def train(
 def merged(
     recipe: Recipe, base: LoadedBase, data: DistilledData, trained: Hamburger
 ) -> tuple[Hamburger, dict[str, torch.Tensor]]:
-    """What was learned, on the base's exact weights (training may round those): float32 model, base delta."""
+    """Put the learned tensors on the base's exact weights, which training may round -> float32 model,
+    delta."""
     model = new_model(recipe, base, data)
     for stage in recipe.stages:
         prepare(model, stage, bf16=False)
@@ -195,7 +196,7 @@ def merged(
 
 
 def _frozen(name: str, recipe: Recipe) -> bool:
-    """Base weights that no stage changed."""
+    """Return the base weights that no stage changed."""
     return name.startswith("base.") and 0 not in recipe.base_ranks and not name.endswith((".up", ".down"))
 
 
@@ -210,13 +211,12 @@ def provenance(recipe: Recipe, data: DistilledData, calibration: StopCalibration
         "data_answer_tokens": sum(shard.answer_tokens for shard in data.shards),
         "data_sha256": data.sha256,
         "calibration": None if calibration is None else dataclasses.asdict(calibration),
-        **began,  # how the checkpoint it went on from was made
+        **began,  # the provenance of the continued checkpoint
     }
 
 
 def made_alike(before: Any, now: Mapping[str, Any]) -> bool:
-    """Whether checkpoints of these provenances were made alike: by the same recipe, from the same data, going
-    on from what was made alike."""
+    """Whether two provenances are equal: same recipe and data, and equal provenances of their starts."""
     if not isinstance(before, Mapping) or before == now:
         return bool(before == now)
     return (
@@ -227,7 +227,7 @@ def made_alike(before: Any, now: Mapping[str, Any]) -> bool:
 
 
 def _told(recipe: dict[str, Any]) -> dict[str, Any]:
-    """Without the folders that are above what a checkpoint was made in: nobody else has those."""
+    """Return a path without the folders above the run's, which only this machine has."""
     for name in ("data", "out", "start", "tuned_base"):
         if (path := Path(recipe[name])).is_absolute():
             recipe[name] = str(Path(*path.parts[-2:]))

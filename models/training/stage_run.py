@@ -1,4 +1,4 @@
-"""A stage under way: what learns, and all that moves it."""
+"""A running stage: its parameters, optimizers and schedule."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hamburger_edge.models.training.updates.processes import Processes, load_opt
 
 @dataclass
 class StageRun:
-    model: Hamburger  # the trainer's own, or, where weights are divided, this process's part of a copy
+    model: Hamburger  # the trainer's, or with divided weights this process's part of a copy
     objective: Objective
     learner: Learner
-    names: list[str]  # of what learns, in the order of the optimizers' groups
+    names: list[str]  # of trained parameters, in the order of the optimizers' groups
     mean: WeightMean
     best: BestWeights
 
@@ -39,7 +39,7 @@ class StageRun:
         autocast: Callable[[], AbstractContextManager[Any]],
         saved: dict[str, Any] | None,
     ) -> StageRun:
-        """Goes on from what was `saved` of it, by however many processes."""
+        """Begin the stage, or continue a `saved` one, which may have had another number of processes."""
         groups = prepare(whole, stage, bf16=recipe.rounds_base)
         called = {id(parameter): name for name, parameter in whole.named_parameters()}
         named = [[called[id(parameter)] for parameter in group["params"]] for group in groups]
@@ -48,7 +48,7 @@ class StageRun:
         model = processes.own(whole)
         objective = Objective(model, stage.loss)
         prepared = processes.prepare(objective)
-        # dividing puts others in their place
+        # dividing replaces them
         there = dict(model.named_parameters())
         groups = [
             {**group, "params": [there[name] for name in names]}
@@ -69,7 +69,7 @@ class StageRun:
         return cls(model, objective, learner, [name for names in named for name in names], mean, best)
 
     def state(self) -> dict[str, Any]:
-        """What `begin` goes on from; all processes must ask, and the first is answered."""
+        """Return the state that `begin` continues, in the first process; all processes must call it."""
         return self.learner.processes.whole(
             {
                 "model": learned_state(self.model),
@@ -80,7 +80,7 @@ class StageRun:
         )
 
     def end(self, whole: Hamburger) -> WeightMean:
-        """What was learned is in the trainer's model then; the mean so far, of that model's parameters."""
+        """Copy the learned weights into the trainer's model; return the mean so far of its parameters."""
         if self.model is whole:
             return self.mean
         processes = self.learner.processes

@@ -1,7 +1,7 @@
-"""The stop head, made honest: p(continue) becomes the measured chance that the next micro token is right.
+"""Calibrate the stop head: p(continue) becomes the measured chance that the next micro token is right.
 
-Right means: what the plain base would have chosen. Measured on conversations that were neither trained on
-nor are used for judging, merged by the rule that judging uses.
+A right token is the plain base's choice. It is measured on conversations used neither in training nor in
+judging, merged by judging's rule.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StopReliability:
 
     @property
     def error(self) -> float:
-        """Mean distance of the two, weighted by how often each bin occurs."""
+        """Return the mean distance of the two, weighted by each bin's frequency."""
         total = max(1, sum(self.counts))
         bins = zip(self.expected, self.observed, self.counts, strict=True)
         return sum(n * abs(e - o) for e, o, n in bins) / total
@@ -35,7 +35,7 @@ class StopReliability:
 
 @dataclass(frozen=True)
 class StopCalibration:
-    """What was folded into the stop head, and held-out reliability without and with it."""
+    """Scale and offset of the stop head, and held-out reliability without and with them."""
 
     scale: float
     offset: float
@@ -51,7 +51,7 @@ class StopCalibration:
 
 @torch.no_grad()
 def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Tensor, Tensor]:
-    """Stop logits [N] of positions with a next token, and whether the micro one was right [N]; on the CPU."""
+    """Return stop logits [N] of positions with a next token, and whether the micro token was right [N]."""
     stops, rights = [], []
     for batch in batches:
         stop, right, judged = objective.stops_and_rights(batch)
@@ -61,9 +61,9 @@ def measure(objective: Objective, batches: Iterable[TrainingBatch]) -> tuple[Ten
 
 
 def fit_stop_logits(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[float, float]:
-    """Scale and offset of the logits under which 1 - sigmoid best predicts being right (Newton's method).
+    """Fit scale and offset of the logits so that 1 - sigmoid best predicts a right token (Newton's method).
 
-    A faint pull towards (1, 0) keeps a handful of observations from turning the head around.
+    A weak pull towards (1, 0) keeps a few observations from inverting the head.
     """
     x = torch.stack([stops.double(), torch.ones_like(stops, dtype=torch.float64)], dim=1)  # [N, 2]
     ends = 1 - rights.double()
@@ -78,7 +78,7 @@ def fit_stop_logits(stops: Tensor, rights: Tensor, steps: int = 50) -> tuple[flo
         if update.abs().max() < 1e-9:
             break
     scale, offset = parameters.tolist()
-    return max(scale, 0.0), offset  # a head that says the opposite is not listened to
+    return max(scale, 0.0), offset  # an inverted head gets no weight
 
 
 @torch.no_grad()

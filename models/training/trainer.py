@@ -1,4 +1,4 @@
-"""Training a graft (and, if asked, its base) by a recipe: stages, checkpoints, resume, metrics."""
+"""Train a graft, and optionally its base, by a recipe: stages, saves, resuming, metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hamburger_edge.support.progress import LogCallback
 
 
 class Trainer:
-    """Runs a recipe's stages; killed and run again, it goes on bit for bit (on a CPU) from its last save."""
+    """Runs a recipe's stages; a killed run continues bit for bit (on a CPU) from its last save."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class Trainer:
             )
         self.reader = Reader(recipe, model, data, self.device)
         self.reached = Reached()
-        self.mean: WeightMean | None = None  # of the stage under way
+        self.mean: WeightMean | None = None  # of the current stage
         self.step_seconds = 0.0  # of this stage, on average
 
     def run(self, *, minutes: float | None = None) -> bool:
-        """Train to the end (True), or until `minutes` have passed (False); run again to go on."""
+        """Train to the end (True), or until `minutes` have passed (False); call again to continue."""
         self.deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
         saved = self._load()
         while self.reached.stage < len(self.recipe.stages):
@@ -150,7 +150,7 @@ class Trainer:
         return True
 
     def _own_lengths(self, stage: Stage, objective: Objective) -> npt.NDArray[np.int8]:
-        """Read once, when the stage begins; a run that goes on takes what it found then."""
+        """Return the model's own group sizes, read once when the stage begins; a continued run loads them."""
         path = self.out / f"own-lengths-{stage.name}.npy"
         if self.reached.step and path.exists():
             found: npt.NDArray[np.int8] = np.load(path, allow_pickle=False)
@@ -170,12 +170,12 @@ class Trainer:
     def _numbered(
         self, batches: Batches, per_epoch: int, start: int, steps: int
     ) -> Iterator[tuple[int, Iterator[TrainingBatch]]]:
-        """(step, this process's share of its batches) from `start` on; processes take turns."""
+        """Yield (step, this process's batches) from `start` on; batches rotate over processes."""
         step = start
         while step < steps:
             plan = batches.plan(step // per_epoch)
             for within in range(step % per_epoch, min(per_epoch, steps - step + step % per_epoch)):
-                # epochs differ by a few batches, since each cuts anew
+                # epochs differ by a few batches, since each has new cuts
                 first = within * self.together + self.processes.index
                 turns = range(first, (within + 1) * self.together, self.processes.count)
                 yield step, (batches.build(plan[turn % len(plan)]).to(self.device) for turn in turns)
@@ -184,12 +184,14 @@ class Trainer:
     def judge(
         self, objective: Objective, cuts: Cuts | None, questions: list[int] | None = None
     ) -> dict[str, float]:
-        """Metrics on held-out questions, or on others that are not trained on."""
+        """Return metrics on held-out questions, or on others that are not trained on."""
         return self.reader.means(objective, self.split.held_out if questions is None else questions, cuts)
 
     def _judge(self, stage: Stage, run: StageRun) -> bool:
-        """Look at held-out text; whether it is time to stop, which is asked of the calibration's questions:
-        figures of the held-out ones are to be of text that decided nothing."""
+        """Judge held-out text, and return whether to stop.
+
+        The calibration's questions decide that, so that held-out figures come from text that decided nothing.
+        """
         own = dataclasses.replace(stage.loss, first=stage.loss.first or 1.0)  # without the micro decoder
         with run.objective.weighing(LossWeights() if stage.loss.micro else own):
             for kind, cuts in {"plain": None, "merged": judging_cuts(stage.cuts)}.items():
@@ -205,7 +207,7 @@ class Trainer:
         return run.best.look(loss)
 
     def calibrate(self) -> StopCalibration:
-        """Fit the stop head's scale and offset on the conversations kept for it; judge on held-out ones."""
+        """Fit the stop head's scale and offset on calibration conversations; judge on held-out ones."""
         return self.reader.calibrate(self.split)
 
     # -- files -----------------------------------------------------------------------------------------
@@ -215,7 +217,7 @@ class Trainer:
             append_metrics(self.out, kind, stage.name, self.reached.step, means)
 
     def _save(self, run: StageRun | None = None) -> None:
-        """`run`: the stage under way; None: between stages."""
+        """Save; `run` is the current stage, None between stages."""
         learned = run.state() if run else {"model": learned_state(self.model), "optimizers": []}
         if self.processes.first:
             save_state(self.out, self.recipe, self._surroundings(), self.reached, learned)
@@ -232,5 +234,5 @@ class Trainer:
         return saved
 
     def _surroundings(self) -> dict[str, Any]:
-        """What changes what a step is, beside the recipe."""
+        """Return everything besides the recipe that changes a step."""
         return {"data": self.data.sha256, "batches a step": self.together}

@@ -1,1 +1,1 @@
-"""What is learned from: kept answers as batches, cut into groups."""
+"""Training data: stored answers, cut into groups, as batches."""

@@ -1,9 +1,9 @@
 """Distilled shards as training batches.
 
-Conversations are cut into slots (by the entropy rule, at random, or one token a slot), then laid end to end
-in rows of a fixed number of slots. Every slot before an answer token is asked for the tokens that follow it:
-up to `max_steps`, whatever the cuts say, but none outside the shortlist after the first. Where such a token
-follows, no micro step can say it, but the stop head must know that: it is asked about that position too.
+Conversations are cut into slots (by the entropy rule, at random, or one token per slot), then laid end to end
+in rows of a fixed number of slots. Every slot before an answer token predicts the following tokens: up to
+`max_steps`, independent of the cuts, and none outside the shortlist after the first. No micro step can choose
+such a token, so the stop head must learn to end there: it is trained on that position too.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from hamburger_edge.support.storage import Folder
 
 @dataclass
 class TrainingBatch:
-    """A GroupBatch and what the plain base predicted for each target token."""
+    """A GroupBatch and the plain base's prediction of each target token."""
 
     groups: GroupBatch
     top_ids: Tensor  # [G, m, k]
     top_log_probabilities: Tensor  # [G, m, k]
-    judged_sizes: Tensor  # [G] the target size, and one more where a token outside the shortlist follows
-    starts: npt.NDArray[np.int64]  # [G] where in the data each group begins
+    judged_sizes: Tensor  # [G] the target size, plus one if a token outside the shortlist follows
+    starts: npt.NDArray[np.int64]  # [G] start of each group in the data
 
     @property
     def judged(self) -> Tensor:
-        """[G, m-1] bool: the stop head is asked about token i+1."""
+        """[G, m-1] bool: the stop head is trained on token i+1."""
         steps = torch.arange(1, self.top_ids.shape[1], device=self.judged_sizes.device)
         return steps < self.judged_sizes[:, None]
 
     def groups_of(self, picked: slice) -> TrainingBatch:
-        """What is known of some of the groups."""
+        """Return the targets of some of the groups."""
         tops = self.top_ids[picked], self.top_log_probabilities[picked]
         return TrainingBatch(self.groups, *tops, self.judged_sizes[picked], self.starts[picked])
 
@@ -62,7 +62,7 @@ class TrainingBatch:
 
 @dataclass
 class Split:
-    """Numbers of conversations."""
+    """Numbers of conversations: trained on, held out, for calibration."""
 
     train: list[int]
     calibration: list[int]
@@ -70,7 +70,7 @@ class Split:
 
 
 def side(question: npt.ArrayLike, held_out: float) -> Literal["train", "calibration", "held_out"]:
-    """Where conversations belong that begin with these tokens."""
+    """Return the side of conversations that begin with these tokens."""
     tokens = np.asarray(question, dtype=np.int32)
     bucket = int.from_bytes(hashlib.sha256(tokens.tobytes()).digest()[:4]) / 2**32
     if bucket < held_out:
@@ -88,7 +88,7 @@ class DistilledData:
     entropies: npt.NDArray[np.float16]
     top_ids: npt.NDArray[np.int32]  # [tokens, k]
     top_log_probabilities: npt.NDArray[np.float16]
-    source: dict[str, Any]  # the base that said all this
+    source: dict[str, Any]  # the base that wrote the answers
     shards: list[Shard]
 
     @classmethod
@@ -113,7 +113,7 @@ class DistilledData:
             )
         offsets = np.cumsum([0, *(a["starts"][-1] for a in arrays)])
         starts = [a["starts"][:-1] + offset for a, offset in zip(arrays, offsets, strict=False)]
-        # each kind leaves the shards as it is joined: all of it twice may be more than there is memory
+        # each array leaves the shards as it is joined: twice everything may exceed the memory
         joined = {name: np.concatenate([a.pop(name) for a in arrays]) for name in ARRAYS if name != "starts"}
         return cls(
             starts=np.concatenate([*starts, offsets[-1:]]),
@@ -124,14 +124,14 @@ class DistilledData:
 
     @property
     def sha256(self) -> str:
-        """Of all shards, in their order."""
+        """Hash all shards in order."""
         return hashlib.sha256("".join(shard.sha256 for shard in self.shards).encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def split(self, held_out: float) -> Split:
-        """Conversations by a hash of the question's tokens, so that no question is on two sides."""
+        """Split conversations by a hash of the question's tokens, so that no question is on two sides."""
         split = Split([], [], [])
         for number in range(len(self)):
             start, stop = self.starts[number : number + 2]
@@ -141,7 +141,7 @@ class DistilledData:
         return split
 
     def frequent_tokens(self, size: int) -> npt.NDArray[np.int64]:
-        """The `size` tokens most frequent in answers and among the base's first choices, sorted by id."""
+        """Return the `size` most frequent tokens of answers and of the base's first choices, sorted by id."""
         answers = self.roles == ANSWER
         counts = Counter(self.ids[answers].tolist())
         counts.update(self.top_ids[answers][:, 0].tolist())
@@ -155,11 +155,11 @@ class DistilledData:
 
 @dataclass(frozen=True)
 class Cuts:
-    """How answers are cut into slots: shares of conversations, the rest one token a slot."""
+    """How answers are cut into slots: shares of conversations; the rest has one token per slot."""
 
     entropy: float = 0.6
     random: float = 0.25
-    agreement: float = 0.0  # as the model itself, as it was when the stage began, would have grouped them
+    agreement: float = 0.0  # as the model at the beginning of the stage would group them
     low: tuple[float, ...] = (0.05, 0.2, 0.5)  # entropy rules to choose from, in pairs with `ratio`
     ratio: tuple[float, ...] = (0.3, 0.5, 0.7)
 
@@ -169,7 +169,7 @@ class Cuts:
 
 
 class Batches:
-    """An endless, reproducible order of batches: batch `n` of epoch `e` depends on (seed, e, n) alone."""
+    """An endless, reproducible order of batches: batch n of epoch e depends on (seed, e, n) alone."""
 
     def __init__(
         self,
@@ -193,18 +193,18 @@ class Batches:
             self.may_join[shortlist] = True
 
     def plan(self, epoch: int) -> list[list[list[_Slots]]]:
-        """Batches of rows of conversations, laid out but not yet built."""
+        """Lay out batches as rows of conversations, without building them."""
         return list(self.laid_out(epoch))
 
     def laid_out(self, epoch: int) -> Iterator[list[list[_Slots]]]:
-        """The same, one after another."""
+        """Yield the same, one after another."""
         draw = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         begun = False
         rows: list[list[_Slots]] = []
         space: list[int] = []
         for index in draw.permutation(len(self.conversations)):
             slots = self._slots(self.conversations[index], draw)
-            # first row with room, among the rows of the batch in the making
+            # first row with room, among the rows of the current batch
             row = next((r for r, room in enumerate(space) if room >= len(slots)), None)
             if row is None:
                 if len(rows) == self.rows:
@@ -237,13 +237,13 @@ class Batches:
             sizes = cut_by_lengths(self.own_lengths[start:stop], may_join)
         sizes = sizes[: self.row_slots]  # a conversation longer than a row loses its end
         ends = np.cumsum(sizes)  # first token after each slot, relative to start
-        # how many tokens in a row, from each token on, may follow in one group
+        # from each token on, the number of tokens that may follow in one group
         numbers, breaks = np.arange(stop - start), np.append(np.flatnonzero(~may_join), stop - start)
         run = np.append(breaks[np.searchsorted(breaks, numbers, side="right")] - numbers, 0)
         target_sizes = np.where(
             (ends < stop - start) & np.append(answer, False)[ends], run[ends].clip(max=self.max_steps), 0
         )
-        # the answer goes on behind the targets, with what may not join them
+        # the answer continues after the targets with a token that may not join
         goes_on = np.append(answer[:-1] & answer[1:], False)  # [i]: token i and the one behind it
         unsaid = goes_on[ends + target_sizes - 1] & (target_sizes > 0) & (target_sizes < self.max_steps)
         judged_sizes = target_sizes + unsaid

@@ -1,7 +1,7 @@
-"""What a base makes of answers that are given: its entropy and likeliest tokens at every one of theirs.
+"""A base's entropy and likeliest tokens at every token of given answers.
 
-A distilled answer comes with these, since its base wrote it. An answer that somebody else wrote is read by
-the base that was tuned to it, one token a slot, in one pass.
+Distilled answers already have these, since their base wrote them. The tuned base reads other answers in one
+pass, one token per slot.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def score(
     autocast: AbstractContextManager[Any],
     progress: Progress = unheard,
 ) -> dict[str, np.ndarray]:
-    """Arrays of a shard with the same conversations; what is no answer keeps an entropy of 0."""
+    """Return a shard's arrays for the same conversations; tokens outside answers keep an entropy of 0."""
     device = next(model.parameters()).device
     scored: dict[str, np.ndarray] = {
         "starts": data.starts,
@@ -73,7 +73,7 @@ def score(
 
 
 def some_of(data: DistilledData, numbers: Sequence[int]) -> DistilledData:
-    """These conversations alone."""
+    """Return these conversations only."""
     spans = [np.arange(*data.starts[number : number + 2]) for number in numbers]
     tokens = np.concatenate(spans)
     arrays = {name: getattr(data, name)[tokens] for name in ARRAYS if name != "starts"}
@@ -81,7 +81,7 @@ def some_of(data: DistilledData, numbers: Sequence[int]) -> DistilledData:
 
 
 def _portions(data: DistilledData, tokens: int) -> Iterator[list[int]]:
-    """All conversations by their numbers, in their order, up to so many tokens at a time."""
+    """Yield all conversation numbers in order, up to this many tokens at a time."""
     numbers: list[int] = []
     there = 0
     for number, length in enumerate(np.diff(data.starts).tolist()):

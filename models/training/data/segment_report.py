@@ -1,4 +1,4 @@
-"""How a base's entropies cut its answers into groups: figures, and a sample to look at."""
+"""How a base's entropies cut its answers into groups: figures, and a sample."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Decode = Callable[[Sequence[int]], str]
 @dataclass(frozen=True)
 class SegmentReport:
     answers: int
-    mean_entropy: float  # nats a token
+    mean_entropy: float  # nats per token
     max_steps: int
-    cuts: tuple[CutReport, ...]  # one a rule
-    samples: tuple[tuple[str, ...], ...]  # one answer's groups as text, one a rule; empty without a tokenizer
+    cuts: tuple[CutReport, ...]  # one per rule
+    samples: tuple[tuple[str, ...], ...]  # one answer's groups as text, per rule; empty without a tokenizer
 
     def to_json(self) -> dict[str, Any]:
         cuts = [{**asdict(cut), "tokens_per_group": cut.tokens_per_group} for cut in self.cuts]
@@ -46,7 +46,7 @@ def report(
     decode: Decode | None = None,
     sample: int = 0,
 ) -> SegmentReport:
-    """What each rule makes of all answers; with `decode`, also answer number `sample` as text."""
+    """Report each rule's groups of all answers; with `decode`, also answer `sample` as text."""
     spans = answer_spans(data)
     entropies = [data.entropies[a:b].astype(np.float32) for a, b in spans]
     samples = []
@@ -68,14 +68,14 @@ def report(
 
 
 def answer_spans(data: DistilledData) -> list[tuple[int, int]]:
-    """[start, stop) of every answer; a conversation may hold several."""
+    """Yield [start, stop) of every answer; a conversation may hold several."""
     answer = np.concatenate([[False], data.roles == ANSWER, [False]])
     edges = np.flatnonzero(answer[1:] != answer[:-1])
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def render(found: SegmentReport, *, colour: bool = True) -> str:
-    """For a terminal: a table, and the sample with every group on a ground of its own (or in brackets)."""
+    """Render for a terminal: a table, and the sample with groups in alternating colours (or brackets)."""
     lines = [f"{found.answers} answers, mean entropy {found.mean_entropy:.2f} nats a token", ""]
     sizes = range(1, found.max_steps + 1)
     lines.append("  low  ratio  tokens/group  " + "  ".join(f"{f'size {n}':>7}" for n in sizes))
@@ -90,7 +90,7 @@ def render(found: SegmentReport, *, colour: bool = True) -> str:
 
 
 def _coloured(group: str, number: int) -> str:
-    """Black on two grounds in turn; the ground ends with each line, or terminals would fill it."""
+    """Colour groups alternately; colours end with each line, or terminals would fill it."""
     ground = (153, 229)[number % 2]
     return "\n".join(f"\x1b[30;48;5;{ground}m{line}\x1b[0m" if line else "" for line in group.split("\n"))
 

@@ -1,7 +1,7 @@
 """Cutting an answer into groups.
 
-The paper's rule reads the base's own entropies: a token that the base found easy joins the group before it.
-Random cuts teach every length; both never let a token outside the shortlist be anything but a group's first.
+The paper's rule uses the base's entropies: a token that was easy for the base joins the group before it.
+Random cuts teach every length. With both, a token outside the shortlist always begins a group.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def cut_by_entropy(
     rule: EntropyRule,
     may_join: npt.NDArray[np.bool_] | None = None,
 ) -> Sizes:
-    """Group sizes of one answer, left to right; `may_join[i]` False forces token i to open a group."""
+    """Return the group sizes of one answer, left to right; `may_join[i]` False makes token i begin a
+    group."""
     sizes: Sizes = []
     highest = 0.0
     for i, entropy in enumerate(entropies):
@@ -47,17 +48,17 @@ def cut_by_entropy(
 def cut_at_random(
     length: int, max_steps: int, draw: np.random.Generator, may_join: npt.NDArray[np.bool_] | None = None
 ) -> Sizes:
-    """Group sizes uniform in 1..max_steps, cut where a token may not join."""
+    """Return group sizes uniform in 1..max_steps, cut where a token may not join."""
     return _fill(length, lambda start: 1 + int(draw.integers(max_steps)), may_join)
 
 
 def cut_by_lengths(lengths: npt.NDArray[np.integer], may_join: npt.NDArray[np.bool_]) -> Sizes:
-    """Group sizes, where `lengths[i]` is how long a group that begins at token i should be."""
+    """Return group sizes; `lengths[i]` is the wanted size of a group that begins at token i."""
     return _fill(len(lengths), lambda start: int(lengths[start]), may_join)
 
 
 def _fill(count: int, wanted: Callable[[int], int], may_join: npt.NDArray[np.bool_] | None) -> Sizes:
-    """Groups as long as `wanted`, asked once for each by its first token, or until a token may not join."""
+    """Return groups of `wanted(first token)` tokens, ended earlier by a token that may not join."""
     sizes: Sizes = []
     left = 0
     for i in range(count):
@@ -72,7 +73,7 @@ def _fill(count: int, wanted: Callable[[int], int], may_join: npt.NDArray[np.boo
 
 @dataclass(frozen=True)
 class CutReport:
-    """How a rule cuts a set of answers."""
+    """The groups that a rule makes of a set of answers."""
 
     rule: EntropyRule
     tokens: int

@@ -1,1 +1,1 @@
-"""How parameters move: one step of them, alone or in several processes, and when to stop."""
+"""Updates of parameters: steps in one or several processes, means, early stopping, LoRA."""

@@ -1,7 +1,7 @@
-"""Checkpoint averaging: over the last steps of a stage, and of the checkpoints that a run goes on from.
+"""Averaging of weights: over the last steps of a stage, and over the checkpoints that a run continues.
 
-High learning rates find more and settle less. The mean of where they have been lies closer to the middle of
-what they circle than any one of those points, so it reads and predicts better than each.
+High learning rates circle around an optimum. The mean of the visited points is closer to it than each of
+them, so it reads and predicts better.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hamburger_edge.models.training.updates.processes import like
 
 
 class WeightMean:
-    """The running mean of parameters, taken after every step from `begins` on; float32, as they are."""
+    """The running mean of float32 parameters, updated after every step from `begins` on."""
 
     def __init__(self, parameters: list[Tensor], begins: int):
         self.parameters, self.begins = parameters, begins
@@ -26,7 +26,7 @@ class WeightMean:
 
     @torch.no_grad()
     def add(self, step: int) -> None:
-        """After step number `step`, counted from 0."""
+        """Update the mean after step number `step`, counted from 0."""
         if step < self.begins:
             return
         self.count += 1
@@ -37,7 +37,7 @@ class WeightMean:
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Parameters and their means are exchanged, if there are means yet."""
+        """Exchange parameters and their means, if there are means."""
         for mean, parameter in zip(self.means, self.parameters, strict=False):
             here = parameter.detach().clone()
             parameter.copy_(mean)
@@ -45,7 +45,7 @@ class WeightMean:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The parameters are their means for a while."""
+        """Use the means as parameters inside the block."""
         self.exchange()
         try:
             yield
@@ -62,7 +62,7 @@ class WeightMean:
 
 
 def mean_state(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several models' tensors, which agree in those that are no fractions."""
+    """Return the mean of several models' tensors; integer tensors must be equal."""
     total: dict[str, Tensor] = {}
     for count, state in enumerate(states, 1):
         if count == 1:

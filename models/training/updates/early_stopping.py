@@ -1,4 +1,4 @@
-"""A stage ends when held-out text is read no better for a while, with the weights that read it best."""
+"""End a stage when its loss on unseen text stops improving, with the best weights."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hamburger_edge.models.training.updates.processes import like
 
 
 class BestWeights:
-    """Copies of the parameters as they were at the best look so far; `patience` 0 keeps none."""
+    """Copies of the parameters at the best judgement so far; `patience` 0 keeps none."""
 
     def __init__(self, parameters: list[Tensor], patience: int):
         self.parameters, self.patience = parameters, patience
-        self.loss, self.looks = math.inf, 0  # the best, and looks since then
+        self.loss, self.looks = math.inf, 0  # the best, and judgements since then
         self.best = list[Tensor]()
 
     def look(self, loss: float) -> bool:
-        """Whether there were so many looks in a row without a better loss that the stage should end."""
+        """Record a judgement; True if `patience` judgements in a row had no better loss."""
         if not self.patience:
             return False
         self.looks += 1

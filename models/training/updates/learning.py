@@ -18,25 +18,27 @@ from hamburger_edge.models.training.updates.processes import Processes
 
 @dataclass
 class Step:
-    """What came of it, in all processes together."""
+    """The result of a step, of all processes together."""
 
     results: dict[str, Tensor] = field(default_factory=dict)  # metrics: [sum, count] each
     tokens: int = 0
-    fault: str | None = None  # why nothing was learned from it
+    fault: str | None = None  # the reason if nothing was learned
 
 
 @dataclass
 class Learner:
     processes: Processes
-    objective: nn.Module  # as `Processes.prepare` gave it
+    objective: nn.Module  # from `Processes.prepare`
     learning: list[Tensor]
     optimizers: list[Optimizer]
     autocast: Callable[[], AbstractContextManager[Any]]
     clip: float
 
     def step(self, batches: Iterable[TrainingBatch], count: int) -> Step:
-        """From the mean loss of this process's `count` batches, and of as many of each other one's. What is
-        not finite would stay in weights, moments and means for good: then nothing is learned."""
+        """Learn from the mean loss of `count` batches in each process.
+
+        If it is not finite nothing is learned: it would stay in weights, moments and means for good.
+        """
         done = Step()
         self._forget()
         for number, batch in enumerate(batches):

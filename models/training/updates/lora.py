@@ -1,4 +1,4 @@
-"""Low-rank updates of a frozen base: trained beside its weights, folded into them at the end."""
+"""Low-rank updates of a frozen base: trained separately, folded into its weights at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class LoraLinear(nn.Module):
-    """A frozen linear layer plus `up @ down`; starts as the layer it wraps."""
+    """A frozen linear layer plus `up @ down`; initially equal to the wrapped layer."""
 
     down_before: Tensor | None
     up_before: Tensor | None
@@ -24,7 +24,7 @@ class LoraLinear(nn.Module):
         self.down = nn.Parameter(torch.empty(rank, inputs))
         self.up = nn.Parameter(torch.zeros(outputs, rank))
         self.on = True
-        # of the base to be like; None: the plain one
+        # of the reference base; None: the plain one
         self.register_buffer("down_before", None, persistent=False)
         self.register_buffer("up_before", None, persistent=False)
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
@@ -37,7 +37,7 @@ class LoraLinear(nn.Module):
 
 @contextmanager
 def before_training(module: nn.Module) -> Iterator[None]:
-    """The layers without their updates, or with those that `remember_lora` found."""
+    """Use the layers without updates inside the block, or with those of `remember_lora`."""
     layers = [m for m in module.modules() if isinstance(m, LoraLinear)]
     for layer in layers:
         layer.on = False
@@ -61,7 +61,7 @@ def add_lora(module: nn.Module, rank: int) -> list[nn.Parameter]:
 
 
 def remember_lora(module: nn.Module) -> None:
-    """The updates as they are now are those of the base to be like."""
+    """Make the current updates those of the reference base."""
     for layer in module.modules():
         if isinstance(layer, LoraLinear):
             layer.down_before, layer.up_before = layer.down.detach().clone(), layer.up.detach().clone()

@@ -1,7 +1,7 @@
-"""The processes that `accelerate launch` started, which train one model together; or this one alone.
+"""The processes of `accelerate launch`, which train one model together; or this one alone.
 
-Each has a copy of all weights and takes its share of a step's batches; gradients are averaged. With `divide`
-each keeps but a part of weights, gradients and optimizer, and gathers a layer when it computes that layer.
+Each has a copy of all weights and computes its share of a step's batches; gradients are averaged. With
+`divide` each holds a part of weights, gradients and optimizer, and gathers a layer to compute it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Part = TypeVar("Part")
 
 class Processes:
     def __init__(self, *, divide: bool = False, device: str | None = None):
-        """`device`: not the one that they were launched for."""
+        """`device` replaces the launched one."""
         accelerate = require("accelerate", "train")
-        # a batch need not reach every parameter: without merged slots, the embedder is never asked
+        # a batch may not reach every parameter: without merged slots the embedder is unused
         options = accelerate.DistributedDataParallelKwargs(find_unused_parameters=True)
         self.accelerator = accelerate.Accelerator(device_placement=False, kwargs_handlers=[options])
         kind = str(self.accelerator.distributed_type.value)
@@ -37,25 +37,25 @@ class Processes:
             )
         self.count: int = self.accelerator.num_processes
         self.index: int = self.accelerator.process_index
-        self.first: bool = self.accelerator.is_main_process  # which alone writes
+        self.first: bool = self.accelerator.is_main_process  # the only one that writes
         self.device: torch.device = torch.device(device) if device else self.accelerator.device
         self.divides = divide and self.count > 1
 
     def any(self, mine: bool) -> bool:
-        """Whether it is so in any process: what one decides, all must, or they wait for its gradients."""
+        """Whether it holds in any process: all must decide alike, or they wait for each other's gradients."""
         if mine:
             self.accelerator.set_trigger()
         return bool(self.accelerator.check_trigger())
 
     def summed(self, counts: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of one shape, under the same names in all processes, added up over these."""
+        """Sum tensors of equal names and shapes over all processes."""
         if self.count == 1 or not counts:
             return counts
         total = self.accelerator.reduce(torch.stack(list(counts.values())), "sum")
         return dict(zip(counts, total, strict=True))
 
     def leave(self) -> None:
-        """Let the other processes go, all at one moment: what one still does would end with another."""
+        """End the other processes together: one that ends early would interrupt the others' work."""
         if self.count > 1:
             self.accelerator.wait_for_everyone()
             self.accelerator.free_memory()
@@ -64,32 +64,31 @@ class Processes:
     # -- one model, many processes ---------------------------------------------------------------------
 
     def own(self, model: Hamburger) -> Hamburger:
-        """The model that this process trains, where it is trained; divided, it is another one, and the whole
-        stays in the machine's memory."""
+        """Return the model that this process trains, on its device. With divided weights it is another model,
+        and the whole one stays in host memory."""
         return copy.deepcopy(model.cpu()) if self.divides else model.to(self.device)
 
     def prepare(self, objective: nn.Module) -> nn.Module:
-        """What computes a step, so that its gradients are averaged. Divided, other parameters take the place
-        of the model's."""
-        self.accelerator.free_memory()  # of the stage before
+        """Wrap the objective so that gradients are averaged. Divided weights replace the model's
+        parameters."""
+        self.accelerator.free_memory()  # of the previous stage
         if not self.divides:
             return cast(nn.Module, self.accelerator.prepare(objective.to(self.device)))
         for module in objective.modules():
             if isinstance(module, DecoderLayer):
                 fully_shard(module)
-        # all that lies outside the layers is let go after a forward, too: what one judges with may be a mean
+        # free the parameters outside the layers after a forward too: judging may use a mean
         fully_shard(objective, reshard_after_forward=True)
         return objective
 
     def apart(self, objective: nn.Module) -> AbstractContextManager[None]:
-        """Gradients are added up in each process, and not averaged yet."""
+        """Add up gradients per process inside the block, without averaging."""
         if isinstance(objective, FSDPModule):
             return _unsynchronised(objective)
         return cast(AbstractContextManager[None], getattr(objective, "no_sync", nullcontext)())
 
     def whole(self, part: Part, *, everywhere: bool = False) -> Part:
-        """Nested tensors in full, on the CPU, wherever their parts are: of the first process, or of all. All
-        must ask."""
+        """Return nested tensors in full on the CPU, in the first process or in all; all must call it."""
         if isinstance(part, DTensor):
             full = part.full_tensor()
             return cast(Part, full.cpu() if self.first or everywhere else torch.empty(0))
@@ -110,7 +109,7 @@ def _unsynchronised(objective: FSDPModule) -> Iterator[None]:
 
 
 def like(whole: Tensor, parameter: Tensor) -> Tensor:
-    """A tensor of a parameter's shape, divided as that is and where that is."""
+    """Divide a tensor like a parameter of its shape, on the same device."""
     if isinstance(parameter, DTensor) and whole.shape == parameter.shape:
         here = whole.to(parameter.device)
         return distribute_tensor(here, parameter.device_mesh, parameter.placements, src_data_rank=None)
@@ -118,7 +117,7 @@ def like(whole: Tensor, parameter: Tensor) -> Tensor:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Moments that were saved whole."""
+    """Load moments that were saved whole."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments = {
         number: {
