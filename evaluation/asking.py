@@ -1,6 +1,6 @@
 """A task's own measure: whole requests on examples that nothing was trained on, at every setting in turn.
 
-    prompt 1 --plain, 0.95, reread-0.95, 0.9, ..., verify-0.8--> answers, seconds    prompt 2 --...
+    prompt 1 --plain, trust-0.95, reread-0.95, ..., verify-0.8--> answers, seconds    prompt 2 --...
 
 The answers of one setting are judged beside plain decoding's to the same prompts, and so are their times.
 """
@@ -19,11 +19,10 @@ from typing import Any
 
 from hamburger_edge.evaluation.judges import Case, Judge, Judgement
 from hamburger_edge.evaluation.kept_answers import Answer, keeping
-from hamburger_edge.loop.backend import Mode, Recommended
+from hamburger_edge.loop.dial import PLAIN, Mode, Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, time_left, unheard
 
-PLAIN = Recommended(confidence=1.0)
 CHANCE = 0.05  # a loss that chance brings less often is one
 
 
@@ -78,7 +77,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return "plain" if self.setting == PLAIN else str(self.setting)
+        return str(self.setting)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self), "chance": self.chance}

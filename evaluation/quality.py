@@ -46,6 +46,7 @@ class EvalPlan:
     def settings(self, confidence: float) -> dict[str, Any]:
         """Options of an answer, checked."""
         options = {
+            "mode": "trust" if confidence < 1 else "plain",
             "confidence": confidence,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,

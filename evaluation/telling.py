@@ -8,7 +8,7 @@ from pathlib import Path
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.checkpoints.facts import write_into
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a bundle whose other files are written."""
+"""What a bundle says of itself: the manifest of a folder whose other files are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hamburger_edge.bundle.manifest import (
     PrecisionPlan,
 )
 from hamburger_edge.export.graphs.signatures import GraphIO
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
@@ -89,7 +89,7 @@ def model_spec(model: Hamburger) -> ModelSpec:
 
 
 def origins_of(checkpoint: Checkpoint) -> tuple[Origin, Origin]:
-    """The origins of base and graft, as far as the checkpoint records them."""
+    """Of base and graft, as far as the checkpoint says."""
     facts: dict[str, Any] = checkpoint.manifest
     base, terms = facts.get("base", {}), facts.get("license", {})
     provenance = facts.get("provenance", {})

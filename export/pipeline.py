@@ -3,8 +3,8 @@
     load -> quantize -> trace three graphs -> weights.bin -> parity gate -> manifest -> rename into place
          and/or -> three GGUF files -> parity gate -^
 
-All files go to a hidden folder beside the target, which is renamed at the end. The manifest is its last file;
-nothing opens a folder without one.
+Everything is written to a hidden folder beside the target and renamed at the end; the manifest, without
+which nothing opens a folder, is the last file in it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def export(
                 manifest = _write(checkpoint, partial, options, progress)
                 progress("finishing", 0, 0)
                 manifest.save(partial)
-                load_manifest(partial)  # fail before the rename if this program cannot read it
+                load_manifest(partial)  # what this program would refuse to read is not put in place
                 if out.exists() and not options.force:
                     raise InputError(f"{out} appeared while this export ran: use --force to replace it")
                 publish(partial, out)
@@ -90,7 +90,7 @@ def export(
 
 
 def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progress: Progress) -> Manifest:
-    """Write all files except the manifest, which is returned; each kind passes the parity gate."""
+    """All files of a bundle but the manifest, which is returned; each kind has passed the parity gate."""
     checkpoint = _for_context(checkpoint, options)
     if options.has_gguf:
         check_supported(checkpoint.model.config)
@@ -108,7 +108,7 @@ def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progres
 
 
 def _for_context(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
-    """Limit the checkpoint to the positions that the bundle can use."""
+    """The checkpoint, of as many positions as the bundle can use."""
     config = checkpoint.model.config
     positions = most = config.base.context_length
     if options.context_length is not None:
@@ -181,21 +181,20 @@ def _write_graphs(
 
 
 def _cache_length(most: int, asked: int | None) -> int:
-    """Return the slots of a portable cache for a model of this many positions."""
+    """Slots of a portable cache, for a model of that many positions."""
     if asked is None:
         return min(CACHE_LENGTH, most)
     return whole_in("cache_length", asked, min(SHORTEST_CACHE, most), most)
 
 
 def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, options: ExportOptions) -> str:
-    """Choose the cache's type: 8 bits take a quarter of the memory and are faster, but need text for
-    ranges."""
+    """8 bits are a quarter of the memory, and ONNX Runtime attends to them faster; ranges come from text."""
     fits = options.flavor == "fused" and plan.base in ("int8", "int4") and checkpoint.tokenizer is not None
     return "int8" if fits else "fp32"
 
 
 def _copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy it without blanks: a third of the usual size and reading time."""
+    """Without the blanks: a third of the usual file, and of the time to read it."""
     content = json.loads(source.read_text(encoding="utf-8"))
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     target.write_text(text, encoding="utf-8")
@@ -208,7 +207,7 @@ def _add_gguf(
     options: ExportOptions,
     progress: Progress,
 ) -> Manifest:
-    """Write the GGUF files, beside the graphs of a manifest or alone."""
+    """The GGUF files, beside the graphs of a manifest or on their own."""
     plan = make_gguf_plan(options.gguf_precision or options.precision)
     layers = calibrated_layers(checkpoint.model, plan)
     with contextlib.closing(Calibration(checkpoint, layers)) as calibration:
@@ -222,7 +221,7 @@ def _add_gguf(
 
 
 def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint, progress: Progress) -> None:
-    """Run the parity gate, or warn: files may be written on a machine that cannot run them."""
+    """Files may be written for another machine, on one that cannot run them."""
     try:
         _tell(check_parity(folder, manifest, checkpoint, backend="llamacpp", progress=progress))
     except (MissingExtraError, RuntimeUnavailable) as error:
@@ -230,6 +229,6 @@ def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint,
 
 
 def _tell(report: ParityReport) -> None:
-    """Warn about quality; a quality warning does not stop the export."""
+    """A bundle that is right, and worse than it should be, is made all the same."""
     if report.quality is not None and not report.quality.as_known:
         warnings.warn(f"quality: {report.quality.verdict}", HamburgerWarning, stacklevel=2)

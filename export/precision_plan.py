@@ -1,4 +1,4 @@
-"""A precision plan: how each weight is stored, and its application to a model's layers."""
+"""Which weights are stored how: a precision plan applied to a model's layers."""
 
 from __future__ import annotations
 
@@ -43,15 +43,14 @@ FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they
 
 
 def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, prefer: str) -> PrecisionPlan:
-    """Return the defaults of a precision, before a model is known; `ExportOptions` has checked the
-    options."""
+    """The defaults of each precision, before a model is known; `ExportOptions` has checked what is asked."""
     head = keep_head or ("int8" if precision == "int4" else precision)
     int8_layers: tuple[str, ...]
     narrow_layers: tuple[str, ...]
     int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if precision == "int4" else ((), ())
     if prefer == "speed":  # those that are fed the same are alike, and become one product
         int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS
-    elif block_size is not None:  # a given size applies everywhere
+    elif block_size is not None:  # one that was asked for is everywhere the same
         narrow_layers = ()
     return PrecisionPlan(
         base=_precision(precision),
@@ -64,11 +63,9 @@ def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, 
 
 
 def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> PrecisionPlan:
-    """Adapt an int4 plan to this model.
-
-    A base that comes from 4 bits with minima returns to that grid and loses little. With `tiers` the head's
-    rows of rare tokens have 4 bits, which saves a quarter to a third of a step's largest matrix.
-    """
+    """What int4 makes of this very model. A base that comes from 4 bits with minima goes back to that grid,
+    and loses little; with `tiers`, the head's rows of rare tokens have 4 bits, which saves a
+    quarter to a third of a step's largest matrix."""
     if plan.base != "int4":
         return plan
     if plan.narrow_layers == NARROW_LAYERS:  # others: blocks that were asked for, or are for speed
@@ -84,7 +81,7 @@ def _precision(name: str) -> Precision:
 
 
 class Former:
-    """Give every weight of a model its planned form, taking moments in the order of layers."""
+    """Gives every weight of a model the form its plan says; asks for moments as layers come up."""
 
     def __init__(self, plan: PrecisionPlan, calibration: Calibration, *, packed: bool):
         self.plan, self.calibration, self.packed = plan, calibration, packed
@@ -108,7 +105,7 @@ class Former:
         return self._form(weight, precision, size, table=False, moments=moments)
 
     def check_vocabulary(self, width: int) -> None:
-        """Refuse a width without whole blocks: embeddings are looked up in whole blocks."""
+        """Embeddings are looked up in whole blocks."""
         if self.plan.head in ("int8", "int4") and width % 16:
             raise ConfigError(f"a width of {width} has no whole blocks: export with --keep-head fp32")
 
@@ -117,10 +114,8 @@ class Former:
         return self._form(weight, self.plan.head, self.plan.block_size, table=True, moments=None, rows=rows)
 
     def head(self, weight: Tensor, rows: Tensor | None) -> Form:
-        """Store the head; rows of frequent tokens come first.
-
-        Rounding keeps the other rows close to their original too, since they may also be embeddings.
-        """
+        """Of rows in this order those of frequent tokens come first. The others are near to what they were by
+        themselves, too, since they may be embeddings as well; where they are not, that costs nothing."""
         plan, count = self.plan, self.plan.frequent_rows
         if not count or rows is None:
             return self.vocabulary(weight, rows)
@@ -147,7 +142,7 @@ class Former:
             return FloatForm(chosen) if small or precision == "fp32" else HalfForm(chosen)
         bits = 8 if precision == "int8" else 4
         size = _fitting(size, weight.shape[1], whole=table)
-        blocks = quantize(weight, bits, size, rows=rows, moments=moments)  # needs no copy of all rows
+        blocks = quantize(weight, bits, size, rows=rows, moments=moments)  # which takes no copy of all rows
         return BlockForm(blocks) if self.packed else PortableBlockForm(blocks, table=table)
 
 
@@ -156,14 +151,14 @@ def _among(path: str, patterns: Iterable[str]) -> bool:
 
 
 def _fitting(size: int, width: int, *, whole: bool) -> int:
-    """Return a block size no larger than a row; with `whole`, one that divides it."""
+    """A block no longer than a row, and with `whole` one that divides it."""
     while size > 16 and (size > width or (whole and width % size)):
         size //= 2
     return size
 
 
 def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
-    """Name the layers whose rounding improves with calibration."""
+    """Layers whose rounding is better for knowing their inputs."""
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     former = Former(plan, Calibration(None), packed=True)
     head = [HEAD] if plan.frequent_rows else []
@@ -179,10 +174,8 @@ def apply_plan(
     *,
     packed: bool = True,
 ) -> tuple[Hamburger, Vocabulary]:
-    """Return a model around the same weights whose linear layers and vocabulary have the plan's forms.
-
-    Parts are converted in the order in which calibration reads them.
-    """
+    """A model around the same weights, whose linear layers and vocabulary have the plan's forms. Parts come
+    up in the order in which calibration reads them."""
     own, former = own_structure(model), Former(plan, calibration, packed=packed)
     former.check_vocabulary(model.config.base.hidden_size)  # before the long part
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())

@@ -21,7 +21,8 @@ from hamburger_edge.integrations.generation_settings import (
     processors_of,
 )
 from hamburger_edge.integrations.processed_sampler import ProcessedSampler
-from hamburger_edge.loop.backend import Backend, Recommended
+from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.settings import Settings
@@ -160,7 +161,7 @@ def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationCon
     return [Prompt([token for token, seen in zip(*pair, strict=True) if seen], pair[0]) for pair in pairs]
 
 
-def _asked(settings: GenerationConfig, prompt: list[int], recommended: Recommended | None) -> Settings:
+def _asked(settings: GenerationConfig, prompt: list[int], recommended: Recommended) -> Settings:
     """The loop's settings; draws follow PyTorch's own generator where no seed is given."""
     options = options_of(settings, len(prompt))
     if settings.do_sample and options.get("seed") is None:

@@ -20,7 +20,7 @@ from typing import Any
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.evaluation.reading import Judge
 from hamburger_edge.loading import load
-from hamburger_edge.support.values import number_in
+from hamburger_edge.loop.settings import Settings
 
 require("lm_eval", "lm-eval")
 
@@ -40,8 +40,8 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
     def __init__(
         self,
         bundle: str,
-        confidence: float = 0.8,
-        mode: str = "trust",
+        confidence: float | None = None,  # it and `mode`: by default as the model recommends
+        mode: str | None = None,
         max_gen_toks: int = 256,
         backend: str = "auto",
         provider: str | None = None,
@@ -52,7 +52,9 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
         super().__init__()
         if unknown := sorted(set(ignored) - {"batch_size", "max_batch_size", "device"}):
             raise InputError(f"unknown model argument {unknown[0]!r} (known: bundle, confidence, mode, ...)")
-        self.answering = {"confidence": number_in("confidence", confidence, 0, 1), "mode": mode}
+        dial = {"confidence": confidence, "mode": mode}
+        self.answering = {name: value for name, value in dial.items() if value is not None}
+        Settings.of(self.answering)  # refuses what no model takes, before one is loaded
         self.max_gen_toks = max_gen_toks
         runtime = {"provider": provider, "threads": threads, "context": context}
         given = {name: value for name, value in runtime.items() if value is not None}

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hamburger_edge.loop.dial import MODES, set_dial
 from hamburger_edge.serve import answers, pages
 from hamburger_edge.serve.bodies import read_body
 from hamburger_edge.serve.browser import NOTHING, InBrowser
@@ -109,6 +110,7 @@ class _Server:
             "context_length": info.context_length,
             "in_browser": served.name in self.in_browser,
             "recommended": {"mode": advice.mode, "confidence": advice.confidence},
+            "confidences": {mode: set_dial({"mode": mode}, advice).confidence for mode in MODES},
             "task": served.is_task,
         }
 

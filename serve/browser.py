@@ -17,6 +17,7 @@ from hamburger_edge.errors import InputError
 PAGE = Path(__file__).resolve().parent / "page"
 # Where browsers find what modules import by name: workers know no import maps, and there is no build step.
 NAMES = {
+    "hamburger-edge": "/hamburger-edge/index.js",
     "hamburger-edge/web": "/hamburger-edge/adapters/onnxruntime-web.js",
     "@huggingface/tokenizers": "/packages/@huggingface/tokenizers/dist/tokenizers.min.mjs",
     "@mlc-ai/web-xgrammar": "/packages/@mlc-ai/web-xgrammar/lib/index.js",

@@ -12,7 +12,8 @@ from typing import Any
 
 from hamburger_edge.chat.stream import Record, Stream
 from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
-from hamburger_edge.loop.backend import ModelInfo, Recommended
+from hamburger_edge.loop.backend import ModelInfo
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.serve.answers import Token, usage
 from hamburger_edge.serve.conversations import Conversations, Prompt, keep, prompt_of
@@ -186,7 +187,7 @@ class Pool:
             )
         return served
 
-    def recommends(self, name: str | None) -> Recommended | None:
+    def recommends(self, name: str | None) -> Recommended:
         return self.find(name).info.recommended
 
     def submit(self, job: Job) -> Served:

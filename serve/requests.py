@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.backend import MODES, Recommended
+from hamburger_edge.loop.dial import MODES, Recommended
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.serve.fields import Fields, Refused
 from hamburger_edge.serve.tools import Call, Tools, read_tools, written
@@ -16,7 +16,7 @@ MOST_STOPS = 16
 LONGEST_STOP = 1000
 LONGEST_NAME = 200  # of a model or a user
 # Mode and confidence with which every token is chosen by the base, so that its probability means something.
-_EXACT = 'mode "verify", or confidence 1'
+_EXACT = 'mode "plain" or "verify"'
 _NOT_DIALS = ("prompt_cache_key", "prompt_cache_retention", "reasoning_effort", "service_tier", "verbosity")
 
 
@@ -59,7 +59,7 @@ class Asked:
 
 
 # Model -> what it recommends; unknown ones are refused.
-Recommends = Callable[[str | None], Recommended | None]
+Recommends = Callable[[str | None], Recommended]
 
 
 def read_chat(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:
@@ -94,7 +94,7 @@ def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits
 def _asked(
     fields: Fields,
     model: str | None,
-    recommended: Recommended | None,
+    recommended: Recommended,
     prompt: Conversation | str | tuple[int, ...],
     options: dict[str, Any],
     tools: Tools | None,

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from hamburger_edge.benchmarks.peers.contender import Request, TimedAnswer
 from hamburger_edge.benchmarks.speed.ours import Ours
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.loop.stats import Stats
 

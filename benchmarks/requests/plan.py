@@ -11,10 +11,10 @@ from hamburger_edge.benchmarks.speed.plan import full
 from hamburger_edge.benchmarks.speed.plan import programs as runtimes
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.backend import MODES, Recommended
+from hamburger_edge.loop.dial import MODES, Recommended
 
-SETTINGS = (PLAIN, "0.95", "0.9", "0.8", VERIFY)  # without a schema
-STRUCTURED_SETTINGS = ("0.8",)
+SETTINGS = (PLAIN, "trust-0.95", "trust-0.9", "trust-0.8", VERIFY)  # without a schema
+STRUCTURED_SETTINGS = ("trust-0.8",)
 FORCED = ("merge", "split", "single")
 PLAIN_STRUCTURED = f"{PLAIN}+split"
 

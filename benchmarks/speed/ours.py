@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +16,14 @@ from hamburger_edge.chat.stream import Stream
 from hamburger_edge.errors import require
 from hamburger_edge.loading import load
 from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model
 
 CHUNK = 256  # rows that scoring reads out at once
-# a variant is a confidence (PLAIN: one token a step), FORCED and a group size, or VERIFY
-PLAIN, FORCED = "1.0", "force-"
+# a variant is a setting of the dial, as `Recommended.parse` reads it, or FORCED and a group size
+PLAIN, FORCED = "plain", "force-"
 VERIFY: Final = "verify"
 
 
@@ -80,11 +81,9 @@ class Ours:
         assert self.model is not None
         options: Options = {"max_tokens": tokens, "ignore_eos": True, "probabilities": False}
         if variant.startswith(FORCED):
-            options["force_group"] = int(variant.removeprefix(FORCED))
-        elif variant == VERIFY:
-            options["mode"] = VERIFY
+            options |= {"mode": "trust", "force_group": int(variant.removeprefix(FORCED))}
         else:
-            options["confidence"] = float(variant)
+            options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
         return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)
 
 

@@ -14,9 +14,8 @@ from html import escape
 from pathlib import Path
 
 import hamburger_edge
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import PLAIN, Recommended
 
-PLAIN = Recommended(confidence=1.0)
 MAX_TOKENS = 60
 BEAT, HOLD = 0.3, 3.0  # seconds: a macro step, and the whole picture before it begins again
 LETTER, LINE, MARGIN, WIDTH = 8.4, 24, 20, 860

@@ -49,7 +49,7 @@ class Contender:
 
 def settings(recommended: Any) -> dict[str, Options]:
     found = {
-        "plain": {"confidence": 1.0, "mode": "trust"},
+        "plain": {"mode": "plain"},
         "grouped": {"confidence": 0.8, "mode": "trust"},
     }
     asked = {"confidence": float(recommended.confidence), "mode": recommended.mode}

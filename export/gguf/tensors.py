@@ -1,4 +1,4 @@
-"""A GGUF file under construction: keys, and tensors in the types of a precision."""
+"""One GGUF file in the making: keys, and tensors in the types that a precision asks for."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ BLOCK = 32  # weights that share a scale in all of the quantized types
 
 
 def make_gguf_plan(precision: str) -> PrecisionPlan:
-    """Plan a file: 4-bit files keep the vocabulary at 8 bits, like ONNX bundles; the graft's tensors are
-    floats."""
+    """4-bit files keep the vocabulary at 8 bits, as the ONNX ones do; the graft's own tensors are floats."""
     name = gguf_precision(precision)
     head = "q8_0" if name.startswith("q4") else name
     graft = "f32" if name == "f32" else "f16"
@@ -46,7 +45,7 @@ class GGUFBuilder:
         self.key("hamburger.export", export)
 
     def key(self, name: str, value: Any) -> None:
-        """Add a key with the value's own type; integers are unsigned, None is left out."""
+        """By the value's own type; whole numbers are unsigned. None is left out."""
         if isinstance(value, bool):
             self.writer.add_bool(name, value)
         elif isinstance(value, int):
@@ -59,18 +58,16 @@ class GGUFBuilder:
             self.writer.add_array(name, list(value))
 
     def keys(self, **values: Any) -> None:
-        """Add keys of the architecture; __ stands for a dot."""
+        """Keys of the architecture; __ stands for a dot."""
         for name, value in values.items():
             self.key(f"{self.architecture}.{name.replace('__', '.')}", value)
 
     def tensor(
         self, name: str, tensor: Tensor, precision: Precision = "f32", moments: Moments | None = None
     ) -> None:
-        """Add a tensor in the type of the precision.
-
-        Vectors are float32, as llama.cpp expects. Rows that do not divide into a type's blocks stay at 16
-        bits. The `moments` of a 4-bit layer's inputs improve its rounding.
-        """
+        """In the type of the precision. Vectors are always float32, which llama.cpp expects; rows that cannot
+        be cut into a type's blocks stay at 16 bits. With the `moments` of their inputs, 4-bit layers are
+        rounded better."""
         kind = TYPES[precision] if tensor.ndim > 1 else Type.F32
         if kind not in (Type.F32, Type.F16) and tensor.shape[-1] % BLOCK:
             kind = Type.F16
@@ -98,7 +95,7 @@ def four_bits(weight: Tensor, kind: Type, moments: Moments) -> npt.NDArray[np.ui
     if kind is Type.Q4_1:
         q, scales, minima = quantize_with_minimum(weight, BLOCK, moments=moments)
         heads = [scales, minima]
-    else:  # 8 is zero, and 0 the weight farthest from it
+    else:  # 8 is zero, and 0 the weight that is farthest from it
         blocks = weight.unflatten(1, (-1, BLOCK))
         farthest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True)).squeeze(-1)
         scales = (farthest / -8).half().float()

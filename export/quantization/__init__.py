@@ -1,1 +1,1 @@
-"""Rounding and storing weights; `export/precision_plan.py` assigns precisions to layers."""
+"""How weights are rounded and stored; which layer gets which precision is `export/precision_plan.py`."""

@@ -11,7 +11,7 @@ from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, MissingExtraError, printable, require
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.support.values import whole_in
 
 

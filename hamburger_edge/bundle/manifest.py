@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hamburger_edge.errors import BundleError, InputError
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.values import among, shown
 

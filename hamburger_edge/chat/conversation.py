@@ -11,6 +11,7 @@ from hamburger_edge.chat.parts import Parts
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError, InputError
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
@@ -93,9 +94,15 @@ class Chat:
             self._start()
 
     def configure(self, **options: Unpack[Options]) -> None:
-        """Change options from the next answer on; a new seed starts its draws anew."""
+        """Change options from the next answer on; a new seed starts its draws anew.
+
+        The mode stays unless another is given. A mode that is given without a confidence has its own
+        (see `loop/dial.py`).
+        """
         with self._parts.turns.exclusive():
-            settings = Settings.of({**self.settings.to_options(), **options})
+            kept, recommended = self.settings.to_options(), self._parts.engine.info.recommended
+            current = Recommended(kept.pop("mode"), kept.pop("confidence"))
+            settings = Settings.of({**kept, **options}, recommended, current)
             sampler, state = self._parts.sampler(settings), self.sampler.state()
             if options.get("seed") is not None:
                 state |= {"seed": sampler.seed, "draws": 0}

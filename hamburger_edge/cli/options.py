@@ -9,10 +9,12 @@ from typing import Any
 
 from hamburger_edge.cli.command import option
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.backend import MODES
+from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, MODES
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.support.cluster import Cluster
 from hamburger_edge.support.files import read_regular
+
+_CONFIDENCES = [(mode, confidence) for mode, confidence in DEFAULT_CONFIDENCE.items() if mode != "plain"]
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
 BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint (PyTorch)")
@@ -53,16 +55,15 @@ ANSWER = (
         "--confidence",
         type=float,
         metavar="C",
-        help="how sure each further token of a group must be, 0 to 1 (default: what the model recommends, "
-        "or verify at 0.8; 1: one token a step)",
+        help="how sure each further token of a group must be, 0 to 1 (default: what the model recommends "
+        "for the mode, else the mode's own: " + ", ".join(f"{m} {c}" for m, c in _CONFIDENCES) + ")",
     ),
     option(
         "--mode",
         choices=MODES,
-        help="trust: groups stay as drafted; reread: what is clearly surer than the confidence is merged, "
-        "the base checks the rest, and where it is less sure than that it reads merged groups again; "
-        "verify: plain decoding's text, but for near ties, in fewer base calls; nothing is merged (default: "
-        "what the model recommends, or verify; with --confidence alone trust)",
+        help="plain: one token a step; verify: the base checks every drafted token; reread: certain tokens "
+        "are merged into one cache entry, the base checks the rest; trust: every group is merged (default: "
+        "what the model recommends, else verify)",
     ),
     option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
     option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),

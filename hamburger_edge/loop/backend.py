@@ -12,59 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.support.values import shown
+from hamburger_edge.loop.dial import UNMEASURED, Recommended
 
 Floats = npt.NDArray[np.float32]
 PositionRule = Literal["token", "slot"]
 StopRule = Literal["before", "after"]
 
-# Who decides a group's further tokens, and on what the base reads; see the glossary.
-Mode = Literal["trust", "reread", "verify"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-
 # What a runtime needs to come back to an earlier state: plain arrays, so that it can go to disk.
 Snapshot = dict[str, npt.NDArray[Any]]
 
-
-@dataclass(frozen=True)
-class Recommended:
-    """How a model answers fastest without losing answers, as those who made it found."""
-
-    mode: Mode = "trust"
-    confidence: float = 0.8
-
-    @classmethod
-    def parse(cls, text: str) -> Recommended:
-        """0.9, verify, or verify-0.8: what `str` writes, and a mode alone."""
-        word, dash, number = text.partition("-")
-        mode = next((mode for mode in MODES if mode == word), None)
-        try:
-            return cls(mode) if mode and not dash else cls(mode or "trust", float(number if mode else text))
-        except (ConfigError, ValueError):
-            raise InputError(
-                f"a setting is a confidence of 0 to 1, a mode ({', '.join(MODES)}) or both, as verify-0.8, "
-                f"got {shown(text)}"
-            ) from None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.confidence <= 1:
-            raise ConfigError(f"recommended.confidence must be 0 to 1, got {self.confidence}")
-
-    def __str__(self) -> str:
-        """0.9, or with a mode of its own verify-0.8"""
-        return f"{'' if self.mode == 'trust' else f'{self.mode}-'}{float(self.confidence)}"
-
-
 LONGEST_OPENING = 64  # tokens
-
-# Of a model that nobody has measured: plain decoding's text, whatever its graft is worth.
-UNMEASURED = Recommended("verify")
 
 
 @dataclass(frozen=True)
@@ -85,7 +47,7 @@ class ModelInfo:
     shortlist: npt.NDArray[np.int64] | None  # token id of each micro logit; None: the whole vocabulary
     kv_bytes_per_slot: int
     fingerprint: str  # identifies weights and precision: sessions are only restored onto the same one
-    recommended: Recommended = Recommended()  # mode and confidence where none are asked for
+    recommended: Recommended = UNMEASURED  # mode and confidence where none are asked for
     opening: tuple[int, ...] = ()  # tokens that its answers begin with, all of them: those of a task may
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypedDict
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.backend import MODES, Mode, Recommended
+from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, UNMEASURED, Mode, Recommended, set_dial
 from hamburger_edge.loop.sampling import SamplingSettings
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.values import among, flag, number_in, shown, whole_in
@@ -17,12 +17,12 @@ class Options(TypedDict, total=False):
     """Keyword arguments of `stream`, `generate` and `chat`."""
 
     max_tokens: int  # 256
-    # 0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither it nor `mode` is given,
-    # both are as the model recommends, or 0.8 and "trust"
+    # How sure a further token of a group must be: at 0 groups are largest, at 1 each holds one token. It and
+    # `mode` overlay what the model recommends by the rule in `dial.py`.
     confidence: float
-    # "reread": merged is what is so sure that a whole group of it is as sure as `confidence`, the base checks
-    # the rest, and where it is less sure than `confidence` itself, it reads the newest merged groups again;
-    # "verify": the text of plain decoding, in fewer base calls
+    # "plain": one token a step. "verify": the base checks every drafted token; plain decoding's text, but for
+    # near ties, in fewer calls. "reread": tokens with p >= confidence ** (1 / max_steps) are merged, the base
+    # checks the rest. "trust": every group is merged as drafted.
     mode: Mode
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
@@ -50,10 +50,10 @@ class Decoding:
     """How groups are made."""
 
     max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
-    confidence: float = 0.8  # a group goes on while 1 - p_stop is at least this; 1: one token a step
-    # reread: what is so sure that a whole group of it is as sure as `confidence` is merged, the base checks
-    # the rest, and is to be as sure as `confidence`, or it reads the newest merged groups again, token by
-    # token; verify: it checks every token; plain decoding's output
+    confidence: float = DEFAULT_CONFIDENCE["trust"]  # a group goes on while 1 - p_stop is at least this
+    # plain: one token a step. verify: the base checks every token. reread: tokens with
+    # p >= confidence ** (1 / max_steps) are merged, the base checks the rest; if its top probability is below
+    # the confidence, it reads the newest merged groups again, token by token. trust: every group is merged.
     mode: Mode = "trust"
     # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
     # groups (not at confidence 1 and in verify mode), or each with a call of its own
@@ -65,8 +65,9 @@ class Decoding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
         object.__setattr__(self, "confidence", number_in("confidence", self.confidence, 0, 1))
-        if not among(self.mode, MODES):
-            raise InputError(f"mode must be {', '.join(map(repr, MODES))}, got {shown(self.mode)}")
+        set_dial({"mode": self.mode}, UNMEASURED)
+        if self.mode == "plain":
+            object.__setattr__(self, "confidence", DEFAULT_CONFIDENCE["plain"])
         if not among(self.forced, ("split", "merge", "single")):
             raise InputError(f"forced must be 'split', 'merge' or 'single', got {shown(self.forced)}")
         if self.force_group is not None:
@@ -77,7 +78,7 @@ class Decoding:
     @property
     def exact(self) -> bool:
         """Whether the answer must equal plain decoding's, so that no merged slot may serve it."""
-        return self.mode == "verify" or (self.confidence >= 1 and self.force_group is None)
+        return self.mode in ("plain", "verify") or (self.confidence >= 1 and self.force_group is None)
 
 
 _DECODING = {item.name for item in fields(Decoding)}
@@ -93,15 +94,19 @@ class Settings:
     structure: Structure | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], recommended: Recommended | None = None) -> Settings:
-        """`recommended` holds where neither mode nor confidence is asked for."""
-        if recommended and not set(options) & {"mode", "confidence", "force_group"}:
-            options = {**options, **asdict(recommended)}
+    def of(
+        cls,
+        options: Mapping[str, Any],
+        recommended: Recommended = UNMEASURED,
+        current: Recommended | None = None,
+    ) -> Settings:
+        """Options over what the model recommends, or over the dial of a conversation, `current`."""
         unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
             raise InputError(
                 f"unknown option {shown(unknown[0])} (known: {', '.join(Options.__annotations__)})"
             )
+        options = {**options, **asdict(set_dial(options, recommended, current))}
         stop = options.get("stop", ())
         stop = (stop,) if isinstance(stop, str) else stop
         if not isinstance(stop, Sequence) or not all(isinstance(text, str) and text for text in stop):

@@ -51,7 +51,7 @@ class Rules:
 
     def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler, prompt: Sequence[int]) -> None:
         self.sampler = sampler
-        self.verify = decoding.mode != "trust"  # the base checks what is drafted ...
+        self.verify = decoding.mode in ("verify", "reread")  # the base checks what is drafted ...
         self.reread = decoding.mode == "reread"  # ... but for what is sure, if it reads that surely
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities

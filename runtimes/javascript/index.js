@@ -7,15 +7,16 @@ export { Chat } from "./chat/conversation.js";
 export { Stream } from "./chat/stream.js";
 export * from "./errors.js";
 export { assemble } from "./loading.js";
+export { setDial } from "./loop/dial.js";
 export { Stats } from "./loop/stats.js";
 export { Model } from "./model.js";
 
 /** @typedef {import("./chat/conversation.js").Message} Message */
 /** @typedef {import("./chat/conversation.js").Turn} Turn */
 /** @typedef {import("./chat/stream.js").Record} Record */
-/** @typedef {import("./loop/backend.js").Mode} Mode */
+/** @typedef {import("./loop/dial.js").Mode} Mode */
 /** @typedef {import("./loop/backend.js").ModelInfo} ModelInfo */
-/** @typedef {import("./loop/backend.js").Recommended} Recommended */
+/** @typedef {import("./loop/dial.js").Recommended} Recommended */
 /** @typedef {import("./loop/settings.js").Options} Options */
 /** @typedef {import("./loop/step.js").FinishReason} FinishReason */
 /** @typedef {import("./model.js").Asking} Asking */

@@ -17,7 +17,8 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
-from hamburger_edge.loop.backend import UNMEASURED, Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
 from hamburger_edge.runtimes.llamacpp.decoders import LlamaCppBase, LlamaCppMicroDecoder
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF

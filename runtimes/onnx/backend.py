@@ -28,7 +28,8 @@ from hamburger_edge.errors import (
     InputError,
     RuntimeUnavailable,
 )
-from hamburger_edge.loop.backend import UNMEASURED, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph

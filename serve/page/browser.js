@@ -1,7 +1,7 @@
 // The page in which the model runs in the browser: a conversation with the model in worker.js, and what its steps
 // were like. No library, no build.
 
-import { at, follow, grow, made, notice, suggest, wire } from "./parts.js";
+import { at, dial, dialled, follow, grow, made, notice, suggest, wire } from "./parts.js";
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
 const key = sessionStorage.getItem("hamburger.key"); // of a server that asks for one; given on its own page
@@ -51,7 +51,7 @@ const heard = {
     isLoaded = true;
     at("progress").hidden = true;
     at("state").textContent = `Ready: ${info.precision}, ${info.provider}.`;
-    dial(info.recommended);
+    dial(info);
     suggest(ask, at("model").value, info.isTask);
     controls();
     remember();
@@ -128,10 +128,9 @@ function options() {
   return {
     maxTokens: Number(at("max-tokens").value) || 400,
     temperature: Number(at("temperature").value) || 0,
-    ...(at("mode").value && { mode: at("mode").value }),
     ...(seed && { seed: Number(seed) }),
     jsonSchema: at("schema").value.trim() || null,
-    ...(at("confidence").dataset.given && { confidence: Number(at("confidence").value) }),
+    ...dialled(),
   };
 }
 
@@ -170,12 +169,6 @@ function written() {
   controls();
 }
 
-function dial(recommended) {
-  const { dataset, value } = at("confidence");
-  if (recommended !== undefined) dataset.usual = `as recommended, ${recommended.confidence}`;
-  at("confidence-shown").textContent = dataset.given ? Number(value).toFixed(2) : (dataset.usual ?? "");
-}
-
 wire(ask, written);
 suggest(ask);
 addEventListener("keydown", (event) => {
@@ -188,10 +181,6 @@ at("new").addEventListener("click", () => {
   at("prompt").focus();
 });
 at("forget").addEventListener("click", () => tell("forget"));
-at("confidence").addEventListener("input", () => {
-  at("confidence").dataset.given = "yes";
-  dial();
-});
 for (const id of ["model", "provider", "threads"]) at(id).addEventListener("change", open);
 
 document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);

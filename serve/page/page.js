@@ -1,7 +1,7 @@
 // The page: a conversation over /v1/chat/completions, with what its steps were like. No library, no build.
 
 import { Meter } from "./meter.js";
-import { at, follow, grow, made, notice, suggest, wire } from "./parts.js";
+import { at, dial, dialled, follow, grow, made, notice, suggest, wire } from "./parts.js";
 
 let messages = []; // as the interface takes them
 let turns = 0; // conversations begun: what comes late for an earlier one is not shown
@@ -20,16 +20,17 @@ const KEPT = ["mode", "confidence", "groups", "max-tokens", "temperature", "pena
 
 function keep() {
   for (const id of KEPT) store(id, at(id).type === "checkbox" ? at(id).checked : at(id).value);
+  if (!at("confidence").dataset.given) store("confidence", "");
 }
 
 function restore() {
   for (const id of KEPT) {
     const value = stored(id);
-    if (value === null) continue;
+    if (value === null || (id === "confidence" && !value)) continue;
     if (at(id).type === "checkbox") at(id).checked = value === "true";
     else at(id).value = value;
   }
-  at("confidence").dataset.given = at("mode").value && stored("confidence") !== null ? "yes" : "";
+  at("confidence").dataset.given = stored("confidence") ? "yes" : "";
   try { at("key").value = sessionStorage.getItem("hamburger.key") ?? ""; } catch { /* as above */ }
   theme(stored("theme") ?? "system");
 }
@@ -60,9 +61,8 @@ function request() {
     repetition_penalty: Number(at("penalty").value) || 1,
     stream: true,
     stream_options: { include_usage: true },
+    ...dialled(),
   };
-  if (at("confidence").dataset.given) body.confidence = Number(at("confidence").value);
-  if (at("mode").value) body.mode = at("mode").value;
   const schema = readSchema();
   if (schema) {
     body.response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
@@ -206,30 +206,12 @@ function offer() {
   at("in-browser").href = `/browser#${encodeURIComponent(at("model").value)}`;
 }
 
-/** Mode and confidence: both as the model recommends, or both as they are set here. */
-function dial() {
-  const { mode, confidence } = chosen()?.recommended ?? { mode: "", confidence: 0.8 };
-  at("mode").options[0].textContent = `as recommended: ${mode}`;
-  if (!at("mode").value) {
-    at("confidence").dataset.given = "";
-    at("confidence").value = confidence;
-  }
-  const usual = at("mode").value ? "as usual, 0.8" : `as recommended, ${confidence}`;
-  at("confidence-shown").textContent = at("confidence").dataset.given ? Number(at("confidence").value).toFixed(2) : usual;
-}
-
-function turned() {
-  at("confidence").dataset.given = "yes";
-  if (!at("mode").value) at("mode").value = chosen()?.recommended.mode ?? "trust";
-  dial();
-}
-
 /** What depends on the model: a task has no before. */
 function changed() {
   at("alone").checked = chosen()?.task ?? false;
   at("alone-hint").hidden = !at("alone").checked;
   suggest(ask, at("model").value, at("alone").checked);
-  dial();
+  dial(chosen());
   offer();
 }
 
@@ -262,8 +244,6 @@ at("theme").addEventListener("click", () => {
   theme(next);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(stored("theme") ?? "system"));
-at("confidence").addEventListener("input", turned);
-at("mode").addEventListener("change", dial);
 at("model").addEventListener("change", changed);
 at("alone").addEventListener("change", () => { at("alone-hint").hidden = !at("alone").checked; });
 at("schema").addEventListener("input", readSchema);

@@ -50,6 +50,30 @@ export function suggest(ask, name = "", hasTask = false) {
   }));
 }
 
+let advice = { recommended: { mode: "", confidence: 0.8 }, confidences: {} }; // of the chosen model
+
+/** Shows what mode and confidence an answer gets. `model`: what it recommends, and the confidence of each mode. */
+export function dial(model = advice) {
+  advice = model;
+  const { dataset } = at("confidence");
+  const mode = at("mode").value || advice.recommended.mode;
+  const own = advice.confidences[mode] ?? advice.recommended.confidence;
+  if (mode === "plain") dataset.given = "";
+  at("confidence").disabled = mode === "plain"; // nothing is drafted
+  at("mode").options[0].textContent = `as recommended: ${advice.recommended.mode}`;
+  if (!dataset.given) at("confidence").value = own;
+  const usual = at("mode").value ? `${own}` : `as recommended, ${own}`;
+  at("confidence-shown").textContent = dataset.given ? Number(at("confidence").value).toFixed(2) : usual;
+}
+
+/** The options that were set: what is left out is filled in by the model's recommendation. */
+export function dialled() {
+  return {
+    ...(at("mode").value && { mode: at("mode").value }),
+    ...(at("confidence").dataset.given && { confidence: Number(at("confidence").value) }),
+  };
+}
+
 /** The prompt and its keys, and the switches whose work is the same everywhere. */
 export function wire(ask, written) {
   at("ask").addEventListener("submit", (event) => {
@@ -67,4 +91,12 @@ export function wire(ask, written) {
     at("settings-toggle").setAttribute("aria-expanded", String(isOpen));
   });
   at("groups").addEventListener("change", () => at("talk").classList.toggle("tinted", at("groups").checked));
+  at("confidence").addEventListener("input", () => {
+    at("confidence").dataset.given = "yes";
+    dial();
+  });
+  at("mode").addEventListener("change", () => { // a mode brings its own confidence
+    at("confidence").dataset.given = "";
+    dial();
+  });
 }

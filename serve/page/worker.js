@@ -1,4 +1,5 @@
 // The model, away from the page's own thread. The page posts {task, ...}; what comes back is {said, ...}.
+import { setDial } from "hamburger-edge";
 import { clearStore, load } from "hamburger-edge/web";
 
 let model, chat, seed, control;
@@ -14,10 +15,13 @@ const tasks = {
     };
     model = await load(address, { ...options, onProgress });
     const { provider, precision, recommended } = model.info;
-    postMessage({ said: "loaded", info: { provider, precision, recommended, isTask: model.isTask } });
+    const modes = ["plain", "verify", "reread", "trust"];
+    const confidences = Object.fromEntries(modes.map((mode) => [mode, setDial({ mode }, recommended).confidence]));
+    postMessage({ said: "loaded", info: { provider, precision, recommended, confidences, isTask: model.isTask } });
   },
 
-  async ask({ text, options }) {
+  async ask({ text, options: given }) {
+    const options = { ...given, ...setDial(given, model.info.recommended) };
     if (chat) chat.configure(options.seed === seed ? { ...options, seed: undefined } : options); // its draws go on
     else chat = model.chat(options);
     seed = options.seed;

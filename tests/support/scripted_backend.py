@@ -12,6 +12,7 @@ import numpy as np
 
 from hamburger_edge.errors import SessionError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.dial import Recommended
 
 EOS = 2
 
@@ -32,6 +33,7 @@ def info(**changes: Any) -> ModelInfo:
         "shortlist": None,
         "kv_bytes_per_slot": 100,
         "fingerprint": "toy",
+        "recommended": Recommended.of("trust"),
     }
     return ModelInfo(**{**fields, **changes})
 

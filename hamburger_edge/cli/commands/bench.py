@@ -174,7 +174,7 @@ def _serving(options: argparse.Namespace) -> None:
         threads=threads,
         **{**quick, **{name: value for name, value in given.items() if value is not None}},
     )
-    servers = [ours(bundle, threads, slots), ours(bundle, threads, slots, "serve@1", confidence=1)]
+    servers = [ours(bundle, threads, slots), ours(bundle, threads, slots, "serve@1", mode="plain")]
     if threads > 1:
         servers.append(ours(bundle, threads, slots, "serve, 2 workers", workers=2))
     checkpoint = find_checkpoint(options.against, manifest)
@@ -319,9 +319,10 @@ COMMAND = Command(
         option(
             "--confidence",
             action="append",
-            metavar="C",
-            help="of whole requests: 0 to 1, a mode, or both as verify-0.8 (repeatable; default what the "
-            "model recommends, 1, 0.95, 0.9, 0.8 and verify; with a schema what it recommends, or 0.8)",
+            metavar="SETTING",
+            help="of whole requests: a mode, or one with its confidence as verify-0.8 (repeatable; default: "
+            "what the model recommends, plain, trust at 0.95, 0.9 and 0.8, verify; with a schema what it "
+            "recommends, or trust-0.8)",
         ),
         option(
             "--serve",

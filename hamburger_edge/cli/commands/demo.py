@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
     """Twice, so that both find memory and caches as they are left by an answer: the first is not shown."""
-    plain = model.generate(prompt, max_tokens=MOST, confidence=1.0, reuse_prefix=False)
+    plain = model.generate(prompt, max_tokens=MOST, mode="plain", reuse_prefix=False)
     print(f"\n> {prompt}")
     with model.stream(prompt, max_tokens=MOST, probabilities=False, reuse_prefix=False) as stream:
         for record in stream:

@@ -3,7 +3,7 @@ import { BundleError, reason } from "../errors.js";
 import { shown } from "../support/values.js";
 
 /** @import { Markup } from "../chat/template.js" */
-/** @import { Mode } from "../loop/backend.js" */
+/** @import { Mode } from "../loop/dial.js" */
 
 /** @typedef {"float32" | "float16" | "int8" | "int32" | "int64"} DType */
 

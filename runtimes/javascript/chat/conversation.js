@@ -90,9 +90,15 @@ export class Chat {
     });
   }
 
-  /** Change options from the next answer on; a new seed starts its draws anew. @param {Options} options */
+  /**
+   * Change options from the next answer on; a new seed starts its draws anew. The mode stays unless another is given; a
+   * mode that is given without a confidence has its own.
+   * @param {Options} options
+   */
   configure(options) {
-    const settings = new Settings({ ...this.settings.options, ...defined(options) });
+    const { mode, confidence, ...kept } = this.settings.options;
+    const current = { mode, confidence };
+    const settings = new Settings({ ...kept, ...defined(options) }, this.#parts.engine.info.recommended, current);
     const [sampler, state] = [this.#parts.sampler(settings), this.#sampler.state()];
     const isReseeded = options.seed !== undefined && options.seed !== null;
     sampler.restore(isReseeded ? { ...state, seed: sampler.seed, draws: 0 } : state);

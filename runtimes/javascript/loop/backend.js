@@ -7,9 +7,7 @@
 
 /** @typedef {readonly number[]} Group  The 1..maxSteps tokens that share a slot. */
 
-/** @typedef {"trust" | "reread" | "verify"} Mode */
-
-/** @typedef {{mode: Mode, confidence: number}} Recommended */
+/** @import { Recommended } from "./dial.js" */
 
 /**
  * @typedef {object} ModelInfo  What the loop must know about a loaded model.
@@ -56,8 +54,4 @@
  * @property {() => Promise<void>} close
  */
 
-/**
- * Of a model that nobody has measured: plain decoding's text, whatever its graft is worth.
- * @type {Recommended}
- */
-export const UNMEASURED = { mode: "verify", confidence: 0.8 };
+export {};

@@ -1,18 +1,19 @@
 // What a caller may ask of an answer, in one place: names, defaults, and where each value is checked.
 import { InputError } from "../errors.js";
 import { flag, numberIn, shown, wholeIn } from "../support/values.js";
+import { UNMEASURED, setDial } from "./dial.js";
 import { structureOf } from "./structure.js";
 
-/** @import { Mode, ModelInfo } from "./backend.js" */
+/** @import { Mode, Recommended } from "./dial.js" */
 
 /**
  * @typedef {object} Options
  * @property {number} [maxTokens]  256; exactly this many come out, unless something else ends the answer
- * @property {number} [confidence]  0 makes the largest groups, 1 is plain one-token-a-step decoding; where neither
- *   it nor `mode` is given, both are as the model recommends (0.8 and "verify" where nobody has measured it)
- * @property {Mode} [mode]  "reread": merged is what is so sure that a whole group of it is as sure as `confidence`, the
- *   base checks the rest, and where it is less sure than `confidence` itself, it reads the newest merged groups again;
- *   "verify": the text of plain decoding, in fewer calls of the base
+ * @property {number} [confidence]  how sure a further token of a group must be: at 0 groups are largest, at 1 each
+ *   holds one token. It and `mode` overlay what the model recommends by the rule in `dial.js`
+ * @property {Mode} [mode]  "plain": one token a step. "verify": the base checks every drafted token; plain decoding's
+ *   text, but for near ties, in fewer calls. "reread": tokens with `p >= confidence ** (1 / maxSteps)` are merged, the
+ *   base checks the rest. "trust": every group is merged as drafted
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {boolean} [probabilities]  report each token's probability
  * @property {number} [temperature]  0: greedy
@@ -48,11 +49,9 @@ import { structureOf } from "./structure.js";
  * @property {bigint | null} seed
  */
 
-/** @type {Required<Options>} */
+/** Of the dial: see `dial.js`. @type {Required<Omit<Options, "mode" | "confidence">>} */
 const DEFAULTS = {
   maxTokens: 256,
-  confidence: 0.8,
-  mode: "trust",
   stop: [],
   probabilities: false,
   temperature: 0,
@@ -72,29 +71,25 @@ const DEFAULTS = {
   lenient: false,
   forced: "split",
 };
+const KNOWN = [...Object.keys(DEFAULTS), "mode", "confidence"];
 const MOST = 2 ** 31 - 1;
 
 export class Settings {
   /**
-   * `recommended` holds where neither mode nor confidence is asked for.
+   * Options over what the model recommends; `current` is the dial of a conversation that is configured.
    * @param {Options} given
-   * @param {ModelInfo["recommended"]} [recommended]
+   * @param {Recommended} [recommended]
+   * @param {Recommended} [current]
    */
-  constructor(given, recommended) {
-    const unknown = Object.keys(given).find((name) => !(name in DEFAULTS));
-    if (unknown !== undefined) {
-      throw new InputError(`unknown option ${shown(unknown)} (known: ${Object.keys(DEFAULTS).join(", ")})`);
-    }
+  constructor(given, recommended = UNMEASURED, current) {
+    const unknown = Object.keys(given).find((name) => !KNOWN.includes(name));
+    if (unknown !== undefined) throw new InputError(`unknown option ${shown(unknown)} (known: ${KNOWN.join(", ")})`);
     const asked = defined(given);
-    const isOpen = recommended && !("mode" in asked) && !("confidence" in asked);
     /** @type {Required<Options>} */
-    const o = { ...DEFAULTS, ...(isOpen ? recommended : {}), ...asked };
+    const o = { ...DEFAULTS, ...asked, ...setDial(asked, recommended, current) };
     this.options = o; // what another `Settings` takes
     this.maxTokens = wholeIn("maxTokens", o.maxTokens, 1, MOST);
-    this.confidence = numberIn("confidence", o.confidence, 0, 1);
-    if (!["trust", "reread", "verify"].includes(o.mode)) {
-      throw new InputError(`mode must be "trust", "reread" or "verify", got ${shown(o.mode)}`);
-    }
+    this.confidence = o.confidence;
     this.mode = o.mode;
     if (!["split", "merge", "single"].includes(o.forced)) {
       throw new InputError(`forced must be "split", "merge" or "single", got ${shown(o.forced)}`);

@@ -34,7 +34,7 @@ export class Rules {
   /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt */
   constructor(info, settings, sampler, prompt) {
     this.sampler = sampler;
-    this.verifies = settings.mode !== "trust"; // the base checks what is drafted ...
+    this.verifies = settings.mode === "verify" || settings.mode === "reread"; // the base checks what is drafted ...
     this.rereads = settings.mode === "reread"; // ... but for what is sure, if it reads that surely
     // so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
     this.unchecked = settings.confidence ** (1 / info.maxSteps);

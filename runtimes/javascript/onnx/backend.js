@@ -3,7 +3,7 @@
 //     groups --embedder--> embeddings --base, KV cache--> logits, pStop, features
 //                                                    features, token --micro decoder--> logits, pStop
 import { HamburgerError, InputError } from "../errors.js";
-import { UNMEASURED } from "../loop/backend.js";
+import { UNMEASURED } from "../loop/dial.js";
 import { wholeIn } from "../support/values.js";
 import { Graph } from "./graph.js";
 

@@ -16,7 +16,7 @@ const SECTIONS = {
   ],
   Answers: [["", CORE, ["Model", "Asking", "Options", "Stream", "Record", "FinishReason", "Result", "Stats"]]],
   Conversations: [["", CORE, ["Chat", "Turn", "Message"]]],
-  "What a model says of itself": [["", CORE, ["ModelInfo", "Recommended", "Mode"]]],
+  "What a model says of itself": [["", CORE, ["ModelInfo", "Recommended", "Mode", "setDial"]]],
   "A binding of your own": [
     [
       "",

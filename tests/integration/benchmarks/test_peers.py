@@ -49,7 +49,7 @@ def ours(source: Source) -> list[tuple[list[int], tuple[int, ...]]]:
         contender = bench_ours.Ours(source, backend="onnx", model=model)
         for question in QUESTIONS:
             prompt = model.tokenizer.encode_parts(model.template.first_turn(question))
-            turn = contender.turn(prompt, TOKENS, "1.0")
+            turn = contender.turn(prompt, TOKENS, "plain")
             ended = [at for at, token in enumerate(turn.tokens) if token in model.info.eos_ids]
             answers.append((prompt, turn.tokens[: (ended[0] + 1) if ended else TOKENS]))
     return answers

@@ -76,7 +76,7 @@ def peer_of(name: str, source: Source) -> Any:
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_our_answers_are_counted(source: Source, model: Model, question: str) -> None:
     ours = AnsweringModel(source, backend="onnx", model=model)
-    plain = ours.answer(request_of(model, question), "1.0")
+    plain = ours.answer(request_of(model, question), "plain")
     assert plain.base_calls == plain.steps == plain.slots == len(plain.tokens)
     assert plain.tokens[-1] in model.info.eos_ids
     assert 0 < plain.ttft_s < plain.total_s
@@ -85,14 +85,14 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
     assert verified.slots == len(plain.tokens) > verified.base_calls
 
     request = request_of(model, question, SCHEMA)
-    single = ours.answer(request, "1.0+single")
-    split = ours.answer(request, "1.0+split")
+    single = ours.answer(request, "plain+single")
+    split = ours.answer(request, "plain+split")
     assert split.tokens == single.tokens
     assert split.forced == single.forced
     assert split.forced is not None
     # the first run of forced tokens rides with the prompt
     assert single.base_calls == len(single.tokens) > len(split.tokens) - split.forced >= split.base_calls
-    merged = ours.answer(request, "0.8+merge")
+    merged = ours.answer(request, "trust-0.8+merge")
     assert merged.slots < len(merged.tokens)
     jsonschema.validate(json.loads(text_of(model, merged.tokens)), SCHEMA)
 
@@ -104,7 +104,7 @@ def test_a_peer_answers_up_to_the_end_token_as_we_do(name: str, source: Source, 
         for question in QUESTIONS * 2:  # nothing is left of the answer before
             request = request_of(model, question)
             theirs = peer.answer(request, "")
-            assert theirs.tokens == ours.answer(request, "1.0").tokens
+            assert theirs.tokens == ours.answer(request, "plain").tokens
             assert theirs.base_calls == theirs.slots == len(theirs.tokens)
             assert 0 < theirs.ttft_s < theirs.total_s
         cut = peer.answer(request_of(model, question, most=3), "")
@@ -124,10 +124,10 @@ def test_a_peer_holds_to_the_schema_in_our_layout(name: str, source: Source, mod
             assert text == json.dumps(json.loads(text))
             jsonschema.validate(json.loads(text), SCHEMA)
             if name == "onnxruntime-genai":  # llama.cpp cuts forced text into tokens as the model likes
-                assert text == text_of(model, ours.answer(request, "1.0+split").tokens)
+                assert text == text_of(model, ours.answer(request, "plain+split").tokens)
                 assert theirs.base_calls < len(theirs.tokens) / 2
         free = request_of(model, question)
-        assert peer.answer(free, "").tokens == ours.answer(free, "1.0").tokens
+        assert peer.answer(free, "").tokens == ours.answer(free, "plain").tokens
     finally:
         peer.close()
 
@@ -141,14 +141,14 @@ def test_the_whole_command(
     prompts.write_text("\n".join(json.dumps({"prompt": each, "answer": "{}"}) for each in QUESTIONS))
     schema.write_text(json.dumps(SCHEMA))
     asked = ("bench", str(source.bundle), "--prompts", str(prompts), "--json-schema", str(schema))
-    few = ("--max-tokens", "90", "--threads", "1", "--confidence", "0.9")
+    few = ("--max-tokens", "90", "--threads", "1", "--confidence", "trust-0.9")
     code = cli.main([*asked, *few, "--json", str(file)])
     out, err = capsys.readouterr()
     assert code == 0, err
     report = json.loads(file.read_text())
     rows = {row["name"]: row for row in report["results"]}
     there = {name for name in ANSWERING if not PEERS[name].missing}
-    variants = ("0.9+merge", "0.9+split", "0.9+single", "0.9", "1.0+split")
+    variants = ("trust-0.9+merge", "trust-0.9+split", "trust-0.9+single", "trust-0.9", "plain+split")
     assert set(rows) == {*(f"onnx@{variant}" for variant in variants), *there}
     assert {each["name"] for each in report["skipped"]} == {
         *(f"llamacpp@{variant}" for variant in variants),
@@ -156,9 +156,9 @@ def test_the_whole_command(
     }
     for name, row in rows.items():
         assert row["requests"] == 2
-        assert row["valid"] == float(name != "onnx@0.9")
+        assert row["valid"] == float(name != "onnx@trust-0.9")
         assert row["right"] == 0
         assert name in out
-    assert rows["onnx@0.9+merge"]["slots_per_token"] < rows["onnx@0.9+split"]["slots_per_token"]
-    assert rows["onnx@0.9+split"]["base_calls"] < rows["onnx@0.9+single"]["base_calls"]
+    assert rows["onnx@trust-0.9+merge"]["slots_per_token"] < rows["onnx@trust-0.9+split"]["slots_per_token"]
+    assert rows["onnx@trust-0.9+split"]["base_calls"] < rows["onnx@trust-0.9+single"]["base_calls"]
     assert len(report["answers"]) == 2 * len(rows)

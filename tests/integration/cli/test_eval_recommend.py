@@ -15,11 +15,11 @@ import pytest
 import hamburger_edge
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.loop.backend import UNMEASURED
+from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.support.files import sha256
 
-MERGING = ("0.95", "reread-0.95", "0.9", "reread-0.9", "0.8", "reread-0.8")
+MERGING = ("trust-0.95", "reread-0.95", "trust-0.9", "reread-0.9", "trust-0.8", "reread-0.8")
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -15,7 +15,7 @@ from places import ROOT
 from serving import Running, serving
 
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
 from hamburger_edge.serve.gate import Access

@@ -18,7 +18,7 @@ from hamburger_edge import export_checkpoint as export
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.loop.backend import MODES
+from hamburger_edge.loop.dial import MODES
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 pytest.importorskip("llama_cpp")

@@ -121,7 +121,7 @@ def test_the_base_learns_to_read_the_groups_of_its_graft(task: Path) -> None:
 
 def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
-    assert [row["name"] for row in figures["rows"]] == ["plain", "0.0", "reread-0.0", "verify-0.0"]
+    assert [row["name"] for row in figures["rows"]] == ["plain", "trust-0.0", "reread-0.0", "verify-0.0"]
     assert 0 < len(DistilledData.load(task / "made.work" / "more")) <= 20  # answers of its own
     plain, merged, reread, verify = figures["rows"]
     assert plain["figures"]["valid"] > 0.5  # it had a few seconds

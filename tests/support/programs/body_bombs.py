@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 
+from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.serve.fields import Refused, decoded
 from hamburger_edge.serve.requests import Limits, read_chat
 
@@ -21,7 +22,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     for body in BOMBS.values():
         try:
-            read_chat(decoded(body.encode()), lambda _: None, Limits())
+            read_chat(decoded(body.encode()), lambda _: UNMEASURED, Limits())
             print("taken")
         except Refused as refused:
             print(refused.message)

@@ -119,33 +119,37 @@ def test_spread_and_ratios_are_by_pairs() -> None:
 def test_the_report_has_its_shape_and_its_figures() -> None:
     log: list[str] = []
     contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log)}
-    programs = {"onnx": Program("", variants=("1.0", "0.8")), "llama.cpp": Program("")}
+    programs = {"onnx": Program("", variants=("plain", "trust-0.8")), "llama.cpp": Program("")}
     report = known_bench(contenders).run(programs).to_json()
-    assert log == ["onnx@1.0", "onnx@0.8", "llama.cpp"] * 5  # one round warms up
+    assert log == ["onnx@plain", "onnx@trust-0.8", "llama.cpp"] * 5  # one round warms up
     assert set(report) == SHAPE_OF_JSON
     assert json.loads(json.dumps(report)) == report
     rows = {row["name"]: row for row in report["results"]}
-    assert list(rows) == ["onnx@1.0", "onnx@0.8", "llama.cpp"]
+    assert list(rows) == ["onnx@plain", "onnx@trust-0.8", "llama.cpp"]
     assert all(set(row) >= SHAPE_OF_RESULT for row in rows.values())
     assert rows["llama.cpp"]["decode_tps"] == pytest.approx({"median": 25, "q1": 25, "q3": 25})
     assert rows["llama.cpp"]["host_share"] is None
-    assert rows["onnx@0.8"]["nll"] == 0.25
+    assert rows["onnx@trust-0.8"]["nll"] == 0.25
     assert rows["llama.cpp"]["nll"] is None
-    assert (rows["onnx@1.0"]["load_s"], rows["onnx@1.0"]["peak_rss_mb"]) == (1.5, 64.0)
-    assert rows["onnx@1.0"]["prefill_tps"] == pytest.approx(4 / 0.5)
+    assert (rows["onnx@plain"]["load_s"], rows["onnx@plain"]["peak_rss_mb"]) == (1.5, 64.0)
+    assert rows["onnx@plain"]["prefill_tps"] == pytest.approx(4 / 0.5)
     found = {(pair["a"], pair["b"]): pair["decode"]["median"] for pair in report["ratios"]}
     assert found == pytest.approx(
-        {("onnx@0.8", "onnx@1.0"): 1, ("onnx@1.0", "llama.cpp"): 2, ("onnx@0.8", "llama.cpp"): 2}
+        {
+            ("onnx@trust-0.8", "onnx@plain"): 1,
+            ("onnx@plain", "llama.cpp"): 2,
+            ("onnx@trust-0.8", "llama.cpp"): 2,
+        }
     )
     assert all(contender.closed for contender in contenders.values())
     table = bench_report.markdown(report)
     assert "| `llama.cpp` | fp32 | 25.0 (25.0-25.0) | 1.00 |" in table
-    assert "| onnx@0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
+    assert "| onnx@trust-0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
 
 
 def long_answers(clock: Callable[[], float] = time.perf_counter, **changes: Any) -> bench_report.SpeedReport:
     contenders = {name: changes.pop(name) for name in ("onnx", "genai")}
-    programs = {"onnx": Program("", variants=("1.0",), needs_checkpoint=False)}
+    programs = {"onnx": Program("", variants=("plain",), needs_checkpoint=False)}
     programs |= {name: Program("", continues=True) for name in contenders if name != "onnx"}
     programs["other"] = Program("")  # one that cannot be taken further is not asked to
     contenders["other"] = Known("other", 10, [])
@@ -156,18 +160,18 @@ def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
     log: list[str] = []
     report = long_answers(onnx=Known("onnx", 50, log), genai=Known("genai", 25, log))
     a_round = ["onnx", "onnx", "genai"]  # plainly and in groups
-    begun = [f"{name} up to 320 after 4" for name in ("onnx@1.0", "onnx@0.8", "genai@")]
+    begun = [f"{name} up to 320 after 4" for name in ("onnx@plain", "onnx@trust-0.8", "genai@")]
     beginnings = [entry for pair in zip(begun, [f"{n} to 1" for n in a_round], strict=True) for entry in pair]
     stretches = [f"{name} to {until}" for until in range(64, 321, 64) for name in a_round]
     assert log[log.index(begun[0]) :] == beginnings + stretches
     assert [point["ms_per_token"] for point in report.curve] == pytest.approx([20, 20, 40] * 5)
     costs = {(cost.name, cost.length): cost for cost in bench_curve.at_lengths(report.curve)}
-    assert set(costs) == {(name, n) for name in ("onnx@1.0", "onnx@0.8", "genai") for n in (128, 256)}
-    cost = costs["onnx@0.8", 256]
+    assert set(costs) == {(name, n) for name in ("onnx@plain", "onnx@trust-0.8", "genai") for n in (128, 256)}
+    cost = costs["onnx@trust-0.8", 256]
     assert (cost.ms_per_token, cost.kv_bytes) == (pytest.approx(20), 25600)
     assert cost.speed_over["genai"].median == pytest.approx(2)
     table = bench_report.markdown(report.to_json())
-    assert "|  | tokens | ms/token | KV MB | speed over onnx@1.0 | speed over genai |" in table
+    assert "|  | tokens | ms/token | KV MB | speed over onnx@plain | speed over genai |" in table
     assert "| genai | 128 | 40.00 | 0.01 | 0.50 (0.50-0.50) |  |" in table
 
 
@@ -177,11 +181,11 @@ def test_who_fails_on_the_way_keeps_what_was_measured_and_the_others_go_on() -> 
     report = long_answers(onnx=onnx, genai=genai)
     assert report.skipped == [{"name": "genai: cost against length", "why": "no more room"}]
     reached = {point["name"]: point["tokens"] for point in report.curve}
-    assert reached == {"onnx@1.0": 320, "onnx@0.8": 320, "genai": 128}
+    assert reached == {"onnx@plain": 320, "onnx@trust-0.8": 320, "genai": 128}
     lengths = [(cost.name, cost.length) for cost in bench_curve.at_lengths(report.curve)]
     assert ("genai", 128) in lengths
     assert ("genai", 256) not in lengths
-    assert ("onnx@1.0", 256) in lengths
+    assert ("onnx@plain", 256) in lengths
 
 
 def test_when_nobody_can_go_on_there_is_no_curve_and_the_rest_is_told() -> None:
@@ -191,10 +195,10 @@ def test_when_nobody_can_go_on_there_is_no_curve_and_the_rest_is_told() -> None:
     report = long_answers(**contenders)
     assert report.curve == []
     assert [each["name"] for each in report.skipped] == [
-        f"{name}: cost against length" for name in ("onnx@1.0", "onnx@0.8", "genai")
+        f"{name}: cost against length" for name in ("onnx@plain", "onnx@trust-0.8", "genai")
     ]
     assert "cost against length\n" not in bench_report.tables(report)
-    assert "onnx@1.0" in bench_report.tables(report)
+    assert "onnx@plain" in bench_report.tables(report)
 
 
 def test_a_curve_too_short_for_a_line_is_not_a_table() -> None:
@@ -229,7 +233,7 @@ def test_by_default_every_prompt_is_measured_once() -> None:
 
     prompts = [[number] for number in range(len(TEXTS))]
     runner = Bench(source(), BenchPlan(longest=0), prompts, start=lambda *_: Asked("onnx", 50, []))
-    report = runner.run({"onnx": Program("", variants=("1.0",), needs_checkpoint=False)})
+    report = runner.run({"onnx": Program("", variants=("plain",), needs_checkpoint=False)})
     assert sorted(asked[1:]) == prompts  # the first round warms up
     assert "answers of each: 5" in bench_report.tables(report)
 
@@ -237,9 +241,9 @@ def test_by_default_every_prompt_is_measured_once() -> None:
 def test_who_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
     log: list[str] = []
     contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log, fails_at=3)}
-    programs = {"onnx": Program("", variants=("1.0",)), "llama.cpp": Program("")}
+    programs = {"onnx": Program("", variants=("plain",)), "llama.cpp": Program("")}
     report = known_bench(contenders).run(programs)
-    assert [row["name"] for row in report.results] == ["onnx@1.0"]
+    assert [row["name"] for row in report.results] == ["onnx@plain"]
     assert report.skipped == [{"name": "llama.cpp", "why": "it fell over"}]
     assert "skipped llama.cpp: it fell over" in bench_report.tables(report)
 
@@ -247,15 +251,15 @@ def test_who_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
 def test_when_everybody_fails_the_reasons_are_said() -> None:
     contenders = {"onnx": Known("onnx", 50, [], fails_at=1)}
     with pytest.raises(InputError, match=r"nothing to measure: onnx@1\.0: it fell over"):
-        known_bench(contenders).run({"onnx": Program("", variants=("1.0",))})
+        known_bench(contenders).run({"onnx": Program("", variants=("plain",))})
 
 
 def test_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log)}
-    programs = {"onnx": Program("", variants=("1.0", "0.8")), "llama.cpp": Program("")}
-    known_bench(contenders, rounds=1, only=("onnx@0.8",)).run(programs)
-    assert set(log) == {"onnx@0.8"}
+    programs = {"onnx": Program("", variants=("plain", "trust-0.8")), "llama.cpp": Program("")}
+    known_bench(contenders, rounds=1, only=("onnx@trust-0.8",)).run(programs)
+    assert set(log) == {"onnx@trust-0.8"}
     with pytest.raises(InputError, match=r"--only bread: unknown \(known: llama.cpp, onnx"):
         known_bench(contenders, only=("bread",)).run(programs)
 
@@ -266,7 +270,7 @@ def test_a_peer_that_is_not_installed_names_its_pip_command(
 ) -> None:
     monkeypatch.setattr("hamburger_edge.benchmarks.peers.contender.installed", lambda module: False)
     contenders = {"onnx": Known("onnx", 50, [])}
-    programs = {"onnx": Program("", variants=("1.0",)), name: PEERS[name]}
+    programs = {"onnx": Program("", variants=("plain",)), name: PEERS[name]}
     report = known_bench(contenders, rounds=1).run(programs)
     [skipped] = report.skipped
     assert skipped["name"] == name
@@ -275,7 +279,7 @@ def test_a_peer_that_is_not_installed_names_its_pip_command(
 
 def test_without_the_checkpoint_peers_are_skipped_with_the_way_out() -> None:
     contenders = {"onnx": Known("onnx", 50, [])}
-    programs = {"onnx": Program("", variants=("1.0",), needs_checkpoint=False), "llama.cpp": Program("")}
+    programs = {"onnx": Program("", variants=("plain",), needs_checkpoint=False), "llama.cpp": Program("")}
     runner = Bench(
         source(), BenchPlan(rounds=1, longest=0), [PROMPT], start=lambda name, *_: contenders[name]
     )
@@ -330,15 +334,15 @@ def test_a_random_model_of_a_known_shape_is_measured_with_forced_groups(
     assert code == 0, err
     report = json.loads(file.read_text())
     rows = {row["name"]: row for row in report["results"]}
-    assert set(rows) == {"onnx@1.0", "onnx@force-2"}
+    assert set(rows) == {"onnx@plain", "onnx@force-2"}
     assert report["base"] == "tiny, random weights"
-    assert rows["onnx@1.0"]["tokens_per_step"] == 1
+    assert rows["onnx@plain"]["tokens_per_step"] == 1
     assert rows["onnx@force-2"]["tokens_per_step"] == 2
-    halved = rows["onnx@1.0"]["kv_bytes_per_token"] / rows["onnx@force-2"]["kv_bytes_per_token"]
+    halved = rows["onnx@plain"]["kv_bytes_per_token"] / rows["onnx@force-2"]["kv_bytes_per_token"]
     assert halved == 2
     lengths = {(p["name"], p["tokens"]): p["kv_bytes"] for p in report["curve"]}
     grown = {name: lengths[name, 192] - lengths[name, 64] for name in rows}
-    assert grown["onnx@1.0"] == 2 * grown["onnx@force-2"] > 0
+    assert grown["onnx@plain"] == 2 * grown["onnx@force-2"] > 0
     assert all(row["nll"] is None for row in rows.values())  # random words mean nothing
     assert {path.name for path in pictures.iterdir()} == {"speed.png", "length.png"}
     assert "onnx@force-2" in out

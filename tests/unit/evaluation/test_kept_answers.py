@@ -11,10 +11,10 @@ import pytest
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.asking import PLAIN, Request, Row, evaluate
 from hamburger_edge.evaluation.judges import exact
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
 
-SETTINGS = (PLAIN, Recommended(), Recommended("verify"))
+SETTINGS = (PLAIN, Recommended.of("trust"), Recommended.of("verify"))
 REQUESTS = [Request(tuple(range(5, 8 + n)), f"{n}", "") for n in range(4)]
 
 

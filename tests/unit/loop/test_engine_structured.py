@@ -16,7 +16,7 @@ from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.backend import MODES
+from hamburger_edge.loop.dial import MODES
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings

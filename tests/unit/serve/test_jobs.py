@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from serving import question
 
+from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.serve.fields import Refused
 from hamburger_edge.serve.jobs import FairQueue, Job
 from hamburger_edge.serve.requests import Limits, read_chat
@@ -20,7 +21,7 @@ def job() -> Callable[[str], Job]:
 
     async def make(name: str) -> Job:
         client, _, user = name.partition("/")
-        asked = read_chat(question(user=user or None), lambda _: None, Limits())
+        asked = read_chat(question(user=user or None), lambda _: UNMEASURED, Limits())
         return Job(asked, "", client)
 
     return lambda client: asyncio.run(make(client))

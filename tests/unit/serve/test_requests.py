@@ -11,18 +11,18 @@ import pytest
 from places import PROGRAMS, environment
 from serving import question
 
-from hamburger_edge.loop.backend import Recommended
+from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import Refused, decoded
 from hamburger_edge.serve.requests import Asked, Conversation, Limits, read_chat, read_completion
 
 
 def chat(recommended: Recommended | None = None, **fields: Any) -> Asked:
-    return read_chat(question(**fields), lambda _: recommended, Limits())
+    return read_chat(question(**fields), lambda _: recommended or UNMEASURED, Limits())
 
 
 def completion(**fields: Any) -> Asked:
-    return read_completion({"prompt": "Once", **fields}, lambda _: None, Limits())
+    return read_completion({"prompt": "Once", **fields}, lambda _: UNMEASURED, Limits())
 
 
 def user(text: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def test_a_request_that_says_nothing_has_the_packages_defaults() -> None:
     asked = chat(max_tokens=None)
     assert asked.settings.decoding.max_tokens == 256
     assert asked.settings.sampling.temperature == 0
-    assert (asked.settings.decoding.mode, asked.settings.decoding.confidence) == ("trust", 0.8)
+    assert (asked.settings.decoding.mode, asked.settings.decoding.confidence) == ("verify", 0.8)
     assert not asked.stream
 
 
@@ -41,7 +41,8 @@ def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None
     advice = Recommended("verify", 0.9)
     assert chat(advice).settings.decoding.mode == "verify"
     assert chat(advice).settings.decoding.confidence == 0.9
-    assert chat(advice, confidence=0.5).settings.decoding.mode == "trust"
+    assert chat(advice, confidence=0.5).settings.decoding.mode == "verify"
+    assert chat(advice, mode="trust").settings.decoding.confidence == 0.8
 
 
 def test_every_option_arrives() -> None:
@@ -68,7 +69,7 @@ def test_every_option_arrives() -> None:
     [
         ({"n": 2}, "n"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": True, "mode": "trust"}, "logprobs"),
         ({"logprobs": True, "mode": "reread", "confidence": 0.9}, "logprobs"),
         ({"audio": {}}, "audio"),
         ({"metadata": {"a": 3}}, "metadata.a"),

@@ -1,0 +1,107 @@
+"""The dial of an answer: its mode and its confidence, the table of defaults, and the rule that fills them in.
+
+| given                | mode        | confidence                                                     |
+|----------------------|-------------|----------------------------------------------------------------|
+| nothing              | recommended | recommended                                                    |
+| confidence           | recommended | as given; refused below 1 if the recommended mode is "plain"   |
+| mode                 | as given    | recommended for this mode, else the mode's own default         |
+| mode and confidence  | as given    | as given; refused below 1 in mode "plain"                      |
+
+Python, the command line, `Chat.configure` and the server call `set_dial`; the JavaScript package and the
+pages use its twin in runtimes/javascript/loop/dial.js. One test asks all of them the same questions:
+tests/integration/chat/test_dial.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.support.values import among, number_in, shown
+
+# plain: nothing is drafted. verify: the base checks every drafted token. reread: tokens that are sure enough
+# are merged, and the base checks the rest. trust: every group is merged.
+Mode = Literal["plain", "verify", "reread", "trust"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+# The one table of defaults: the confidence of a mode where neither the caller nor the model gives one.
+DEFAULT_CONFIDENCE: Mapping[Mode, float] = {"plain": 1.0, "verify": 0.8, "reread": 0.95, "trust": 0.8}
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """A mode and its confidence: what a model recommends, or any other setting of the dial."""
+
+    mode: Mode
+    confidence: float
+
+    @classmethod
+    def of(cls, mode: Mode) -> Recommended:
+        """A mode at its own default confidence."""
+        return cls(mode, DEFAULT_CONFIDENCE[mode])
+
+    @classmethod
+    def parse(cls, text: str) -> Recommended:
+        """Read "plain", "verify" (at its default confidence) or "verify-0.7": what `str` writes."""
+        word, dash, number = text.partition("-")
+        try:
+            mode = _mode(word)
+            return cls(mode, float(number)) if dash else cls.of(mode)
+        except (ConfigError, InputError, ValueError):
+            raise InputError(
+                f"a setting is a mode ({', '.join(MODES)}), or one with a confidence of 0 to 1 as "
+                f"verify-0.8, got {shown(text)}"
+            ) from None
+
+    def __post_init__(self) -> None:
+        if not among(self.mode, MODES):
+            raise ConfigError(f"recommended.mode must be {_names()}, got {shown(self.mode)}")
+        if not 0 <= self.confidence <= 1:
+            raise ConfigError(f"recommended.confidence must be 0 to 1, got {self.confidence}")
+        if self.mode == "plain" and self.confidence != 1:
+            raise ConfigError(f"recommended.confidence must be 1 in mode 'plain', got {self.confidence}")
+
+    def __str__(self) -> str:
+        return "plain" if self.mode == "plain" else f"{self.mode}-{float(self.confidence)}"
+
+
+PLAIN = Recommended.of("plain")
+
+# Of a model that nobody has measured: plain decoding's text, whatever its graft is worth.
+UNMEASURED = Recommended.of("verify")
+
+
+def set_dial(
+    given: Mapping[str, Any], recommended: Recommended, current: Recommended | None = None
+) -> Recommended:
+    """Overlay the given keys "mode" and "confidence" on the recommendation.
+
+    `current` is the setting of a conversation that is being configured: its mode stays unless another is
+    given.
+    """
+    base = current or recommended
+    mode = _mode(given["mode"]) if "mode" in given else base.mode
+    if "confidence" not in given:
+        same = next((each for each in (base, recommended) if each.mode == mode), Recommended.of(mode))
+        return Recommended(mode, same.confidence)
+    confidence = number_in("confidence", given["confidence"], 0, 1)
+    if mode == "plain" and confidence < 1:
+        why = "mode 'plain'" if "mode" in given else "mode 'plain', which holds here because none is given"
+        raise InputError(
+            f"confidence {confidence} has no effect in {why}: leave it out, or give one of the modes "
+            f"{', '.join(MODES[1:])}"
+        )
+    return Recommended(mode, confidence)
+
+
+def _mode(name: Any) -> Mode:
+    if not among(name, MODES):
+        raise InputError(f"mode must be {_names()}, got {shown(name)}")
+    mode: Mode = name
+    return mode
+
+
+def _names() -> str:
+    return f"{', '.join(map(repr, MODES[:-1]))} or {MODES[-1]!r}"

@@ -1,0 +1,171 @@
+"""One rule for mode and confidence: every way to ask for an answer gives the same ten answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+from serving import serving
+
+import hamburger_edge
+import hamburger_edge.cli.main as cli
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.errors import InputError
+from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, MODES, Recommended
+from hamburger_edge.loop.engine import Engine
+
+SURE, CHECKED, PLAIN = Recommended("reread", 0.85), Recommended("verify", 0.6), Recommended("plain", 1.0)
+REFUSED = None
+Given = dict[str, Any]
+
+QUESTIONS: list[tuple[Recommended, Given, tuple[str, float] | None]] = [
+    (SURE, {}, ("reread", 0.85)),
+    (SURE, {"confidence": 0.9}, ("reread", 0.9)),
+    (SURE, {"mode": "reread"}, ("reread", 0.85)),
+    (SURE, {"mode": "verify"}, ("verify", 0.8)),
+    (CHECKED, {"mode": "reread"}, ("reread", 0.95)),
+    (CHECKED, {"mode": "trust", "confidence": 0.5}, ("trust", 0.5)),
+    (CHECKED, {"mode": "plain"}, ("plain", 1.0)),
+    (PLAIN, {"mode": "trust"}, ("trust", 0.8)),
+    (PLAIN, {"confidence": 0.9}, REFUSED),
+    (SURE, {"mode": "plain", "confidence": 0.9}, REFUSED),
+]
+
+
+@pytest.fixture(scope="module", params=QUESTIONS, ids=[f"{r} {g}" for r, g, _ in QUESTIONS])
+def question(request: pytest.FixtureRequest) -> tuple[Recommended, Given, tuple[str, float] | None]:
+    found: tuple[Recommended, Given, tuple[str, float] | None] = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def recommending(
+    bundles: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Recommended], Path]:
+    """A toy bundle with a recommendation of its own."""
+    place = tmp_path_factory.mktemp("recommending")
+
+    def made(setting: Recommended) -> Path:
+        folder = place / str(setting)
+        if not folder.exists():
+            shutil.copytree(bundles(shortlist_size=100), folder)
+            replace(load_manifest(folder), recommended=setting).save(folder)
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def dials(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """The dial of every run of the loop, which goes on as ever."""
+    seen: list[tuple[str, float]] = []
+    run = Engine.run
+
+    def watched(engine: Engine, prompt: Any, decoding: Any, *more: Any, **options: Any) -> Any:
+        seen.append((decoding.mode, decoding.confidence))
+        return run(engine, prompt, decoding, *more, **options)
+
+    monkeypatch.setattr(Engine, "run", watched)
+    return seen
+
+
+def test_python_the_command_line_and_the_server_agree(
+    question: Any, recommending: Any, dials: list[tuple[str, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recommended, given, expected = question
+    folder = recommending(recommended)
+    with hamburger_edge.load(folder, threads=1) as model:
+        ways: list[Callable[[], Any]] = [
+            lambda: model.generate("hi", max_tokens=2, **given),
+            lambda: list(model.stream("hi", max_tokens=2, **given)),
+            lambda: list(model.chat(max_tokens=2, **given).send("hi")),
+        ]
+        for way in ways:
+            if expected is REFUSED:
+                with pytest.raises(InputError, match=r"confidence 0\.9 has no effect in mode 'plain'"):
+                    way()
+            else:
+                way()
+        chat = model.chat(max_tokens=2)
+        if expected is REFUSED:
+            with pytest.raises(InputError, match="has no effect"):
+                chat.configure(**given)
+        else:
+            chat.configure(**given)
+            list(chat.send("hi"))
+    words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    code = cli.main(["run", str(folder), "hi", "--max-tokens", "2", "--threads", "1", *words])
+    assert (code, "has no effect" in capsys.readouterr().err) == (
+        int(expected is REFUSED),
+        expected is REFUSED,
+    )
+    with serving([("toy", lambda: hamburger_edge.load(folder, threads=1))]) as running:
+        answer = running.ask("hi", **given)
+        assert answer.status_code == (400 if expected is REFUSED else 200)
+        with running.client() as client:  # what the page shows
+            listed = client.get("/v1/models").json()["data"][0]
+    assert listed["recommended"] == vars(recommended)
+    if expected is REFUSED:
+        assert "has no effect" in answer.json()["error"]["message"]
+        assert dials == []
+    else:
+        assert dials == [expected] * 6
+        if "mode" in given and "confidence" not in given:
+            assert listed["confidences"][given["mode"]] == expected[1]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+def test_javascript_agrees(tmp_path: Path) -> None:
+    """The page in which a model runs in the browser asks this module, too."""
+    asked = [(vars(recommended), given) for recommended, given, _ in QUESTIONS]
+    script = tmp_path / "ask.mjs"
+    module = (ROOT / "runtimes" / "javascript" / "loop" / "dial.js").as_uri()
+    script.write_text(
+        f"""import {{ DEFAULT_CONFIDENCE, setDial }} from {json.dumps(module)};
+        const dial = (recommended, given) => {{
+          try {{ return setDial(given, recommended); }} catch (error) {{ return error.message; }}
+        }};
+        const answers = {json.dumps(asked)}.map(([recommended, given]) => dial(recommended, given));
+        console.log(JSON.stringify([DEFAULT_CONFIDENCE, answers]));"""
+    )
+    done = subprocess.run(["node", script], capture_output=True, text=True, timeout=60)
+    assert not done.returncode, done.stderr
+    table, answers = json.loads(done.stdout)
+    assert table == dict(DEFAULT_CONFIDENCE)
+    assert list(table) == list(MODES)
+    for answer, (_, _, expected) in zip(answers, QUESTIONS, strict=True):
+        if expected is REFUSED:
+            assert answer.startswith('confidence 0.9 has no effect in mode "plain"')
+        else:
+            assert (answer["mode"], answer["confidence"]) == expected
+
+
+def test_a_conversation_keeps_its_mode(recommending: Callable[[Recommended], Path]) -> None:
+    with hamburger_edge.load(recommending(SURE), threads=1) as model:
+        chat = model.chat(mode="trust", confidence=0.5)
+
+        def dial() -> tuple[str, float]:
+            return chat.settings.decoding.mode, chat.settings.decoding.confidence
+
+        chat.configure(confidence=0.7)
+        assert dial() == ("trust", 0.7)
+        chat.configure(temperature=0.5)
+        assert dial() == ("trust", 0.7)
+        chat.configure(mode="trust")
+        assert dial() == ("trust", 0.7)
+        chat.configure(mode="verify")
+        assert dial() == ("verify", 0.8)
+        chat.configure(mode="reread")
+        assert dial() == ("reread", 0.85)  # as recommended for this mode
+        chat.configure(mode="plain")
+        assert dial() == ("plain", 1.0)
+        with pytest.raises(InputError, match="which holds here because none is given"):
+            chat.configure(confidence=0.9)
+        assert dial() == ("plain", 1.0)
