@@ -1,8 +1,14 @@
-"""Links, anchors and paths that documents name exist, and nothing is installed from an index."""
+"""Links, anchors, paths and recommended settings that documents name are right.
+
+A document names a recommended setting in a table: as a cell `verify, 0.8 (recommended)`, or in a column
+"recommended". It is the one in the model's checkpoint.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +24,9 @@ DOCUMENTS = [
 PATHS = re.compile(
     r"\b(?:hamburger_edge|export|runtimes|models|evaluation|tuning|benchmarks|integrations|serve|tests|docs|examples)/[\w./-]*\w/?"
 )
+ZOO = ROOT / "models" / "zoo"
+MODELS = sorted(path.parent.name for path in ZOO.glob("*/hamburger.json"))
+SETTING = r"plain(?: decoding)?|\w+, [01]\.\d+"
 FENCED = re.compile(r"```\w*\n(.*?)```", re.S)
 
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -53,3 +62,36 @@ def test_paths_in_code_exist(document: Path) -> None:
 def test_nothing_is_installed_from_an_index(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     assert not re.search(r"pip install\s+(?:-\S+\s+)*['\"]?hamburger-edge", text)
+
+
+def recommended(model: str) -> str:
+    found = json.loads((ZOO / model / "hamburger.json").read_text(encoding="utf-8"))["recommended"]
+    mode, confidence = found["mode"], found.get("confidence", 1)
+    return "plain" if mode == "plain" or confidence == 1 else f"{mode}, {confidence}"
+
+
+def named(document: Path) -> Iterator[tuple[str | None, str]]:
+    """Model and setting: of the card's model, else of the model that was named last."""
+    card = document.parent.name if document.parent.parent == ZOO else None
+    model, column = card, None
+    for line in document.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip(" *`") for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        column = (cells.index("recommended") if "recommended" in cells else column) if cells else None
+        mentioned = [name for name in re.findall(r"`([\w-]+)`", line) if name in MODELS]
+        model = mentioned[-1] if mentioned and not card else model
+        if column is not None and len(cells) > column and re.fullmatch(SETTING, cells[column]):
+            yield model, cells[column]
+        for setting in re.findall(rf"({SETTING}) \(recommended\)", line):
+            yield model, setting.removesuffix(" decoding")
+
+
+@documents
+def test_settings_that_documents_call_recommended(document: Path) -> None:
+    for model, setting in named(document):
+        assert model is not None, setting
+        assert setting == recommended(model), model
+
+
+def test_the_first_page_names_all_of_them() -> None:
+    page = ROOT / "docs" / "guide" / "first-answer.md"
+    assert sorted(model or "" for model, _ in named(page)) == MODELS
