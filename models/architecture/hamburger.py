@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.compositional_embedder import CompositionalEmbedder
 from hamburger_edge.models.architecture.config import HamburgerConfig
-from hamburger_edge.models.architecture.llama import Base, WholeDocuments, WholeSequence, rotary_tables
+from hamburger_edge.models.architecture.documents import WholeDocuments
+from hamburger_edge.models.architecture.llama import Base, WholeSequence, rotary_tables
 from hamburger_edge.models.architecture.micro_step_decoder import (
     MicroStepDecoder,
     micro_base_config,
@@ -185,11 +186,10 @@ class Hamburger(nn.Module):
         slots = self.embed(batch.groups.reshape(B * S, m), sizes).unflatten(0, (B, S))
         cos, sin = self.base_rotary(self.positions(batch))  # [B, 1, S, D/2]
         if batch.documents is None or slots.device.type != "cpu":
-            attend = WholeSequence(self.config.base, cos, sin, block_diagonal(batch.documents))
-            read: Tensor = self.base(slots, attend, self.config.taps)
+            masked = WholeSequence(self.config.base, cos, sin, block_diagonal(batch.documents))
+            read: Tensor = self.base(slots, masked, self.config.taps)
             return read
         # a CPU computes masked entries at full cost, so documents are taken out of one long row
-        cos, sin = (table.reshape(1, 1, B * S, -1) for table in (cos, sin))
         attend = WholeDocuments(self.config.base, cos, sin, lengths(batch.documents))
         read = self.base(slots.flatten(0, 1)[None], attend, self.config.taps)
         return read[0].view(B, S, *read.shape[2:])

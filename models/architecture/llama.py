@@ -97,21 +97,6 @@ def spelled_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.bmm(shares, v.flatten(0, 1)).view(B, H, S, D)
 
 
-class WholeDocuments(WholeSequence):
-    """Sequences laid end to end, [1, S]: each attends within itself. `lengths` cut S into sequences.
-
-    The result equals a block-diagonal mask's, without computing masked entries.
-    """
-
-    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, lengths: list[int]):
-        super().__init__(config, cos, sin)
-        self.lengths = lengths
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        parts = zip(*(x.split(self.lengths, dim=2) for x in (q, k, v)), strict=True)
-        return torch.cat([super(WholeDocuments, self).attend(*part) for part in parts], dim=1)
-
-
 class KVCache:
     """Preallocated keys and values, each [layers, K, capacity, D]; one entry is one slot. Batch 1."""
 

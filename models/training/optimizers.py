@@ -20,14 +20,14 @@ def make_optimizers(model: nn.Module, groups: list[dict[str, Any]], recipe: Reci
     """
     betas, decay = (0.9, 0.95), recipe.weight_decay
     if recipe.optimizer == "adamw":
-        return [AdamW(groups, betas=betas, weight_decay=decay)]
+        return [AdamW(groups, betas=betas, weight_decay=decay, fused=True)]
     inner = {id(p) for name, p in model.named_parameters() if _is_map(name, p)}
     matrices, others = (_those(groups, inner, wanted) for wanted in (True, False))
     chosen: list[Optimizer] = []
     if matrices:
         chosen.append(Muon(matrices, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
     if others:
-        chosen.append(AdamW(others, betas=betas, weight_decay=decay))
+        chosen.append(AdamW(others, betas=betas, weight_decay=decay, fused=True))
     return chosen
 
 

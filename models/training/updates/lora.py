@@ -32,7 +32,10 @@ class LoraLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         plain: Tensor = self.layer(x)
         down, up = (self.down, self.up) if self.on else (self.down_before, self.up_before)
-        return plain if down is None or up is None else plain + F.linear(F.linear(x, down), up)
+        if down is None or up is None:
+            return plain
+        rows = torch.addmm(plain.flatten(0, -2), F.linear(x, down).flatten(0, -2), up.t())
+        return rows.view(plain.shape)
 
 
 @contextmanager

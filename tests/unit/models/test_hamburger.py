@@ -10,8 +10,9 @@ import torch
 from toy_models import toy_batch, toy_config, toy_model
 
 from hamburger_edge.errors import SessionError
+from hamburger_edge.models.architecture.documents import WholeDocuments
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger, block_diagonal, lengths
-from hamburger_edge.models.architecture.llama import WholeDocuments, WholeSequence, rotary_tables
+from hamburger_edge.models.architecture.llama import WholeSequence, rotary_tables
 from hamburger_edge.runtimes.torch.backend import TorchBackend
 
 VARIANTS = [
@@ -135,7 +136,7 @@ def assert_close(got: object, want: torch.Tensor) -> None:
     torch.testing.assert_close(torch.as_tensor(got).float(), want.float(), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("documents", [[11], [1, 6, 4]])
+@pytest.mark.parametrize("documents", [[11], [1, 6, 4], [3, 17, 8, 1, 20, 9]])
 def test_attention_in_plain_products_has_the_same_gradients(documents: list[int]) -> None:
     """What training on a CPU computes, against the fused kernel under a block-diagonal mask."""
     config = toy_config().base
