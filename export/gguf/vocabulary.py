@@ -31,7 +31,7 @@ def add_vocabulary(part: GGUFBuilder, path: Path, size: int, eos_ids: Sequence[i
     kind = description["model"].get("type")
     if kind != "BPE":
         warnings.warn(
-            f"{path}: a {kind} tokenizer has no place in a GGUF file: base.gguf is no model of its own",
+            f"{path}: a {kind} tokenizer does not fit into GGUF: other programs cannot use base.gguf",
             HamburgerWarning,
             stacklevel=2,
         )
@@ -91,7 +91,7 @@ def _recognise(path: Path, vocabulary: dict[str, int], merges: list[str], descri
         if theirs.encode(PROBE, add_special_tokens=False).ids == wanted:
             return name
     warnings.warn(
-        f"{path}: llama.cpp has no name for how it cuts text: plain llama.cpp may cut it differently",
+        f"{path}: llama.cpp has no such pre-tokenizer: other llama.cpp programs may tokenize differently",
         HamburgerWarning,
         stacklevel=2,
     )

@@ -85,7 +85,7 @@ def check_supported(config: HamburgerConfig) -> None:
         raise ConfigError(f"this base normalises queries and keys, which is not written to GGUF: {onnx}")
     if config.position_rule == "token" and base.rope_scaling is not None:
         raise ConfigError(
-            "positions by token need llama.cpp's M-RoPE, which knows no Llama 3 rope scaling: "
+            "positions by token need llama.cpp's M-RoPE, which has no Llama 3 rope scaling: "
             f"{onnx}, or train with position_rule 'slot'"
         )
 

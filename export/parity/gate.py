@@ -204,7 +204,9 @@ def _check(
     runs = list(generations(reference, exported, prompts, progress))
     wanted = set(range(1, model.config.max_steps + 1))
     if missing := wanted - {len(group) for run in runs for group in run.reference}:
-        raise ParityError(f"no generation had a group of {min(missing)} tokens: the gate has a hole")
+        raise ParityError(
+            f"no generation had a group of {min(missing)} tokens, so the gate did not test that size"
+        )
     split = next((run for run in runs if run.divergence is not None), None)
     if split is not None and limits.identical:
         raise ParityError(

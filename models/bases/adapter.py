@@ -49,8 +49,7 @@ def base_of_adapter(folder: Path) -> tuple[str, str | None]:
     name = settings.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise CheckpointError(
-            f"{folder / CONFIG}: does not say what it was trained on: write the base's path or name there, "
-            "as base_model_name_or_path"
+            f"{folder / CONFIG}: base_model_name_or_path is missing: write the base's path or name there"
         )
     revision = settings.get("revision")
     return name, revision if isinstance(revision, str) else None
@@ -78,7 +77,7 @@ def merge_adapter(base: LoadedBase, folder: Path) -> None:
     check_state(base.state, base_shapes(base.config), source)
     for weight, pair in pairs.items():
         if pair.keys() != {"A", "B"}:
-            raise CheckpointError(f"{source}: {weight} has but one half of its LoRA pair: get it again")
+            raise CheckpointError(f"{source}: {weight} has only one half of its LoRA pair: get it again")
         rank = pair["A"].shape[0]
         change = pair["B"] @ pair["A"]
         if change.shape != base.state[weight].shape:

@@ -38,10 +38,10 @@ class JinjaTemplate:
         """Return the declarative form."""
         found = _recognise(self.text)
         if found is None:
-            dated = ", which writes dates of its own" if _DATED.search(self.text) else ""
+            dated = ", which writes dates" if _DATED.search(self.text) else ""
             raise CheckpointError(
-                f"{self.where}: a chat template that is none of the known ones{dated}: put a {MARKUP_FILE} "
-                f"beside the weights, that names the kind of markup ({', '.join(KINDS)}) or spells it out"
+                f"{self.where}: unknown chat template{dated}: put a {MARKUP_FILE} "
+                f"beside the weights that names the kind of markup ({', '.join(KINDS)}) or spells it out"
             )
         if "bos_token" in self.text:
             found = {"prefix": self.bos or "", **found}

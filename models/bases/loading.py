@@ -86,7 +86,7 @@ def _load_below(adapter: Path, half: bool) -> LoadedBase:
         if Path(name).is_absolute() or name.count("/") != 1:
             raise CheckpointError(
                 f"{name}: no such file or folder, and {adapter} was trained on it: put the base there, or "
-                "write where it is into adapter_config.json, as base_model_name_or_path"
+                "write its path into adapter_config.json, as base_model_name_or_path"
             )
         name = f"{PREFIX}{name}" + (f"@{revision}" if revision else "")
     return _load(fetch(name), half)

@@ -77,9 +77,7 @@ def floating(name: str, tensor: Tensor, *, half: bool) -> Tensor:
 def check_state(state: Mapping[str, Tensor], expected: Shapes, source: object) -> None:
     """Check that every weight exists, has its shape and is finite; errors name the wrong weights."""
     if missing := expected.keys() - state.keys():
-        raise CheckpointError(
-            f"{source}: missing {_names(missing)}: incomplete, or not the model it says it is"
-        )
+        raise CheckpointError(f"{source}: missing {_names(missing)}: incomplete, or another model")
     if unknown := state.keys() - expected.keys():
         raise CheckpointError(
             f"{source}: unknown {_names(unknown)}: not the model its configuration describes"

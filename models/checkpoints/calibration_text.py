@@ -29,7 +29,7 @@ class Exchange:
 def read_calibration(path: Path) -> list[Exchange]:
     found = [from_mapping(Exchange, decode_line(line, where), where) for where, line in read_lines(path)]
     if not any(each.prompt and each.answer for each in found):
-        raise ConfigError(f"{path}: holds no text: delete it, or write one question and answer a line")
+        raise ConfigError(f"{path}: holds no text: delete it, or write one question and answer per line")
     return found
 
 

@@ -147,14 +147,14 @@ def _base_of(
         where = fetch(str(reference.name), progress=progress)
         if reference.sha256 not in (None, weights_sha256(where)):
             raise CheckpointError(
-                f"{where}: not the weights that {folder} was trained on: delete that folder to fetch anew"
+                f"{where}: not the weights that {folder} was trained on: delete that folder to fetch again"
             )
     else:
         where = folder / str(reference.path)
         if not where.exists():
             raise CheckpointError(
-                f"{where}: no such file or folder, and {folder} stands on it: put the base back there, or "
-                f"write where it is into {MANIFEST}, as base.path"
+                f"{where}: no such file or folder, and {folder} needs it: put the base back there, or "
+                f"write its path into {MANIFEST}, as base.path"
             )
     base = load_base(where, chat_template=manifest.chat_template, half=half)
     if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
@@ -237,7 +237,7 @@ def check_target(folder: str | Path) -> Path:
         )
     there = next((parent for parent in folder.parents if parent.exists()), folder)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise CheckpointError(f"{folder}: {there} is no folder that may be written to: choose another")
+        raise CheckpointError(f"{folder}: {there} is not a writable folder: choose another")
     return folder
 
 

@@ -55,7 +55,7 @@ def read_manifest(path: Path) -> CheckpointManifest:
     manifest: CheckpointManifest = from_mapping(CheckpointManifest, data, str(path))
     needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")
     if needed is None:
-        raise CheckpointError(f"{path}: base of kind {manifest.base.kind!r} does not say which")
+        raise CheckpointError(f"{path}: base of kind {manifest.base.kind!r} has no name or path")
     if manifest.tokenizer is not None and Path(manifest.tokenizer).name != manifest.tokenizer:
         raise CheckpointError(f"{path}: tokenizer {manifest.tokenizer!r} is not a plain file name")
     return manifest

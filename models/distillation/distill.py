@@ -68,8 +68,8 @@ def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
         if isinstance(begun, int) and begun > 0:
             if begun < wanted / 2:
                 warnings.warn(
-                    f"{folder}: goes on in shards of {begun} conversations, as it was begun: in a folder of "
-                    f"their own {tokens} tokens would come faster",
+                    f"{folder}: continues with shards of {begun} conversations, too few for {tokens} tokens: "
+                    "a new folder would be faster",
                     HamburgerWarning,
                     stacklevel=2,
                 )

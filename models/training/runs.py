@@ -97,13 +97,11 @@ def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
     # `merge_residual` is no shape: the embedder may continue from another one
     config = dataclasses.replace(begun.config, merge_residual=model.config.merge_residual)
     if config != model.config:
-        raise ConfigError(f"{start}: its shape is not the recipe's: change [shape] or start anew")
+        raise ConfigError(f"{start}: its shape is not the recipe's: change [shape], or leave out `start`")
     if checkpoint.manifest["base"]["kind"] == "embedded":
         ours = model.base.state_dict()
         if any(not torch.equal(tensor, ours[name]) for name, tensor in begun.base.state_dict().items()):
-            raise ConfigError(
-                f"{start}: has a base of its own, which is not the recipe's: start anew on this one"
-            )
+            raise ConfigError(f"{start}: its base is not the recipe's: leave out `start`, or change `base`")
     return dict(begun.state_dict())
 
 
@@ -114,7 +112,7 @@ def _changes_of(checkpoints: Sequence[str]) -> dict[str, torch.Tensor]:
     for start, found in zip(checkpoints, changes, strict=True):
         if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in changes[0].items()}:
             raise ConfigError(
-                f"{start}: changes its base in another way than {checkpoints[0]}: average checkpoints of "
+                f"{start}: changes its base differently from {checkpoints[0]}: average checkpoints of "
                 "which one went on from the other"
             )
     return mean_state(changes)

@@ -136,7 +136,7 @@ class LlamaCppBase:
             raise SessionError(f"the saved cache does not fit this model's cache of {self.capacity} slots")
         fits = state.ndim == 1 and (np.diff(positions) > 0).all()
         if not fits or not is_state(state, positions, self.layout, self.kv, gaps=self.rope_gaps):
-            raise SessionError("the saved cache is damaged, or of another model: begin the conversation anew")
+            raise SessionError("the saved cache is damaged, or of another model: start a new conversation")
         self.slots = 0
         last = int(positions[-1]) if len(positions) else -1
         if not self.context.load(state) or self.context.last_position != last:

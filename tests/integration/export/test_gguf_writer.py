@@ -206,7 +206,7 @@ def test_an_unknown_way_to_cut_text_is_a_warning(tmp_path: Path) -> None:
     description["model"]["ignore_merges"] = False
     tokenizer.write_text(json.dumps(description))
     size = Tokenizer(tokenizer).vocab_size
-    with pytest.warns(HamburgerWarning, match="may cut it differently"):
+    with pytest.warns(HamburgerWarning, match="may tokenize differently"):
         add_vocabulary(GGUFBuilder(tmp_path / "x.gguf", "llama", "base", "x"), tokenizer, size, ())
 
 

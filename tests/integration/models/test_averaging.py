@@ -120,7 +120,7 @@ def test_checkpoints_that_have_no_mean_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"first: its shape is not the recipe's"):
         train(other, tmp_path / "third")
     (Path(second) / "base_delta.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"second: changes its base in another way than .*first"):
+    with pytest.raises(ConfigError, match=r"second: changes its base differently from .*first"):
         train(both, tmp_path / "third")
     ones, others = ({"shortlist": torch.tensor(tokens)} for tokens in ([1, 2], [1, 3]))
     with pytest.raises(ConfigError, match="shortlist differs between the checkpoints"):

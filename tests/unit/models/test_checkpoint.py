@@ -188,8 +188,8 @@ BAD_FOLDERS = {
     "no format": (edit_json("hamburger.json", format="absent"), "format None"),
     "unknown key": (edit_json("hamburger.json", colour=1), "unknown key 'colour'"),
     "unknown base": (edit_json("hamburger.json", base={"kind": "cloud"}), r"base\.kind: expected one of"),
-    "base without a name": (edit_json("hamburger.json", base={"kind": "fetch"}), "does not say which"),
-    "base without a path": (edit_json("hamburger.json", base={"kind": "path"}), "does not say which"),
+    "base without a name": (edit_json("hamburger.json", base={"kind": "fetch"}), "has no name or path"),
+    "base without a path": (edit_json("hamburger.json", base={"kind": "path"}), "has no name or path"),
     "absent base": (edit_json("hamburger.json", base={"kind": "path", "path": "../gone"}), "no such file"),
     "escaping tokenizer": (edit_json("hamburger.json", tokenizer="../t.json"), "not a plain file name"),
     "no tokenizer": (edit_json("hamburger.json", tokenizer=None), "has a tokenizer.json"),
@@ -300,7 +300,7 @@ def test_saving_deletes_nothing_of_others(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="diary: is a file, which saving would delete"):
         save(tmp_path / "diary", toy_model())
     assert (tmp_path / "diary").read_text() == "dear"
-    with pytest.raises(CheckpointError, match="diary is no folder that may be written to"):
+    with pytest.raises(CheckpointError, match="diary is not a writable folder"):
         check_target(tmp_path / "diary" / "new")
 
 
