@@ -108,8 +108,6 @@ class Stream(Iterator[Record]):
             begin = perf_counter()
             record = self._advance()
             self._count(perf_counter() - begin)
-            if self._closing and not record.finish_reason:
-                record = record._replace(finish_reason="cancelled")
             if record.finish_reason:
                 self._finish()
             return record
@@ -150,6 +148,8 @@ class Stream(Iterator[Record]):
         step = next(self._steps, Step((), (), (), "cancelled"))
         tokens, probabilities, stops, finish, *_ = step
         text, stopped = self._output.push(tokens)
+        if self._closing and finish is None:
+            finish = "cancelled"
         if stopped is not None:
             finish = "stop"
             dropped = len(tokens) - stopped

@@ -91,6 +91,7 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"confidence": 0.2, "forced": "merge", "temperature": 1.0, "seed": 9},
         {"confidence": 0.3, "mode": "verify", "forced": "single"},
         {"confidence": 0.0, "forced": "single"},
+        {"confidence": 0.3, "mode": "reread", "forced": "single"},
     )
 )
 STRUCTURED_TALKS: tuple[
@@ -100,6 +101,7 @@ STRUCTURED_TALKS: tuple[
     {"regex": "[a-z]{20}forced[a-z]{60}", "mode": "verify", "temperature": 0.8, "seed": 3},
     {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1, "forced": "merge"},
     {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.6, "forced": "merge", "mode": "reread"},
+    {"regex": "([a-z]{2}fo){20}", "confidence": 0.3, "forced": "single", "mode": "reread"},
 )
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
@@ -137,8 +139,14 @@ def write_goldens(
 
 
 def _answer(model: Model, prompt: str | list[int], options: dict[str, Any]) -> dict[str, Any]:
-    result = model.generate(prompt, **options)
-    said = {"groups": result.groups, "text": result.text, "finishReason": result.finish_reason}
+    stream = model.stream(prompt, **options)
+    records = [record for record in stream if record.tokens]
+    said = {
+        "groups": [record.tokens for record in records],
+        "stops": [record.stop_probabilities for record in records],
+        "text": stream.text,
+        "finishReason": stream.finish_reason,
+    }
     return {"prompt": prompt, "options": _camel(options), **said}
 
 

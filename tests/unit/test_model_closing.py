@@ -46,6 +46,24 @@ def test_a_signals_handler_may_close_in_the_middle_of_a_step(closed: str, tokeni
         assert model.generate("Tell", max_tokens=4).tokens
 
 
+def test_the_last_step_of_a_closed_answer_has_all_of_its_text(tokenizer: Tokenizer) -> None:
+    """What it held back, as it could begin a stop string, was lost."""
+    options: dict[str, Any] = {"mode": "trust", "confidence": 0.0}
+    with toy_model(tokenizer, eos_rate=0.0) as model:
+        [group] = model.generate("Tell", max_tokens=model.info.max_steps, **options).groups
+        whole = model.decode(group)
+    model = toy_model(tokenizer, eos_rate=0.0)
+    micro = model.backend.micro
+
+    def interrupted(*words: Any) -> Any:
+        stream.close()
+        return micro(*words)
+
+    model.backend.micro = interrupted  # type: ignore[method-assign]
+    stream = model.stream("Tell", max_tokens=50, stop=whole[-1] + "\0", **options)
+    assert [(record.text, record.finish_reason) for record in stream] == [(whole, "cancelled")]
+
+
 def test_closing_in_the_middle_of_closing(tokenizer: Tokenizer) -> None:
     model = toy_model(tokenizer)
     close, calls = model.backend.close, []

@@ -4,7 +4,7 @@ import { Settings, defined } from "../loop/settings.js";
 import { Stats } from "../loop/stats.js";
 import { structural, structureOf } from "../loop/structure.js";
 import { checkText } from "../support/values.js";
-import { Stream } from "./stream.js";
+import { RESUMABLE, Stream } from "./stream.js";
 
 /** @import { Group } from "../loop/backend.js" */
 /** @import { Sampler } from "../loop/sampling.js" */
@@ -175,7 +175,7 @@ export class Chat {
         const last = messages[messages.length - 1];
         this.groups = this.#parts.engine.sequence;
         this.messages = [...messages.slice(0, -1), { role: "assistant", text: last.text + stream.text }];
-        this.isUnfinished = stream.finishReason === "length" || stream.finishReason === "cancelled";
+        this.isUnfinished = stream.finishReason !== null && RESUMABLE.includes(stream.finishReason);
         this.#sampler = sampler;
         this.#structure = structure;
         this.#text = text;

@@ -102,8 +102,9 @@ export class Stream {
         while (!this.finishReason) {
           const begin = performance.now();
           const { value: step } = await steps.next();
-          const record = this.#record(step ?? NOTHING, engine, sampler, text, isResumable ?? false);
-          if (isCancelled() && !record.finishReason) this.finishReason = record.finishReason = "cancelled";
+          let said = step ?? NOTHING;
+          if (isCancelled() && !said.finishReason) said = { ...said, finishReason: "cancelled" };
+          const record = this.#record(said, engine, sampler, text, isResumable ?? false);
           this.#count(engine, (performance.now() - begin) / 1000);
           yield record;
         }
@@ -138,7 +139,7 @@ export class Stream {
         probabilities = probabilities.slice(0, stopped);
         stopProbabilities = stopProbabilities.slice(0, stopped);
       }
-    } else if (finishReason === "eos" || finishReason === "context" || (finishReason && !isResumable)) {
+    } else if (finishReason && !(isResumable && RESUMABLE.includes(finishReason))) {
       text += output.flush();
     }
     this.finishReason = finishReason;
@@ -155,5 +156,7 @@ export class Stream {
   }
 }
 
+/** @type {FinishReason[]} after which an answer may go on */
+export const RESUMABLE = ["length", "cancelled"];
 /** @type {import("../loop/step.js").Step} */
 const NOTHING = { tokens: [], probabilities: [], stopProbabilities: [], finishReason: "cancelled", forced: 0, groups: [] };

@@ -134,11 +134,11 @@ export async function say(backend, readout, row, rules, room, stats) {
   if (rules.verifies && rules.rides && readout) forcedLimit = most;
   else if (rules.merges) forcedLimit = limit;
   let forced = sampler.forced === null ? 0 : 1;
-  let pStop = readout && !forced ? readout.pStop[row] : 0;
+  let pStop = readout ? readout.pStop[row] : 0;
   let { token, probability } = readout ? sampler.choose(readout.logits[row]) : sampler.chooseForced();
-  const [tokens, probabilities, stops] = [[token], [probability], [pStop]];
+  const [tokens, probabilities, stops] = [[token], [probability], [forced ? 0 : pStop]];
   const groups = [[token]];
-  let isTrying = readout !== null && 1 - readout.pStop[row] >= rules.tryConfidence;
+  let isTrying = readout !== null && 1 - pStop >= rules.tryConfidence;
   let fed = 0; // of these tokens, to the micro decoder
   for (;;) {
     await sampler.look();

@@ -6,7 +6,7 @@ import { after, before, describe, it } from "node:test";
 import { load } from "../adapters/onnxruntime-node.js";
 
 /** @import { Model, Options } from "../index.js" */
-/** @typedef {{prompt: string | number[], options: Options, groups: number[][], text: string, finishReason: string}} Answer */
+/** @typedef {{prompt: string | number[], options: Options, groups: number[][], stops: number[][], text: string, finishReason: string}} Answer */
 /** @typedef {{text: string, groups: number[][], answer: string}} Turn */
 /** @typedef {{options: Options, turns: Turn[], slots: number[][]}} Conversation */
 /** @typedef {{bundle: string, answers: Answer[], conversations: Conversation[]}} Golden */
@@ -32,10 +32,16 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
       });
       after(() => model.close());
 
-      for (const { prompt, options, groups, text, finishReason } of golden.answers) {
+      for (const { prompt, options, groups, stops, text, finishReason } of golden.answers) {
         it(`${JSON.stringify(prompt)} with ${JSON.stringify(options)}`, async () => {
-          const said = await model.generate(prompt, options);
-          assert.deepEqual(said.groups, groups);
+          const said = model.stream(prompt, options);
+          const records = [];
+          for await (const record of said) if (record.tokens.length) records.push(record);
+          assert.deepEqual(records.map(({ tokens }) => [...tokens]), groups);
+          for (const [i, { stopProbabilities }] of records.entries()) {
+            assert.equal(stopProbabilities.length, stops[i].length);
+            for (const [j, stop] of stops[i].entries()) assert.ok(Math.abs(stopProbabilities[j] - stop) < 1e-4, `${i}, ${j}`);
+          }
           assert.equal(said.text, text);
           assert.equal(said.finishReason, finishReason);
           assert.equal(said.stats.macroSteps, groups.length);

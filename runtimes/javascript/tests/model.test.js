@@ -63,6 +63,20 @@ describe("an answer", () => {
     assert.ok((await model.generate("x")).tokens.length);
   });
 
+  it("that is cancelled in the middle of a step has all of its text", async () => {
+    const { model, backend } = scripted("abcdef.");
+    const micro = backend.micro.bind(backend);
+    backend.micro = () => (model.cancel(), micro());
+    const { text, tokens, finishReason } = await model.generate("x", { stop: ["cz"] });
+    assert.deepEqual([text, tokens, finishReason], ["abc", ids("abc"), "cancelled"]);
+    const chat = model.chat({ stop: ["fz"] }); // which may go on
+    await read(chat.send("x"));
+    assert.deepEqual([chat.messages.at(-1)?.text, chat.isUnfinished], ["de", true]);
+    backend.micro = micro;
+    await read(chat.proceed());
+    assert.equal(chat.messages.at(-1)?.text, "def");
+  });
+
   it("that was aborted before it began says nothing", async () => {
     const { model, backend } = scripted("abc.");
     const { tokens, finishReason } = await model.generate("x", { signal: AbortSignal.abort() });

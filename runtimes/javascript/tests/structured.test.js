@@ -35,6 +35,22 @@ describe("a structured answer", () => {
     ]);
   });
 
+  it("merges behind a forced token by what the base said of it", async () => {
+    const groupsAt = async (/** @type {number} */ confidence) => {
+      const chat = scripted("zbcbc").model.chat({ mode: "reread", forced: "single", confidence });
+      for await (const _ of chat.send("x", { regex: "a[b-d]{2}" }));
+      return chat.groups.slice(1);
+    };
+    assert.deepEqual(await groupsAt(0.7), [ids("abc")]); // 0.9 is as sure as 0.7 ** (1 / 3), for each of three
+    assert.deepEqual(await groupsAt(0.8), [ids("a"), ids("b"), ids("c")]); // and not as 0.8 ** (1 / 3)
+  });
+
+  it("says all of its text when it ends, even what could begin a stop string", async () => {
+    const chat = scripted("z").model.chat({ stop: ["bz"] });
+    for await (const _ of chat.send("x", { regex: "ab" }));
+    assert.deepEqual([chat.messages.at(-1)?.text, chat.isUnfinished], ["ab", false]);
+  });
+
   it("has only bytes that make up characters", async () => {
     const bytes = [...Array(256).keys()];
     const vocabulary = new Vocabulary(/** @type {any} */ ({ bytes: (/** @type {number[]} */ ids) => Uint8Array.from(ids) }), 256, []);

@@ -80,7 +80,8 @@ def test_what_all_answers_begin_with_is_said_the_same(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"shortlist_size": 100}, {"stop_rule": "after", "position_rule": "slot"}]
+    "changes",
+    [{"shortlist_size": 100}, {"stop_rule": "after", "position_rule": "slot"}, {"position_rule": "slot"}],
 )
 def test_structured_answers_are_the_same(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
