@@ -1,0 +1,78 @@
+"""OpenAI's own JavaScript client, in a page of another site that is allowed to ask."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from browsing import LACKING, Browser
+from places import ROOT
+from serving import serving
+
+from hamburger_edge.model import Model
+from hamburger_edge.serve.gate import Access
+
+PACKAGES = ROOT / "runtimes" / "javascript" / "node_modules"
+KEY = "a-key-of-many-characters"
+
+pytestmark = [
+    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
+    pytest.mark.skipif(
+        not (PACKAGES / "openai").is_dir(),
+        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
+    ),
+]
+ASK = """
+const [baseURL, apiKey, done] = arguments;
+(async () => {
+  const { default: OpenAI } = await import("/openai/index.mjs");
+  const client = new OpenAI({ baseURL, apiKey, dangerouslyAllowBrowser: true, maxRetries: 0 });
+  const asked = { model: "tiny", messages: [{ role: "user", content: "What is the capital of Norway?" }] };
+  const { choices } = await client.chat.completions.create(asked);
+  let streamed = "";
+  for await (const chunk of await client.chat.completions.create({ ...asked, stream: true })) {
+    streamed += chunk.choices[0]?.delta.content ?? "";
+  }
+  const refused = await client.chat.completions.create({ ...asked, n: 2 }).catch((error) => error.param);
+  return [choices[0].message.content, streamed, refused];
+})().then(done, (error) => done(`${error.constructor.name}: ${error.message}`));
+"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def another_site() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(PACKAGES))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join(60)
+
+
+def test_it_may_ask_from_a_site_that_is_allowed(load_tiny: Callable[[], Model], browser: Browser) -> None:
+    """Its preflight asks for headers of its own, x-stainless-os and others, which were refused."""
+    with another_site() as site, another_site() as other:
+        access = Access.of("127.0.0.1", origins=[site], keys=[KEY.encode()])
+        with serving([("tiny", load_tiny)], access=access) as running:
+
+            def said(origin: str, key: str = KEY) -> Any:
+                browser.driver.get(f"{origin}/openai/package.json")
+                return browser.driver.execute_async_script(ASK, f"{running.url}/v1", key)
+
+            answer = "The capital of Norway is Oslo."
+            assert said(site) == [answer, answer, "n"]
+            assert said(site, "wrong").startswith("AuthenticationError: 401 the key is missing or wrong")
+            assert said(other).startswith("APIConnectionError")
+            browser.complaints()
