@@ -1,6 +1,6 @@
 """A task's own measure: whole requests on examples that nothing was trained on, at every setting in turn.
 
-    prompt 1 --plain, trust-0.95, reread-0.95, ..., verify-0.8--> answers, seconds    prompt 2 --...
+    prompt 1 --plain, merge-0.95, hybrid-0.95, ..., verify-0.8--> answers, seconds    prompt 2 --...
 
 The answers of one setting are judged beside plain decoding's to the same prompts, and so are their times.
 """
@@ -21,7 +21,7 @@ from hamburger_edge.evaluation.judges import Case, Judge, Judgement
 from hamburger_edge.evaluation.kept_answers import Answer, keeping
 from hamburger_edge.loop.dial import PLAIN, Mode, Recommended
 from hamburger_edge.model import Model
-from hamburger_edge.support.progress import Progress, time_left, unheard
+from hamburger_edge.support.progress import Progress, no_progress, time_left
 
 CHANCE = 0.05  # a loss that chance brings less often is one
 
@@ -29,13 +29,13 @@ CHANCE = 0.05  # a loss that chance brings less often is one
 @dataclass(frozen=True)
 class EvaluationPlan:
     prompts: int = 300  # held-out examples, at most
-    # in trust and in reread mode, the lowest in verify mode too; beside plain decoding
+    # in merge and in hybrid mode, the lowest in verify mode too; beside plain decoding
     confidences: tuple[float, ...] = (0.95, 0.9, 0.8)
     points: float = 0.5  # how much of the score, in hundredths, the recommended setting may lose
 
     @property
     def settings(self) -> tuple[Recommended, ...]:
-        modes: tuple[Mode, ...] = ("trust", "reread")
+        modes: tuple[Mode, ...] = ("merge", "hybrid")
         merging = (Recommended(mode, confidence) for confidence in self.confidences for mode in modes)
         return PLAIN, *merging, Recommended("verify", min(self.confidences))
 
@@ -91,7 +91,7 @@ def evaluate(
     *,
     max_tokens: int,
     kept: Path | None = None,
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
 ) -> list[Row]:
     """`settings` begin with plain decoding. `kept`: a file for the answers as they come, by which the next
     call with the same questions goes on; whoever has stored the figures deletes it."""
@@ -120,7 +120,7 @@ def _asked(
         "backend": info.backend,
         "provider": info.provider,
         "kv_bytes_per_slot": info.kv_bytes_per_slot,
-        "capacity": info.capacity,
+        "cache_slots": info.cache_slots,
         "max_tokens": max_tokens,
         "settings": [str(setting) for setting in settings],
         "requests": hashlib.sha256(json.dumps([request.ids for request in requests]).encode()).hexdigest(),

@@ -19,7 +19,7 @@ from typing import Any
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
-from hamburger_edge.support.values import check_text, shown
+from hamburger_edge.support.values import check_text, safe_repr
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
 TYPES = ("exact", "number", "regex", "contains")
@@ -69,9 +69,9 @@ def parse_prompt(line: str, where: str) -> Prompt:
     only_keys(data, ("prompt", "kind", "check"), where)
     text, kind = data.get("prompt"), data.get("kind", "other")
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{where}: prompt must be a text, got {shown(text)}")
+        raise InputError(f"{where}: prompt must be a text, got {safe_repr(text)}")
     if not isinstance(kind, str) or not kind:
-        raise InputError(f"{where}: kind must be a word, got {shown(kind)}")
+        raise InputError(f"{where}: kind must be a word, got {safe_repr(kind)}")
     for each in (text, kind):
         _check_encodable(each, where)
     return Prompt(text, kind, parse_check(data["check"], where) if "check" in data else None)
@@ -82,21 +82,21 @@ def parse_check(data: Any, where: str) -> Check:
     only_keys(data, ("type", "value"), where)
     kind, value = data.get("type"), data.get("value")
     if kind not in TYPES:
-        raise InputError(f"{where}.type must be one of {', '.join(TYPES)}, got {shown(kind)}")
+        raise InputError(f"{where}.type must be one of {', '.join(TYPES)}, got {safe_repr(kind)}")
     if kind == "number":
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
         if not numeric or not -_LARGEST <= value <= _LARGEST:
-            raise InputError(f"{where}.value must be a number, got {shown(value)}")
+            raise InputError(f"{where}.value must be a number, got {safe_repr(value)}")
         return Check(kind, float(value))
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}.value must be a text, got {shown(value)}")
+        raise InputError(f"{where}.value must be a text, got {safe_repr(value)}")
     _check_encodable(value, where)
     if kind == "regex":
         try:
             re.compile(value)
         except re.error as error:
             raise InputError(
-                f"{where}.value is not a regular expression ({error}): {shown(value)}"
+                f"{where}.value is not a regular expression ({error}): {safe_repr(value)}"
             ) from error
     return Check(kind, value)
 

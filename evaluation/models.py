@@ -72,17 +72,17 @@ def own_base(model: Model, name: str) -> JudgeBase:
     return JudgeBase(Judge(model), name, text)
 
 
-def reference_base(source: str, *, context: int | None = None, threads: int | None = None) -> JudgeBase:
+def reference_base(source: str, *, cache_slots: int | None = None, threads: int | None = None) -> JudgeBase:
     """A checkpoint's base in float32 PyTorch, as it was before the graft."""
     require("torch", "export")
     from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
     from hamburger_edge.models.checkpoints.delta import add_delta
     from hamburger_edge.models.checkpoints.rows import load_rows
-    from hamburger_edge.runtimes.torch.backend import DEFAULT_CONTEXT, TorchBackend, use_threads
+    from hamburger_edge.runtimes.torch.torch_backend import DEFAULT_CACHE_SLOTS, TorchBackend, use_threads
 
     use_threads(threads)
-    if context is not None:
-        whole_in("context", context, 1, 1 << 31)
+    if cache_slots is not None:
+        whole_in("cache_slots", cache_slots, 1, 1 << 31)
     checkpoint = load_checkpoint(source)
     model = checkpoint.model
     name = f"{checkpoint.path.name} (plain base, torch fp32)"
@@ -98,7 +98,7 @@ def reference_base(source: str, *, context: int | None = None, threads: int | No
     else:
         text += "which training the graft did not change"
     limit = model.config.base.context_length
-    backend = TorchBackend(model, capacity=min(context or DEFAULT_CONTEXT, limit))
+    backend = TorchBackend(model, cache_slots=min(cache_slots or DEFAULT_CACHE_SLOTS, limit))
     template = checkpoint.chat_template
     opened = Model(
         backend,

@@ -23,7 +23,7 @@ from hamburger_edge.evaluation.report import ModelReport, QualityReport, Row
 from hamburger_edge.evaluation.spreading import Opener, Question, Workers
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
-from hamburger_edge.support.progress import Progress, time_left, unheard
+from hamburger_edge.support.progress import Progress, no_progress, time_left
 
 Answers = dict[int, JudgedAnswer]  # by number of the prompt
 
@@ -46,7 +46,7 @@ class EvalPlan:
     def settings(self, confidence: float) -> dict[str, Any]:
         """Options of an answer, checked."""
         options = {
-            "mode": "trust" if confidence < 1 else "plain",
+            "mode": "merge" if confidence < 1 else "plain",
             "confidence": confidence,
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
@@ -82,7 +82,7 @@ class Evaluation:
         *,
         models: int = 1,
         judge_is_one: bool = False,
-        progress: Progress = unheard,
+        progress: Progress = no_progress,
         workers: Workers | None = None,
     ) -> None:
         """`models` will run, the judge's among them or not: that is for the estimate. `workers` ask instead
@@ -178,7 +178,7 @@ class Evaluation:
 
 def _room(base: JudgeBase, model: Model) -> int:
     """Slots that both this model and the judge have for a prompt and its answer."""
-    return min(min(each.info.capacity, each.info.context_length) for each in (model, base.judge.model))
+    return min(min(each.info.cache_slots, each.info.context_length) for each in (model, base.judge.model))
 
 
 def check_room(

@@ -104,8 +104,8 @@ class _Watched:
     def micro(self, token: int) -> MicroReadout:
         readout = self._backend.micro(token)
         index = int(readout.logits.argmax())
-        shortlist = self._backend.info.shortlist
-        self.calls.append((index if shortlist is None else int(shortlist[index]), float(readout.p_stop)))
+        draft_vocab = self._backend.info.draft_vocab
+        self.calls.append((index if draft_vocab is None else int(draft_vocab[index]), float(readout.p_stop)))
         return readout
 
 
@@ -154,15 +154,15 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
         _watching(model) as watched,
         model.stream(ids, reuse_prefix=False, **{"probabilities": False, **options}) as stream,
     ):
-        for record in stream:
+        for chunk in stream:
             for i, (token, p_stop) in enumerate(watched.calls):
                 # by rule "before" the head speaks of a token while it looks at the one before
-                stop = p_stop if after else record.stop_probabilities[i]
+                stop = p_stop if after else chunk.stop_probabilities[i]
                 proposals.append(Proposal(said + 1 + i, token, 1 - stop))
             watched.calls.clear()
-            if record.tokens:
-                groups.append(list(record.tokens))
-                said += len(record.tokens)
+            if chunk.tokens:
+                groups.append(list(chunk.tokens))
+                said += len(chunk.tokens)
         slots = model.engine.ledger.slots + len(model.engine.unread) - len(ids)
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)

@@ -14,7 +14,7 @@ from hamburger_edge.evaluation.checks import Prompt, read_prompts
 from hamburger_edge.evaluation.judges import Case, Judge, Judgement
 from hamburger_edge.evaluation.reading import prompt_ids
 from hamburger_edge.model import Model
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.tables import table as aligned
 
 CHECKABLE = Path(__file__).with_name("checkable.jsonl")
@@ -65,15 +65,15 @@ def find_recommendation(
     *,
     max_tokens: int = MAX_TOKENS,
     kept: Path | None = None,
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
 ) -> Recommendation:
     """`kept` as for `evaluate`."""
     requests = [Request(tuple(prompt_ids(model, each.text)), each.text, "") for each in questions]
     most = max(len(request.ids) for request in requests) + max_tokens
-    if most > (has := min(model.info.capacity, model.info.context_length)):
+    if most > (has := min(model.info.cache_slots, model.info.context_length)):
         raise InputError(
             f"the longest question with {max_tokens} tokens takes {most} slots, the model has {has}: give a "
-            "larger --context, or fewer --max-tokens"
+            "larger --cache-slots, or fewer --max-tokens"
         )
     rows = evaluate(
         model,

@@ -59,8 +59,8 @@ class Conversation:
     def ask(self, text: str) -> None:
         self._start(lambda: self._answer(lambda: self.chat.send(text)))
 
-    def proceed(self) -> None:
-        self._start(lambda: self._answer(lambda: self.chat.proceed()))
+    def continue_answer(self) -> None:
+        self._start(lambda: self._answer(lambda: self.chat.continue_answer()))
 
     def save(self, path: str) -> None:
         self._start(lambda: self._save(path))
@@ -69,7 +69,7 @@ class Conversation:
         self._start(lambda: self._open(path))
 
     def stop(self) -> None:
-        """The answer ends after its current step; `proceed` goes on with it."""
+        """The answer ends after its current step; `continue_answer` goes on with it."""
         if self.model is not None:
             self.model.cancel()
 
@@ -101,8 +101,8 @@ class Conversation:
 
     def _answer(self, begin: Callable[[], Stream]) -> None:
         with begin() as stream:
-            for record in stream:
-                self.events.put(Event("text", record.text, size=len(record.tokens)))
+            for chunk in stream:
+                self.events.put(Event("text", chunk.text, size=len(chunk.tokens)))
         self.events.put(Event("end", stream.finish_reason or "", stats=stream.stats))
 
     def _save(self, path: str) -> None:
@@ -153,7 +153,7 @@ class Window:
         entry.focus()
         talk = self.conversation
         actions: dict[str, Callable[[], None]] = {"Send": self.send, "Stop": talk.stop}
-        actions |= {"Continue": talk.proceed, "Save": self.save, "Open": self.open}
+        actions |= {"Continue": talk.continue_answer, "Save": self.save, "Open": self.open}
         buttons = {name: ttk.Button(bar, text=name, command=do, width=8) for name, do in actions.items()}
         for column, button in enumerate(buttons.values(), 1):
             button.grid(row=0, column=column, padx=2)

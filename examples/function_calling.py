@@ -60,16 +60,16 @@ def dispatch(call: dict[str, Any]) -> dict[str, Any]:
 def converse(model: hamburger_edge.Model, question: str) -> str:
     chat = model.chat(f"You call one of the functions {', '.join(TOOLS)}.", max_tokens=120)
     stream = chat.send(question, json_schema=CALL)
-    for record in stream:
-        print(record.text, end="", flush=True)
+    for chunk in stream:
+        print(chunk.text, end="", flush=True)
     print()
     if not stream.complete:
-        raise SystemExit("the call was cut: give it more tokens or a larger context")
+        raise SystemExit("the call was cut: give it more tokens or a larger cache_slots")
     result = json.dumps(dispatch(json.loads(stream.text)))
     print(f"-> {result}")
     answer = chat.send(f"The result is {result}. Say so in one sentence.", max_tokens=40)
-    for record in answer:
-        print(record.text, end="", flush=True)
+    for chunk in answer:
+        print(chunk.text, end="", flush=True)
     print()
     return answer.text
 

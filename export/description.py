@@ -35,7 +35,7 @@ def manifest_of(
     *,
     flavor: Flavor,
     plan: PrecisionPlan,
-    cache_length: int,
+    cache_slots: int,
     kv: str = "float32",
 ) -> Manifest:
     base = checkpoint.model.config.base
@@ -49,7 +49,7 @@ def manifest_of(
         model=model_spec(checkpoint.model),
         precision=plan,
         kv=layout,
-        cache_length=cache_length,
+        cache_slots=cache_slots,
         graphs=tuple(io.spec for io in ios.values()),
         files=tuple(file_entries(folder)),
         tokenizer=TOKENIZER if (folder / TOKENIZER).exists() else None,
@@ -57,7 +57,7 @@ def manifest_of(
         graft=origins[1],
         chat_template=checkpoint.chat_template,
         recommended=recommended_of(checkpoint),
-        opening=tuple(checkpoint.manifest.get("opening", ())),
+        answer_prefix=tuple(checkpoint.manifest.get("answer_prefix", ())),
     )
 
 
@@ -75,7 +75,7 @@ def model_spec(model: Hamburger) -> ModelSpec:
         vocab_size=base.vocab_size,
         hidden_size=base.hidden_size,
         num_layers=base.num_layers,
-        max_steps=config.max_steps,
+        max_group_tokens=config.max_group_tokens,
         micro_layers=config.micro_layers,
         taps=config.taps,
         position_rule=config.position_rule,
@@ -84,7 +84,7 @@ def model_spec(model: Hamburger) -> ModelSpec:
         context_length=base.context_length,
         eos_ids=config.eos_ids,
         tied_head=base.tied_head,
-        shortlist=tuple(model.shortlist.tolist()) if config.shortlist_size else None,
+        draft_vocab=tuple(model.draft_vocab.tolist()) if config.draft_vocab_size else None,
     )
 
 

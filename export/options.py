@@ -10,7 +10,7 @@ from typing import Literal
 
 from hamburger_edge.bundle.manifest import KV_TYPES, PRECISIONS, gguf_precision
 from hamburger_edge.errors import InputError, one_line
-from hamburger_edge.support.values import among, flag, shown
+from hamburger_edge.support.values import among, flag, safe_repr
 
 FORMATS = ("onnx", "gguf")
 FLAVORS = ("fused", "portable", "web")
@@ -20,7 +20,7 @@ CHOICES = {
     "flavor": FLAVORS,
     "keep_head": PRECISIONS,
     "prefer": PREFERENCES,
-    "kv": tuple(KV_TYPES),
+    "kv_cache_dtype": tuple(KV_TYPES),
 }
 
 
@@ -48,10 +48,10 @@ class ExportOptions:
     prefer: Literal["accuracy", "speed"] = "accuracy"
     # type of a fused graph's KV cache: "int8", "fp32", or "fp16", which CUDA needs; None: int8 where weights
     # have no more bits and there is a tokenizer to calibrate with, else fp32
-    kv: str | None = None
+    kv_cache_dtype: str | None = None
     # slots of a portable bundle's KV cache, fixed when it is exported; None: 2048, or the model's context
-    # (fused graphs and llama.cpp have as many as `context` says when they are loaded)
-    cache_length: int | None = None
+    # (fused graphs and llama.cpp have as many as `cache_slots` says when they are loaded)
+    cache_slots: int | None = None
     # positions that the bundle is for, whose rotations it stores (33 MB of 131,072); None: as many as the
     # base was trained for, or as a portable bundle's cache can come to
     context_length: int | None = None
@@ -66,7 +66,7 @@ class ExportOptions:
         formats = tuple(given) if several else ()
         object.__setattr__(self, "formats", formats)
         if not formats or not all(among(name, FORMATS) for name in formats):
-            named = (", ".join(map(_plain, formats)) or "none") if several else shown(given)
+            named = (", ".join(map(_plain, formats)) or "none") if several else safe_repr(given)
             raise InputError(f"formats must be 'onnx', 'gguf' or both, got {named}")
         flag("verify", self.verify)
         flag("force", self.force)
@@ -83,7 +83,7 @@ class ExportOptions:
     def _check_blocks(self) -> None:
         size = self.block_size
         if size is not None and (not isinstance(size, int) or size not in BLOCK_SIZES):
-            raise InputError(f"block_size must be 16, 32, 64, 128 or 256, got {shown(size)}")
+            raise InputError(f"block_size must be 16, 32, 64, 128 or 256, got {safe_repr(size)}")
         if self.prefer == "speed" and self.has_graphs:
             if self.precision != "int4":
                 raise InputError(f"prefer 'speed' is for precision int4, not {self.precision}")
@@ -95,18 +95,18 @@ class ExportOptions:
         portable = self.flavor == "portable"
         if self.flavor != "fused" and self.prefer != "accuracy":
             raise InputError(f"prefer 'speed' is for fused graphs: leave it out, or flavor {self.flavor!r}")
-        if self.cache_length is not None and not (portable and self.has_graphs):
+        if self.cache_slots is not None and not (portable and self.has_graphs):
             raise InputError(
-                "cache_length is for portable graphs: others take any when they are loaded (context)"
+                "cache_slots is for portable graphs: others take any when they are loaded (cache_slots)"
             )
         if self.gguf_precision is not None and not self.has_gguf:
             raise InputError("gguf_precision is for GGUF files: add  --format gguf")
         of_graphs = (self.block_size, self.keep_head, self.flavor, self.prefer)
         if not self.has_graphs and of_graphs != (None, None, "fused", "accuracy"):
             raise InputError("block_size, keep_head, flavor and prefer are for graphs: add  --format onnx")
-        if self.kv in ("fp16", "int8") and (portable or not self.has_graphs):
+        if self.kv_cache_dtype in ("fp16", "int8") and (portable or not self.has_graphs):
             raise InputError(
-                f"kv {self.kv!r} is for fused graphs: leave it out (llama.cpp's --kv is an option of run)"
+                f"kv_cache_dtype {self.kv_cache_dtype!r} is for fused graphs: leave it out (llama.cpp's --kv-cache-dtype is an option of run)"
             )
 
     @property
@@ -119,9 +119,9 @@ class ExportOptions:
 
 
 def _plain(value: object) -> str:
-    return one_line(value, 80) if isinstance(value, str) else shown(value)
+    return one_line(value, 80) if isinstance(value, str) else safe_repr(value)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if not among(value, choices):
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {safe_repr(value)}")

@@ -49,7 +49,7 @@ from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkp
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import locked
 from hamburger_edge.support.folders import publish
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.values import whole_in
 
 WEIGHTS = "weights.bin"
@@ -57,7 +57,11 @@ CACHE_LENGTH, SHORTEST_CACHE = 2048, 64  # slots of a portable cache; the parity
 
 
 def export(
-    source: str | Path | Checkpoint, out: str | Path, options: ExportOptions, *, progress: Progress = unheard
+    source: str | Path | Checkpoint,
+    out: str | Path,
+    options: ExportOptions,
+    *,
+    progress: Progress = no_progress,
 ) -> Path:
     """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`."""
     out = Path(out).resolve()  # a link to a bundle stands for that bundle
@@ -114,8 +118,10 @@ def _for_context(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     if options.context_length is not None:
         positions = whole_in("context_length", options.context_length, min(SHORTEST_CACHE, most), most)
     if options.flavor == "portable" and not options.has_gguf:
-        slots = _cache_length(positions, options.cache_length)
-        positions = min(positions, slots if config.position_rule == "slot" else slots * config.max_steps)
+        slots = _cache_slots(positions, options.cache_slots)
+        positions = min(
+            positions, slots if config.position_rule == "slot" else slots * config.max_group_tokens
+        )
     if positions == most:
         return checkpoint
     return dataclasses.replace(checkpoint, model=shortened(checkpoint.model, positions))
@@ -146,13 +152,13 @@ def _write_graphs(
             f"heads of {config.base.head_dim} do not fit ONNX Runtime's fused attention (multiples of "
             "16): export with --flavor portable"
         )
-    cache_length = _cache_length(config.base.context_length, options.cache_length) if portable else 0
-    cache = options.kv or _cache_type(checkpoint, plan, options)
+    cache_slots = _cache_slots(config.base.context_length, options.cache_slots) if portable else 0
+    cache = options.kv_cache_dtype or _cache_type(checkpoint, plan, options)
     if cache == "int8" and checkpoint.tokenizer is None:
         raise ConfigError(
-            "an int8 cache is calibrated on text: give the checkpoint a tokenizer, or --kv fp32"
+            "an int8 cache is calibrated on text: give the checkpoint a tokenizer, or --kv-cache-dtype fp32"
         )
-    ios = graph_ios(config, context=cache_length, kv=KV_TYPES[cache])
+    ios = graph_ios(config, cache_slots=cache_slots, kv=KV_TYPES[cache])
     calibration = Calibration(checkpoint, needs_moments(model, plan), cache=cache == "int8")
     with contextlib.closing(calibration):
         own, vocabulary = apply_plan(model, plan, calibration, progress, packed=packed)
@@ -176,15 +182,15 @@ def _write_graphs(
         flavor=options.flavor,
         plan=plan,
         kv=KV_TYPES[cache],
-        cache_length=cache_length,
+        cache_slots=cache_slots,
     )
 
 
-def _cache_length(most: int, asked: int | None) -> int:
+def _cache_slots(most: int, asked: int | None) -> int:
     """Slots of a portable cache, for a model of that many positions."""
     if asked is None:
         return min(CACHE_LENGTH, most)
-    return whole_in("cache_length", asked, min(SHORTEST_CACHE, most), most)
+    return whole_in("cache_slots", asked, min(SHORTEST_CACHE, most), most)
 
 
 def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, options: ExportOptions) -> str:
@@ -216,7 +222,7 @@ def _add_gguf(
     if manifest is None:
         if checkpoint.tokenizer is not None:
             _copy_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-        manifest = manifest_of(checkpoint, folder, {}, flavor="gguf", plan=plan, cache_length=0)
+        manifest = manifest_of(checkpoint, folder, {}, flavor="gguf", plan=plan, cache_slots=0)
     return dataclasses.replace(manifest, gguf=part, files=tuple(file_entries(folder)))
 
 

@@ -16,7 +16,7 @@ from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
 from hamburger_edge.export.quantization.activations import HEAD, Calibration
 from hamburger_edge.export.quantization.block_quantizer import quantize
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.export.quantization.own_grid import grid_form, grid_of
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
@@ -29,7 +29,7 @@ from hamburger_edge.export.quantization.weight_forms import (
     replace_linears,
 )
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 BLOCK_SIZE = 64  # weights that share a scale
 SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
@@ -70,7 +70,7 @@ def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> Precision
         return plan
     if plan.narrow_layers == NARROW_LAYERS:  # others: blocks that were asked for, or are for speed
         plan = dataclasses.replace(plan, grid=grid_of(model.base.layers[0]))
-    frequent = 2 * model.config.shortlist_size
+    frequent = 2 * model.config.draft_vocab_size
     if tiers and plan.head == "int8" and 0 < frequent < model.config.base.vocab_size:
         plan = dataclasses.replace(plan, frequent_rows=frequent)
     return plan
@@ -81,7 +81,7 @@ def _precision(name: str) -> Precision:
 
 
 class Former:
-    """Gives every weight of a model the form its plan says; asks for moments as layers come up."""
+    """Gives every weight of a model the form its plan says; asks for input covariance as layers come up."""
 
     def __init__(self, plan: PrecisionPlan, calibration: Calibration, *, packed: bool):
         self.plan, self.calibration, self.packed = plan, calibration, packed
@@ -96,13 +96,13 @@ class Former:
     def linear(self, path: str, weight: Tensor) -> Form:
         weight = weight.float()  # a layer may hold 16 bits
         precision, grid = self.precision(path), self.plan.grid
-        moments = self.calibration.take(path) if precision == "int4" else None
+        covariance = self.calibration.take(path) if precision == "int4" else None
         if grid and path.startswith("base."):
             size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
-            return grid_form(path, weight, grid, size, moments)
+            return grid_form(path, weight, grid, size, covariance)
         narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
-        return self._form(weight, precision, size, table=False, moments=moments)
+        return self._form(weight, precision, size, table=False, covariance=covariance)
 
     def check_vocabulary(self, width: int) -> None:
         """Embeddings are looked up in whole blocks."""
@@ -111,7 +111,9 @@ class Former:
 
     def vocabulary(self, weight: Tensor, rows: Tensor | None = None) -> Form:
         self.check_vocabulary(weight.shape[1])
-        return self._form(weight, self.plan.head, self.plan.block_size, table=True, moments=None, rows=rows)
+        return self._form(
+            weight, self.plan.head, self.plan.block_size, table=True, covariance=None, rows=rows
+        )
 
     def head(self, weight: Tensor, rows: Tensor | None) -> Form:
         """Of rows in this order those of frequent tokens come first. The others are near to what they were by
@@ -119,11 +121,13 @@ class Former:
         plan, count = self.plan, self.plan.frequent_rows
         if not count or rows is None:
             return self.vocabulary(weight, rows)
-        frequent, moments = self.vocabulary(weight, rows[:count]), self.calibration.take(HEAD)
-        if moments is not None:
-            moments = Moments(moments.mean + moments.mean.diagonal().mean() * torch.eye(len(moments.mean)))
+        frequent, covariance = self.vocabulary(weight, rows[:count]), self.calibration.take(HEAD)
+        if covariance is not None:
+            covariance = InputCovariance(
+                covariance.mean + covariance.mean.diagonal().mean() * torch.eye(len(covariance.mean))
+            )
         size = plan.block_size // (2 if _among(HEAD, plan.narrow_layers) else 1)
-        rare = self._form(weight, plan.base, size, table=True, moments=moments, rows=rows[count:])
+        rare = self._form(weight, plan.base, size, table=True, covariance=covariance, rows=rows[count:])
         return TieredForm(frequent, rare)
 
     def _form(
@@ -133,7 +137,7 @@ class Former:
         size: int,
         *,
         table: bool,
-        moments: Moments | None,
+        covariance: InputCovariance | None,
         rows: Tensor | None = None,
     ) -> Form:
         small = weight.shape[0] < SMALLEST
@@ -142,7 +146,9 @@ class Former:
             return FloatForm(chosen) if small or precision == "fp32" else HalfForm(chosen)
         bits = 8 if precision == "int8" else 4
         size = _fitting(size, weight.shape[1], whole=table)
-        blocks = quantize(weight, bits, size, rows=rows, moments=moments)  # which takes no copy of all rows
+        blocks = quantize(
+            weight, bits, size, rows=rows, covariance=covariance
+        )  # which takes no copy of all rows
         return BlockForm(blocks) if self.packed else PortableBlockForm(blocks, table=table)
 
 
@@ -170,7 +176,7 @@ def apply_plan(
     model: Hamburger,
     plan: PrecisionPlan,
     calibration: Calibration,
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
     *,
     packed: bool = True,
 ) -> tuple[Hamburger, Vocabulary]:

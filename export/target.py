@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hamburger_edge.bundle.manifest import FILE_NAME, KIND
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.support.folders import strangers
+from hamburger_edge.support.folders import unexpected_files
 from hamburger_edge.support.strict import read_json
 
 
@@ -25,7 +25,7 @@ def check_target(out: Path, *, force: bool) -> None:
         raise InputError(
             f"{out} is not a bundle: it will not be replaced; choose another folder, or delete it"
         )
-    if others := strangers(out, ours):
+    if others := unexpected_files(out, ours):
         raise InputError(
             f"{out} holds {others[0]}, which exporting would delete: choose another or move it away"
         )

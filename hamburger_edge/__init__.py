@@ -3,13 +3,13 @@
 import hamburger_edge
 
 with hamburger_edge.load("my-bundle") as model:
-    for record in model.stream("Why is the sky blue?", confidence=0.8, max_tokens=200):
-        print(record.text, end="", flush=True)  # one record a macro step: 1..max_steps tokens
+    for chunk in model.stream("Why is the sky blue?", confidence=0.8, max_tokens=200):
+        print(chunk.text, end="", flush=True)  # one chunk a macro step: 1..max_group_tokens tokens
     print(model.generate("And at night?").stats.tokens_per_step)
 """
 
 from hamburger_edge.chat.conversation import Chat
-from hamburger_edge.chat.stream import Record, Stream
+from hamburger_edge.chat.stream import Chunk, Stream
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import (
     BundleError,
@@ -48,7 +48,7 @@ __all__ = [
     "MissingExtraError",
     "Model",
     "ParityError",
-    "Record",
+    "Chunk",
     "Result",
     "RuntimeFailure",
     "RuntimeUnavailable",

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.errors import InputError, needing
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 
 def export_checkpoint(
-    checkpoint: str | Path | Checkpoint, output: str | Path, *, progress: Progress = unheard, **options: Any
+    checkpoint: str | Path | Checkpoint,
+    output: str | Path,
+    *,
+    progress: Progress = no_progress,
+    **options: Any,
 ) -> Path:
     """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `output`.
 
         export_checkpoint("smollm2-135m", "bundle")
-        export_checkpoint("my-checkpoint", "phone", flavor="portable", cache_length=1024)
+        export_checkpoint("my-checkpoint", "phone", flavor="portable", cache_slots=1024)
         export_checkpoint("my-checkpoint", "both", formats=("onnx", "gguf"), precision="int8")
 
     Options are the fields of `hamburger_edge.export.options.ExportOptions`, and their defaults those of
@@ -34,7 +38,7 @@ def export_checkpoint(
         keep_head       precision of embeddings and heads; None (default): as the precision is best
         prefer          "accuracy" (default), or "speed" at the price of it: of fused graphs at int4
         kv              "int8", "fp16" or "fp32" KV cache of fused graphs; None (default): as weights are best
-        cache_length    slots of a portable bundle's KV cache; None (default): 2048
+        cache_slots    slots of a portable bundle's KV cache; None (default): 2048
         context_length  positions that the bundle is for; None (default): as many as the base was trained for
         verify          True (default): a bundle that disagrees with PyTorch is not kept
         force           False (default): a bundle that is there is not replaced

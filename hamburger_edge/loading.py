@@ -11,13 +11,13 @@ from typing import Any
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BundleError, InputError, needing
 from hamburger_edge.model import Model
-from hamburger_edge.support.values import among, shown
+from hamburger_edge.support.values import among, safe_repr
 
 # backend -> module, function and extra; each function returns (Backend, path of the tokenizer, ChatTemplate)
 _OPENERS = {
-    "torch": ("hamburger_edge.runtimes.torch.backend", "open_checkpoint", "export"),
-    "onnx": ("hamburger_edge.runtimes.onnx.backend", "open_bundle", ""),
-    "llamacpp": ("hamburger_edge.runtimes.llamacpp.backend", "open_bundle", "llamacpp"),
+    "torch": ("hamburger_edge.runtimes.torch.torch_backend", "open_checkpoint", "export"),
+    "onnx": ("hamburger_edge.runtimes.onnx.onnx_backend", "open_bundle", ""),
+    "llamacpp": ("hamburger_edge.runtimes.llamacpp.llamacpp_backend", "open_bundle", "llamacpp"),
 }
 
 
@@ -25,14 +25,14 @@ def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Mo
     """Open a bundle, a checkpoint folder or a built-in checkpoint ("tiny"); options are the runtime's own
     (threads, provider, ...)."""
     if not among(backend, ("auto", *_OPENERS)):
-        raise InputError(f"unknown backend {shown(backend)} (known: auto, {', '.join(_OPENERS)})")
+        raise InputError(f"unknown backend {safe_repr(backend)} (known: auto, {', '.join(_OPENERS)})")
     try:
         folder = _find(path)
         chosen = _choose(folder, backend)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}: check its name and its rights") from error
     except TypeError as error:
-        raise InputError(f"a bundle is named by its path, got {shown(path)}") from error
+        raise InputError(f"a bundle is named by its path, got {safe_repr(path)}") from error
     module, function, extra = _OPENERS[chosen]
     with needing(extra):
         opener = getattr(importlib.import_module(module), function)

@@ -69,7 +69,7 @@ class Model:
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> Stream:
-        """Answer a prompt, one record for each macro step.
+        """Answer a prompt, one chunk for each macro step.
 
         Text becomes a user turn of the model's chat template, after `system` if given; with `raw`, and for
         token ids, it is taken as it is. What the cache already holds of the prompt is not computed again;
@@ -95,8 +95,8 @@ class Model:
     ) -> Result:
         """Like `stream`, all at once."""
         with self.stream(prompt, raw=raw, system=system, reuse_prefix=reuse_prefix, **options) as stream:
-            records = list(stream)
-        groups = [list(record.tokens) for record in records if record.tokens]
+            chunks = list(stream)
+        groups = [list(chunk.tokens) for chunk in chunks if chunk.tokens]
         tokens = [token for group in groups for token in group]
         finish = stream.finish_reason or "cancelled"
         return Result(stream.text, tokens, groups, finish, stream.stats, stream.complete)

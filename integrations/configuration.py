@@ -36,7 +36,7 @@ _OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download
 _OF_HUB |= {"proxies", "subfolder", "trust_remote_code", "_from_auto", "_from_pipeline", "_commit_hash"}
 
 
-class HamburgerConfig(PretrainedConfig):
+class HamburgerHFConfig(PretrainedConfig):
     """`hamburger` is the configuration of `hamburger_edge.models.architecture`, as JSON; the sizes that
     transformers has names for are read from it and cannot be set apart."""
 
@@ -61,7 +61,7 @@ class HamburgerConfig(PretrainedConfig):
     def __getattr__(self, name: str) -> Any:
         if name in _OF_BASE and (base := self.__dict__.get("hamburger", {}).get("base")):
             return base[_OF_BASE[name]]
-        raise AttributeError(f"HamburgerConfig has no {name}")
+        raise AttributeError(f"HamburgerHFConfig has no {name}")
 
     @classmethod
     def get_config_dict(
@@ -86,13 +86,13 @@ class HamburgerConfig(PretrainedConfig):
 def _of_bundle(model: ModelSpec) -> dict[str, Any]:
     """What a bundle says of its model: less than a checkpoint, whose layers can be built from it."""
     return {
-        "model_type": HamburgerConfig.model_type,
+        "model_type": HamburgerHFConfig.model_type,
         "architectures": ["ORTHamburgerForCausalLM"],
         "vocab_size": model.vocab_size,
         "hidden_size": model.hidden_size,
         "num_hidden_layers": model.num_layers,
         "max_position_embeddings": model.context_length,
-        "max_steps": model.max_steps,
+        "max_group_tokens": model.max_group_tokens,
         "eos_token_id": list(model.eos_ids),
         "tie_word_embeddings": model.tied_head,
     }

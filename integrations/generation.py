@@ -63,7 +63,7 @@ class Loop:
             engine = self.engine
             engine.info = info = replace(engine.info, eos_ids=ends)
             structure = settings.structure
-            grammar = None if structure is None else self.grammars.start(structure, info.shortlist)
+            grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
             sampler = ProcessedSampler(settings.sampling, info, processors, prompt, grammar)
             sampler.begin(prompt)
             groups = [(token,) for token in prompt]

@@ -12,7 +12,7 @@ from transformers.generation.stopping_criteria import StopStringCriteria
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.settings import Options
-from hamburger_edge.support.values import shown
+from hamburger_edge.support.values import safe_repr
 
 _DEFAULTS = GenerationConfig().to_dict()
 _LENGTHS = {"max_length", "max_new_tokens"}
@@ -44,7 +44,7 @@ def merged(
     for layer in (changed, named):
         if unknown := sorted(set(layer) - _DEFAULTS.keys() - _OURS - {"_from_model_config"}):
             known = ", ".join(sorted(_HONOURED | _OURS))
-            raise InputError(f"generate knows no {shown(unknown[0])} (known: {known})")
+            raise InputError(f"generate knows no {safe_repr(unknown[0])} (known: {known})")
         if "max_length" in layer and layer.get("max_new_tokens") is None:
             settings.max_new_tokens = None
         for name, value in layer.items():
@@ -53,7 +53,7 @@ def merged(
     for name in sorted(asked.keys() & _DEFAULTS.keys() - _HONOURED - _WITHOUT_EFFECT):
         if not name.startswith("_") and asked[name] not in (_DEFAULTS[name], None):
             raise InputError(
-                f"{name}={shown(asked[name])} is nothing for tokens that come in groups: leave it out"
+                f"{name}={safe_repr(asked[name])} is nothing for tokens that come in groups: leave it out"
             )
     return settings
 

@@ -46,7 +46,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
         backend: str = "auto",
         provider: str | None = None,
         threads: int | None = None,
-        context: int | None = None,
+        cache_slots: int | None = None,
         **ignored: Any,  # lm-eval's own: batch_size, max_batch_size, device
     ) -> None:
         super().__init__()
@@ -56,11 +56,11 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
         self.answering = {name: value for name, value in dial.items() if value is not None}
         Settings.of(self.answering)  # refuses what no model takes, before one is loaded
         self.max_gen_toks = max_gen_toks
-        runtime = {"provider": provider, "threads": threads, "context": context}
+        runtime = {"provider": provider, "threads": threads, "cache_slots": cache_slots}
         given = {name: value for name, value in runtime.items() if value is not None}
         self.model = load(bundle, backend, **given)
         self.judge = Judge(self.model)
-        self.max_length = min(self.model.info.capacity, self.model.info.context_length)
+        self.max_length = min(self.model.info.cache_slots, self.model.info.context_length)
 
     @property
     def eot_token_id(self) -> int:
@@ -80,7 +80,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
             if room < 1:
                 raise InputError(
                     f"a continuation of {len(continuation)} tokens is longer than the context of "
-                    f"{self.max_length}: load with a larger context"
+                    f"{self.max_length}: load with a larger cache_slots"
                 )
             reading = self.judge.read(context[-room:], continuation)
             greedy = reading.choices.tolist() == continuation

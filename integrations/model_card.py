@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hamburger_edge.integrations.configuration import HamburgerConfig
+from hamburger_edge.integrations.configuration import HamburgerHFConfig
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 _CARD = """\
@@ -15,13 +15,13 @@ tags:
 
 # {name}
 
-A HAMburger (arXiv 2505.20438): a language model that says up to {max_steps} tokens in one step and keeps
+A HAMburger (arXiv 2505.20438): a language model that says up to {max_group_tokens} tokens in one step and keeps
 them in one KV-cache entry.
 
 | | |
 |---|---|
 | base | {layers} layers of width {width}, family {family}, {vocabulary} tokens |
-| micro-step decoder | {micro_layers} layers, {shortlist} |
+| micro-step decoder | {micro_layers} layers, {draft_vocab} |
 | context | {context} positions |
 | licences | {licences} |
 
@@ -39,7 +39,7 @@ print(said[0]["generated_text"][-1])
 """
 
 
-def model_card(name: str, config: HamburgerConfig, checkpoint: Checkpoint) -> str:
+def model_card(name: str, config: HamburgerHFConfig, checkpoint: Checkpoint) -> str:
     """`name` is what others load it by."""
     shape = config.shape
     licences = {part: text for part, text in (checkpoint.manifest.get("license") or {}).items() if text}
@@ -48,12 +48,12 @@ def model_card(name: str, config: HamburgerConfig, checkpoint: Checkpoint) -> st
         name=name,
         license=f"license: {said[0]}\n" if len(said) == 1 else "",  # the hub has one for all
         licences=", ".join(f"{part} {text}" for part, text in licences.items()) or "not said",
-        max_steps=shape.max_steps,
+        max_group_tokens=shape.max_group_tokens,
         layers=shape.base.num_layers,
         width=shape.base.hidden_size,
         family=shape.base.family,
         vocabulary=shape.base.vocab_size,
         micro_layers=shape.micro_layers,
-        shortlist=f"choosing among {shape.micro_vocab} tokens",
+        draft_vocab=f"choosing among {shape.micro_vocab} tokens",
         context=shape.base.context_length,
     )

@@ -17,7 +17,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import CheckpointError, InputError
-from hamburger_edge.integrations.configuration import HamburgerConfig, checkpoint_folder
+from hamburger_edge.integrations.configuration import HamburgerHFConfig, checkpoint_folder
 from hamburger_edge.integrations.generation import HierarchicalGeneration, Loop
 from hamburger_edge.integrations.model_card import model_card
 from hamburger_edge.integrations.tokenization import tokenizer_of
@@ -26,8 +26,8 @@ from hamburger_edge.models.architecture.llama import WholeSequence
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import CARD, Checkpoint, load_checkpoint, save_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into
-from hamburger_edge.runtimes.torch.backend import DEFAULT_CONTEXT, TorchBackend
-from hamburger_edge.support.values import shown
+from hamburger_edge.runtimes.torch.torch_backend import DEFAULT_CACHE_SLOTS, TorchBackend
+from hamburger_edge.support.values import safe_repr
 
 # Of the many options of `from_pretrained`: where files come from, and what may only be as it is.
 _OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download", "proxies"}
@@ -52,13 +52,13 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
     On CPUs, in float32: the reference that exported bundles are compared with, not the fast way.
     """
 
-    config_class = HamburgerConfig
+    config_class = HamburgerHFConfig
     base_model_prefix = "hamburger"
     main_input_name = "input_ids"
     _supports_sdpa = True
-    config: HamburgerConfig
+    config: HamburgerHFConfig
 
-    def __init__(self, config: HamburgerConfig, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(self, config: HamburgerHFConfig, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config)
         self.hamburger = Hamburger(config.shape) if checkpoint is None else checkpoint.model
         self.checkpoint = checkpoint  # what it was read from: tokenizer, chat template, licences
@@ -83,9 +83,9 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         """A checkpoint folder, the name of a built-in one, or a repository of the hub's."""
         for name, value in options.items():
             if name in _ONLY and value not in _ONLY[name]:
-                raise InputError(f"{name}={shown(value)}: this loads on the CPU in float32: leave it out")
+                raise InputError(f"{name}={safe_repr(value)}: this loads on the CPU in float32: leave it out")
             if name not in {*_ONLY, *_OF_HUB, *_UNUSED}:
-                raise InputError(f"from_pretrained knows no {shown(name)} for a HAMburger: leave it out")
+                raise InputError(f"from_pretrained knows no {safe_repr(name)} for a HAMburger: leave it out")
         hub = {name: value for name, value in options.items() if name in _OF_HUB}
         folder = checkpoint_folder(pretrained_model_name_or_path)
         if folder is None and not Path(pretrained_model_name_or_path).exists():
@@ -93,8 +93,8 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
 
             folder = Path(snapshot_download(str(pretrained_model_name_or_path), **hub))
         checkpoint = load_checkpoint(folder or Path(pretrained_model_name_or_path))
-        if not isinstance(config, HamburgerConfig):
-            config = HamburgerConfig.from_pretrained(config or checkpoint.path)
+        if not isinstance(config, HamburgerHFConfig):
+            config = HamburgerHFConfig.from_pretrained(config or checkpoint.path)
         if config.shape != checkpoint.model.config:
             raise CheckpointError(
                 f"{checkpoint.path}: is not of the configuration that came along: leave it out"
@@ -141,7 +141,9 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 rows="fp32",
             )
             known = checkpoint.manifest
-            write_into(saved, **{name: known[name] for name in ("recommended", "opening") if name in known})
+            write_into(
+                saved, **{name: known[name] for name in ("recommended", "answer_prefix") if name in known}
+            )
             if (text := checkpoint.path / CALIBRATION).exists():
                 shutil.copyfile(text, saved / CALIBRATION)
             config, base = self.config.shape, self.config.shape.base
@@ -165,7 +167,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         where = {name: options.pop(name) for name in ("revision", "create_pr") if name in options}
         url = api.create_repo(repo_id, private=options.pop("private", None), exist_ok=True)
         if unknown := sorted(set(options) - _OF_WEIGHT_FILES):
-            raise InputError(f"push_to_hub knows no {shown(unknown[0])} for a HAMburger: leave it out")
+            raise InputError(f"push_to_hub knows no {safe_repr(unknown[0])} for a HAMburger: leave it out")
         with tempfile.TemporaryDirectory() as folder:
             self._save(Path(folder), url.repo_id)
             return api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=message, **where)
@@ -178,8 +180,8 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 "move it there, or export it"
             )
         if self._loop is None:
-            capacity = min(DEFAULT_CONTEXT, self.config.max_position_embeddings)
-            backend = TorchBackend(self.hamburger, capacity=capacity)
+            cache_slots = min(DEFAULT_CACHE_SLOTS, self.config.max_position_embeddings)
+            backend = TorchBackend(self.hamburger, cache_slots=cache_slots)
             self._loop = Loop(backend, self._tokenizer_json)
         return self._loop
 

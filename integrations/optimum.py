@@ -31,10 +31,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from hamburger_edge.bundle.manifest import FILE_NAME  # noqa: E402
 from hamburger_edge.errors import InputError  # noqa: E402
 from hamburger_edge.integrations.generation import HierarchicalGeneration, Loop  # noqa: E402
-from hamburger_edge.integrations.transformers import HamburgerConfig, HamburgerTokenizer  # noqa: E402
+from hamburger_edge.integrations.transformers import HamburgerHFConfig, HamburgerTokenizer  # noqa: E402
 from hamburger_edge.loading import load  # noqa: E402
 from hamburger_edge.model import Model  # noqa: E402
-from hamburger_edge.support.values import shown  # noqa: E402
+from hamburger_edge.support.values import safe_repr  # noqa: E402
 
 __all__ = ["ORTHamburgerForCausalLM"]
 
@@ -61,9 +61,9 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # type: ignore[misc]
     """An exported bundle, used like optimum's other decoders; it says what `hamburger_edge.load` says."""
 
-    config_class = HamburgerConfig
+    config_class = HamburgerHFConfig
 
-    def __init__(self, bundle: Path, model: Model, config: HamburgerConfig) -> None:
+    def __init__(self, bundle: Path, model: Model, config: HamburgerHFConfig) -> None:
         self.bundle, self.hamburger, self.config = bundle, model, config
         self.model_save_dir = bundle
         self.preprocessors = [HamburgerTokenizer.from_pretrained(bundle)]
@@ -83,16 +83,16 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         provider_options: dict[str, Any] | None = None,
         generation_config: GenerationConfig | None = None,
         threads: int | None = None,
-        context: int | None = None,
+        cache_slots: int | None = None,
         **options: Any,
     ) -> ORTHamburgerForCausalLM:
         """A bundle's folder; `threads` and `context` as `hamburger_edge.load` takes them."""
         for name, value in options.items():
             if name not in _ONLY:
-                raise InputError(f"from_pretrained knows no {shown(name)} for a bundle: leave it out")
+                raise InputError(f"from_pretrained knows no {safe_repr(name)} for a bundle: leave it out")
             if value not in _ONLY[name]:
                 raise InputError(
-                    f"{name}={shown(value)} is not for a bundle, which is run as it was exported"
+                    f"{name}={safe_repr(value)} is not for a bundle, which is run as it was exported"
                 )
         folder = Path(model_id)
         bundle = folder / _GRAPHS if (folder / _GRAPHS / FILE_NAME).is_file() else folder
@@ -102,10 +102,10 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
             provider=_PROVIDERS.get(provider, provider),
             provider_options=provider_options,
             threads=threads,
-            context=context,
+            cache_slots=cache_slots,
         )
-        if not isinstance(config, HamburgerConfig):
-            config = HamburgerConfig.from_pretrained(folder)
+        if not isinstance(config, HamburgerHFConfig):
+            config = HamburgerHFConfig.from_pretrained(folder)
         found = cls(bundle, model, config)
         if generation_config is not None:
             found.generation_config = generation_config

@@ -15,7 +15,7 @@ from hamburger_edge.loop.scores import Head
 
 
 class ProcessedSampler(Sampler):
-    """A processor sees scores of the whole vocabulary; tokens outside of a micro step's shortlist have minus
+    """A processor sees scores of the whole vocabulary; tokens outside of a micro step's draft vocabulary have minus
     infinity. It may be asked twice about one token, and about tokens that are then taken back."""
 
     def __init__(
@@ -26,9 +26,9 @@ class ProcessedSampler(Sampler):
         prompt: Sequence[int],
         grammar: Grammar | None,
     ) -> None:
-        super().__init__(settings, info.vocab_size, info.shortlist, probabilities=False, grammar=grammar)
+        super().__init__(settings, info.vocab_size, info.draft_vocab, probabilities=False, grammar=grammar)
         self._processors, self._said = processors, list(prompt)
-        self._tokens = np.arange(info.vocab_size) if info.shortlist is None else info.shortlist
+        self._tokens = np.arange(info.vocab_size) if info.draft_vocab is None else info.draft_vocab
 
     def choose_judged(self, logits: Floats) -> Choice | None:
         if np.isneginf(self._processed(logits, self._micro).max()):

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 from hamburger_edge.integrations.configuration import (  # noqa: E402
-    HamburgerConfig,
+    HamburgerHFConfig,
     bundle_folder,
     checkpoint_folder,
 )
@@ -29,12 +29,14 @@ from hamburger_edge.integrations.modeling import HamburgerForCausalLM  # noqa: E
 from hamburger_edge.integrations.tokenization import HamburgerTokenizer  # noqa: E402
 from hamburger_edge.models.checkpoints.built_in import NAMES  # noqa: E402
 
-__all__ = ["HamburgerConfig", "HamburgerForCausalLM", "HamburgerTokenizer"]
+__all__ = ["HamburgerHFConfig", "HamburgerForCausalLM", "HamburgerTokenizer"]
 
-AutoConfig.register(HamburgerConfig.model_type, HamburgerConfig)
-AutoModelForCausalLM.register(HamburgerConfig, HamburgerForCausalLM)
-AutoTokenizer.register(HamburgerConfig, fast_tokenizer_class=HamburgerTokenizer)
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[HamburgerConfig.model_type] = HamburgerForCausalLM.__name__  # for pipelines
+AutoConfig.register(HamburgerHFConfig.model_type, HamburgerHFConfig)
+AutoModelForCausalLM.register(HamburgerHFConfig, HamburgerForCausalLM)
+AutoTokenizer.register(HamburgerHFConfig, fast_tokenizer_class=HamburgerTokenizer)
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[HamburgerHFConfig.model_type] = (
+    HamburgerForCausalLM.__name__
+)  # for pipelines
 
 _of_others = AutoConfig.from_pretrained
 
@@ -42,7 +44,7 @@ _of_others = AutoConfig.from_pretrained
 def _from_pretrained(name: str | PathLike[str], **options: Any) -> PretrainedConfig:
     """Checkpoints and bundles have no config.json until transformers saves them: their manifests will do."""
     if checkpoint_folder(name) is not None or bundle_folder(name) is not None:
-        return HamburgerConfig.from_pretrained(name, **options)
+        return HamburgerHFConfig.from_pretrained(name, **options)
     found: PretrainedConfig = _of_others(name, **options)
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hamburger_edge.chat.stream import Record, Stream
+from hamburger_edge.chat.stream import Chunk, Stream
 from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.dial import Recommended
@@ -107,28 +107,28 @@ class Worker:
     def _tell(self, job: Job, stream: Stream) -> None:
         engine, name = self.model.engine, self.served.name
         began = time.monotonic()
-        for number, record in enumerate(stream):
+        for number, chunk in enumerate(stream):
             now = time.monotonic()
-            if not record.tokens:
+            if not chunk.tokens:
                 continue
             if number == 0:
                 self.metrics.observe("time_to_first_token_seconds", now - job.began, model=name)
             else:
                 self.metrics.observe("step_seconds", now - began, model=name)
-            self.metrics.observe("tokens_per_step", len(record.tokens), model=name)
+            self.metrics.observe("tokens_per_step", len(chunk.tokens), model=name)
             began = now
             unread = engine.unread
             step = {
-                "tokens": len(record.tokens),
+                "tokens": len(chunk.tokens),
                 "slots": engine.ledger.slots + len(unread),
                 "slots_uncompressed": engine.ledger.tokens + sum(map(len, unread)),
             }
-            job.tell(Piece(record.text, step, self._tokens(job, record)))
+            job.tell(Piece(chunk.text, step, self._tokens(job, chunk)))
 
-    def _tokens(self, job: Job, record: Record) -> tuple[Token, ...] | None:
+    def _tokens(self, job: Job, chunk: Chunk) -> tuple[Token, ...] | None:
         if not job.asked.logprobs:
             return None
-        pairs = zip(record.tokens, record.probabilities, strict=True)
+        pairs = zip(chunk.tokens, chunk.probabilities, strict=True)
         ends = self.model.info.eos_ids
         text = self.model.tokenizer.token_bytes
         return tuple(Token(text(token), probability) for token, probability in pairs if token not in ends)

@@ -39,8 +39,8 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def bundle(bundles: Callable[..., Path]) -> Path:
-    """A toy bundle with a shortlist, positions by token and groups of every length."""
-    return bundles(shortlist_size=100)
+    """A toy bundle with a draft vocabulary, positions by token and groups of every length."""
+    return bundles(draft_vocab_size=100)
 
 
 @pytest.fixture(scope="session")

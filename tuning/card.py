@@ -8,7 +8,7 @@ from hamburger_edge.evaluation.asking import Row, table
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.tuning.examples import Examples
-from hamburger_edge.tuning.recipe import TuneRecipe
+from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 
 def card(

@@ -19,7 +19,7 @@ from typing import Any
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.support.files import TEXT, open_regular
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
-from hamburger_edge.support.values import check_text, shown
+from hamburger_edge.support.values import check_text, safe_repr
 
 COLUMNS = ("prompt", "answer", "system")
 
@@ -120,7 +120,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _example(data: Any, where: str) -> Example:
     if not isinstance(data, Mapping):
-        raise InputError(f'{where}: expected {{"prompt": ..., "answer": ...}}, got {shown(data)}')
+        raise InputError(f'{where}: expected {{"prompt": ..., "answer": ...}}, got {safe_repr(data)}')
     if "messages" in data:
         only_keys(data, ("messages",), where)
         return _of_messages(data["messages"], where)
@@ -136,17 +136,17 @@ def _example(data: Any, where: str) -> Example:
 def _of_messages(messages: Any, where: str) -> Example:
     """[system], then user and assistant in turn, the assistant last; "weight": 0 as the services have it."""
     if not isinstance(messages, list) or not messages:
-        raise InputError(f"{where}: messages must be a list, got {shown(messages)}")
+        raise InputError(f"{where}: messages must be a list, got {safe_repr(messages)}")
     said: list[tuple[str, str, bool]] = []
     for number, message in enumerate(messages):
         here = f"{where}: messages[{number}]"
         if not isinstance(message, Mapping):
-            raise InputError(f"{here} must be an object, got {shown(message)}")
+            raise InputError(f"{here} must be an object, got {safe_repr(message)}")
         only_keys(message, ("role", "content", "weight"), here)
         if (role := message.get("role")) not in ("system", "user", "assistant"):
-            raise InputError(f"{here}.role must be system, user or assistant, got {shown(role)}")
+            raise InputError(f"{here}.role must be system, user or assistant, got {safe_repr(role)}")
         if (weight := message.get("weight", 1)) not in (0, 1):
-            raise InputError(f"{here}.weight must be 0 or 1, got {shown(weight)}")
+            raise InputError(f"{here}.weight must be 0 or 1, got {safe_repr(weight)}")
         said.append((role, _text(message.get("content"), f"{here}.content"), bool(weight)))
     system = said.pop(0)[1] if said[0][0] == "system" else None
     roles = [role for role, _, _ in said]
@@ -161,7 +161,7 @@ def _of_messages(messages: Any, where: str) -> Example:
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where} must be a text, got {shown(value)}")
+        raise InputError(f"{where} must be a text, got {safe_repr(value)}")
     try:
         return check_text(value)
     except InputError as error:

@@ -23,7 +23,7 @@ from hamburger_edge.models.distillation.data_manifest import NAME, Shard, read_d
 from hamburger_edge.models.distillation.distill import to_arrays
 from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.distillation.written import write_shard
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 ROWS, PORTION = 64, 512  # prompts answered side by side; of a shard
 
@@ -37,7 +37,7 @@ def write_answers(
     end: int,
     longest: int,
     dtype: torch.dtype = torch.bfloat16,
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
 ) -> None:
     """The likeliest answer to each of `questions` (all the tokens before it), where it ends within `longest`
     tokens, as a data folder."""

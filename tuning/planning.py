@@ -10,9 +10,9 @@ from dataclasses import replace
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.data.scoring import some_of
-from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import new_model
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.training_recipe import Recipe
 
 STEPS = 4
 PROBE, READ_PROBE = 100, 300  # examples

@@ -13,15 +13,15 @@ from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.data.segmentation import EntropyRule, report_cuts
 from hamburger_edge.models.training.objective import LossWeights
-from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
+from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 
 ROWS, ROW_SLOTS = 4, 512  # of a batch; rows are longer where an example is
 RANK = 32  # of what the base learns
 LONGEST = 8  # tokens of a group
 EPOCHS = 2.0
 LEAST_STEPS, MOST_EPOCHS = 150, 10.0  # few examples are read more often
-SHORTLISTS = (512, 1024, 2048, 4096, 8192)
-COVERED = 0.98  # of the answers' tokens, by the shortlist
+DRAFT_VOCABS = (512, 1024, 2048, 4096, 8192)
+COVERED = 0.98  # of the answers' tokens, by the draft vocabulary
 LONG_GROUPS = 1.15  # groups of 8 pay if they hold so much more than groups of 4 would
 
 
@@ -56,7 +56,7 @@ def tuning_recipe(
         out="",
         shape=Shape(
             taps=(),
-            max_steps=LONGEST,
+            max_group_tokens=LONGEST,
             micro_layers=1,
             merger_heads=_heads(base),
             merge_residual=residual,
@@ -134,11 +134,11 @@ def shape(scored: DistilledData, base: BaseConfig, residual: Literal["mean", "la
     layers = base.num_layers
     return Shape(
         taps=tuple(sorted({layers * quarter // 4 for quarter in (1, 2, 3)})),
-        max_steps=LONGEST if long_groups(scored) else 4,
+        max_group_tokens=LONGEST if long_groups(scored) else 4,
         micro_layers=min(2, layers),
         merger_heads=_heads(base),
         merge_residual=residual,
-        shortlist_size=shortlist_size(scored, base.vocab_size),
+        draft_vocab_size=draft_vocab_size(scored, base.vocab_size),
     )
 
 
@@ -149,12 +149,12 @@ def long_groups(scored: DistilledData) -> bool:
     return eight >= LONG_GROUPS * four
 
 
-def shortlist_size(data: DistilledData, vocabulary: int) -> int:
+def draft_vocab_size(data: DistilledData, vocabulary: int) -> int:
     """The smallest that holds nearly all that is said; 0, the whole vocabulary, where none does."""
     counts = np.sort(np.bincount(data.ids[data.roles == ANSWER], minlength=vocabulary))[::-1]
     covered = np.cumsum(counts) / max(1, counts.sum())
-    fitting = [size for size in SHORTLISTS if size < vocabulary and covered[size - 1] >= COVERED]
-    largest = SHORTLISTS[-1] if SHORTLISTS[-1] < vocabulary else 0
+    fitting = [size for size in DRAFT_VOCABS if size < vocabulary and covered[size - 1] >= COVERED]
+    largest = DRAFT_VOCABS[-1] if DRAFT_VOCABS[-1] < vocabulary else 0
     return fitting[0] if fitting else largest
 
 

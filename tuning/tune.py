@@ -31,18 +31,18 @@ from hamburger_edge.models.distillation.data_manifest import NAME, read_data_man
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
 from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.models.training.data.scoring import score
-from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
+from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import sha256
-from hamburger_edge.support.progress import LogCallback, Progress, unheard
+from hamburger_edge.support.progress import LogCallback, Progress, no_progress
+from hamburger_edge.tuning.augment import augmented
+from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.examples import Example
-from hamburger_edge.tuning.exchange import exchanged
-from hamburger_edge.tuning.given import Given, common_opening
 from hamburger_edge.tuning.more_answers import write_answers
 from hamburger_edge.tuning.planning import epochs_within, read_within, scored_within
-from hamburger_edge.tuning.portion import portion, write_portion
-from hamburger_edge.tuning.recipe import TuneRecipe, write_tune_recipe
 from hamburger_edge.tuning.shape import ROWS, graft_recipe, reading_recipe, row_slots, tuning_recipe
+from hamburger_edge.tuning.subset import subset, write_subset
+from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
 
 RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
 EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"
@@ -64,17 +64,17 @@ class Tuning:
         *,
         minutes: float | None = None,
         report: LogCallback = print,
-        progress: Progress = unheard,
+        progress: Progress = no_progress,
     ) -> None:
         self.recipe, self.work, self.minutes = recipe, work, minutes
         self.report, self.progress = report, progress
-        self.given = Given(recipe, report, progress)
+        self.dataset = Dataset(recipe, report, progress)
 
     def train(self) -> Path:
         """The trained checkpoint."""
-        self.report(str(self.given.examples))
+        self.report(str(self.dataset.examples))
         if not (self.work / RECIPE).exists():
-            _ = self.given.base  # one that there is not, or that cannot be read, leaves no recipe behind
+            _ = self.dataset.base  # one that there is not, or that cannot be read, leaves no recipe behind
         self.work.mkdir(parents=True, exist_ok=True)
         self._choose(self._in_time(self.recipe))
         data = self._write_examples()
@@ -88,37 +88,37 @@ class Tuning:
         checkpoint = self._train_graft(scored)
         if self.recipe.read:
             checkpoint = self._read(checkpoint, data)
-        write_calibration(checkpoint / CALIBRATION, self.given.calibration(data, self.split))
-        write_into(checkpoint, opening=common_opening(data, self.split.train))
+        write_calibration(checkpoint / CALIBRATION, self.dataset.calibration(data, self.split))
+        write_into(checkpoint, answer_prefix=common_answer_prefix(data, self.split.train))
         return checkpoint
 
     @cached_property
     def requests(self) -> list[Request]:
         """Prompts that nothing is trained on, and the answers given to them."""
-        return self.given.requests(self.split)
+        return self.dataset.requests(self.split)
 
     # -- steps -----------------------------------------------------------------------------------------
 
     def _write_examples(self) -> DistilledData:
         """The examples, and behind them more by exchange, of those that are trained on."""
-        data, share = self._written(self.given.examples.examples), self.recipe.share
+        data, share = self._written(self.dataset.examples.examples), self.recipe.share
         self.split = data.split(share)
         if not (self.split.train and self.split.held_out and self.split.calibration):
             raise InputError(
                 f"{self.recipe.examples}: the hash that holds prompts out chooses too few of {len(data)} "
                 "examples: give hundreds, and those as well that were held out before"
             )
-        if not self.recipe.exchange:
+        if not self.recipe.augment:
             return data
-        learned = [self.given.examples.examples[number] for number in self.split.train]
-        made = exchanged(learned, self.recipe.exchange)
-        more = [one for one in made if side(self.given.encoder.question(one), share) == "train"]
+        learned = [self.dataset.examples.examples[number] for number in self.split.train]
+        made = augmented(learned, self.recipe.augment)
+        more = [one for one in made if side(self.dataset.encoder.question(one), share) == "train"]
         self.report(f"{len(more)} examples more by exchange")
-        return self._written((*self.given.examples.examples, *more))
+        return self._written((*self.dataset.examples.examples, *more))
 
     def _written(self, examples: Sequence[Example]) -> DistilledData:
-        written = [self.given.encoder.encode(example) for example in examples]
-        context = self.given.base.config.context_length
+        written = [self.dataset.encoder.encode(example) for example in examples]
+        context = self.dataset.base.config.context_length
         longest = max(range(len(written)), key=lambda number: len(written[number].ids))
         if (tokens := len(written[longest].ids)) > context:
             asked = examples[longest].turns[0].prompt
@@ -132,7 +132,7 @@ class Tuning:
     def _tune_base(self, data: DistilledData) -> None:
         if self.recipe.tuning is None:
             start, residual = self._start()
-            recipe = tuning_recipe(data, self.given.base.config, full=self.recipe.full, residual=residual)
+            recipe = tuning_recipe(data, self.dataset.base.config, full=self.recipe.full, residual=residual)
             placed = replace(self._placed(recipe, EXAMPLES, "probe"), tuned_base=start)
             fitted = self._fitted(recipe, placed, data, self._share(TUNING_SHARE))
             self._choose(replace(self.recipe, start=start, tuning=fitted))
@@ -157,7 +157,7 @@ class Tuning:
             score,
             self._model_that_scores(data),
             rows=ROWS,
-            row_slots=row_slots(data, self.given.base.config.context_length),
+            row_slots=row_slots(data, self.dataset.base.config.context_length),
             autocast=torch.autocast("cpu", dtype=torch.bfloat16),
         )
         if self.minutes is not None and not self.recipe.scored:
@@ -165,7 +165,7 @@ class Tuning:
             self._choose(replace(self.recipe, scored=fitting))
             if fitting:
                 self.report(f"the graft learns from {fitting} of {len(data)} examples")
-        scored = read(portion(data, self.recipe.share, self.recipe.scored), progress=self.progress)
+        scored = read(subset(data, self.recipe.share, self.recipe.scored), progress=self.progress)
         write_shard(folder, SCORED, scored, self._said_by(data))
         return DistilledData.load(folder)
 
@@ -175,11 +175,11 @@ class Tuning:
         chosen = train[:: max(1, len(train) // self.recipe.more_answers)][: self.recipe.more_answers]
         write_answers(
             self._model_that_scores(data).base,
-            [self.given.encoder.question(self.given.examples.examples[number]) for number in chosen],
+            [self.dataset.encoder.question(self.dataset.examples.examples[number]) for number in chosen],
             self.work / MORE,
             {**self._said_by(data), "asked": len(chosen)},
-            end=self.given.encoder.end,
-            longest=self.given.longest,
+            end=self.dataset.encoder.end,
+            longest=self.dataset.longest,
             progress=self.progress,
         )
 
@@ -192,12 +192,12 @@ class Tuning:
     def _model_that_scores(self, data: DistilledData) -> Hamburger:
         if self.recipe.tune_base:
             return load_checkpoint(self.work / TUNED).model
-        recipe = self._placed(tuning_recipe(data, self.given.base.config), EXAMPLES, "tuning")
-        return new_model(recipe, self.given.base, data).eval()
+        recipe = self._placed(tuning_recipe(data, self.dataset.base.config), EXAMPLES, "tuning")
+        return new_model(recipe, self.dataset.base, data).eval()
 
     def _train_graft(self, scored: DistilledData) -> Path:
         if self.recipe.graft is None:
-            recipe = graft_recipe(scored, self.given.base.config, self.recipe.tuning)
+            recipe = graft_recipe(scored, self.dataset.base.config, self.recipe.tuning)
             placed = self._on_tuned(self._placed(recipe, SCORED, "probe"))
             fitted = self._fitted(recipe, placed, scored, self._share(GRAFT_SHARE))
             self._choose(replace(self.recipe, graft=fitted))
@@ -215,11 +215,11 @@ class Tuning:
         recipe = replace(self._placed(self.recipe.reading, READ, "reading"), start=str(grafted))
         if self.minutes is not None and not (self.work / READ).exists():
             probe = replace(recipe, data=str(self.work / EXAMPLES), out=str(self.work / "probe"))
-            fitting = read_within(READING_SHARE * self.minutes, probe, self.given.base, data)
+            fitting = read_within(READING_SHARE * self.minutes, probe, self.dataset.base, data)
             self._choose(replace(self.recipe, read=min(self.recipe.read, fitting)))
-        part = portion(data, self.recipe.share, self.recipe.read)
+        part = subset(data, self.recipe.share, self.recipe.read)
         source = {"base": self.recipe.base, "examples": data.sha256, "read": len(part)}
-        return self._make(recipe, self.work / CHECKPOINT, write_portion(self.work / READ, part, source))
+        return self._make(recipe, self.work / CHECKPOINT, write_subset(self.work / READ, part, source))
 
     def _make(self, recipe: Recipe, checkpoint: Path, data: DistilledData) -> Path:
         """A checkpoint by a recipe, unless it is there."""
@@ -227,7 +227,7 @@ class Tuning:
         there = checkpoint / MANIFEST
         if there.exists() and made_alike(read_manifest(there).provenance, made):
             return checkpoint
-        template = self.given.encoder.template.to_json()
+        template = self.dataset.encoder.template.to_json()
         written = train(recipe, checkpoint, chat_template=template, report=self.report)
         assert written is not None  # without a limit, it is trained to its end
         return written
@@ -252,7 +252,7 @@ class Tuning:
         if self.minutes is None:
             return recipe
         [stage] = recipe.stages
-        epochs = epochs_within(share * self.minutes, placed, self.given.base, data)
+        epochs = epochs_within(share * self.minutes, placed, self.dataset.base, data)
         self.report(f"{stage.name}: {epochs:.2f} epochs, for {self.minutes:g} minutes in all")
         return replace(recipe, stages=(replace(stage, epochs=epochs),))
 

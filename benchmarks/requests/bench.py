@@ -18,7 +18,7 @@ from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.evaluation import machine
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 
 class RequestBench:
@@ -30,7 +30,7 @@ class RequestBench:
         requests: Sequence[Request],  # the prompts, as token ids
         tokenizer: Tokenizer,
         *,
-        progress: Progress = unheard,
+        progress: Progress = no_progress,
         start: Start = start,
         clock: Callable[[], float] = perf_counter,
     ):

@@ -19,7 +19,7 @@ class AnsweringModel(Ours):
         options = options_of(variant, request)
         began = perf_counter()
         with self.model.stream(request.prompt, reuse_prefix=False, **options) as stream:
-            groups = [record.tokens for record in stream if record.tokens]
+            groups = [chunk.tokens for chunk in stream if chunk.tokens]
             unread = len(self.model.engine.unread)
         return as_answer(groups, options, stream.stats, perf_counter() - began, unread)
 

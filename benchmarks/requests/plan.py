@@ -13,8 +13,8 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES, Recommended
 
-SETTINGS = (PLAIN, "trust-0.95", "trust-0.9", "trust-0.8", VERIFY)  # without a schema
-STRUCTURED_SETTINGS = ("trust-0.8",)
+SETTINGS = (PLAIN, "merge-0.95", "merge-0.9", "merge-0.8", VERIFY)  # without a schema
+STRUCTURED_SETTINGS = ("merge-0.8",)
 FORCED = ("merge", "split", "single")
 PLAIN_STRUCTURED = f"{PLAIN}+split"
 

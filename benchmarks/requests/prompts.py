@@ -15,7 +15,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
-from hamburger_edge.support.values import check_text, shown
+from hamburger_edge.support.values import check_text, safe_repr
 
 KNOWN = ("prompt", "answer", "system")
 
@@ -39,7 +39,7 @@ def _parse(line: str, where: str) -> Prompt:
     data = decode_line(line, where)
     only_keys(data, KNOWN, where)
     if not _text(data, "prompt", where):
-        raise InputError(f"{where}: prompt must be a text, got {shown(data.get('prompt'))}")
+        raise InputError(f"{where}: prompt must be a text, got {safe_repr(data.get('prompt'))}")
     return Prompt(data["prompt"], _text(data, "answer", where), _text(data, "system", where))
 
 
@@ -48,7 +48,7 @@ def _text(data: dict[str, Any], name: str, where: str) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise InputError(f"{where}: {name} must be a text, got {shown(text)}")
+        raise InputError(f"{where}: {name} must be a text, got {safe_repr(text)}")
     try:
         return check_text(text)
     except InputError as error:

@@ -34,7 +34,7 @@ def ours(
     bundle: Path, threads: int, slots: int, name: str = "serve", *, workers: int = 1, **fields: Any
 ) -> Contestant:
     """With several workers, which share the threads, it is asked by several clients alone."""
-    options = {"--threads": threads // workers, "--context": slots, "--workers": workers}
+    options = {"--threads": threads // workers, "--cache-slots": slots, "--workers": workers}
     given = [word for option, value in options.items() for word in (option, str(value))]
     command = (sys.executable, "-m", "hamburger_edge", "serve", str(bundle), "--port", "{port}", *given)
     several = [name for name, clients in CLIENTS.items() if clients > 1]

@@ -21,7 +21,7 @@ from hamburger_edge.benchmarks.speed.report import SpeedReport, result
 from hamburger_edge.benchmarks.speed.running import Measured, Members, Running, Start, duration, start
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.evaluation import machine
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 
 class Bench:
@@ -33,7 +33,7 @@ class Bench:
         plan: BenchPlan,
         prompts: Sequence[Sequence[int]],
         *,
-        progress: Progress = unheard,
+        progress: Progress = no_progress,
         start: Start = start,
         clock: Callable[[], float] = perf_counter,
     ):

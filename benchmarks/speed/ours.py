@@ -37,8 +37,8 @@ class Ours:
 
     def load(self) -> Facts:
         slots, threads = self.source.slots, self.source.threads
-        fixed = self.backend == "onnx" and load_manifest(self.source.bundle).cache_length
-        options = {} if fixed else {"context": slots}
+        fixed = self.backend == "onnx" and load_manifest(self.source.bundle).cache_slots
+        options = {} if fixed else {"cache_slots": slots}
         self.model = load(self.source.bundle, self.backend, threads=threads, **options)
         return Facts(self.model.info.precision, self.model.info.kv_bytes_per_slot)
 
@@ -46,10 +46,10 @@ class Ours:
         groups: list[tuple[int, ...]] = []
         first = Stats()
         with self._stream(prompt, tokens, variant) as stream:
-            for record in stream:
+            for chunk in stream:
                 if not groups:
                     first = replace(stream.stats)  # a copy: the stream goes on counting
-                groups.append(record.tokens)
+                groups.append(chunk.tokens)
         slots = [(token,) for group in groups for token in group] if variant == VERIFY else groups
         return as_turn(groups, slots, first, stream.stats)
 
@@ -81,7 +81,7 @@ class Ours:
         assert self.model is not None
         options: Options = {"max_tokens": tokens, "ignore_eos": True, "probabilities": False}
         if variant.startswith(FORCED):
-            options |= {"mode": "trust", "force_group": int(variant.removeprefix(FORCED))}
+            options |= {"mode": "merge", "force_group": int(variant.removeprefix(FORCED))}
         else:
             options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
         return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)

@@ -13,7 +13,7 @@ from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import InputError
 
-VARIANTS = (PLAIN, "trust-0.9", "trust-0.8", "trust-0.7", VERIFY)
+VARIANTS = (PLAIN, "merge-0.9", "merge-0.8", "merge-0.7", VERIFY)
 RUNTIMES = ("onnx", "llamacpp")
 FORMATS = "--format onnx --format gguf"
 
@@ -37,7 +37,7 @@ class BenchPlan:
     @property
     def compressed(self) -> str:
         """The variant whose cost against length is shown beside plain decoding."""
-        return f"{FORCED}{self.force_group}" if self.force_group else "trust-0.8"
+        return f"{FORCED}{self.force_group}" if self.force_group else "merge-0.8"
 
 
 QUICK = BenchPlan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
@@ -90,7 +90,7 @@ def source_of(
 ) -> Source:
     """Room for answers of so many tokens, and for one as long as `longest` as far as there is any."""
     slots = min(
-        manifest.cache_length or manifest.model.context_length,
+        manifest.cache_slots or manifest.model.context_length,
         manifest.model.context_length,
         longest_prompt + max(tokens, longest) + 8,
     )

@@ -15,7 +15,7 @@ from hamburger_edge.benchmarks.speed.interleave import interleave
 from hamburger_edge.benchmarks.speed.plan import full
 from hamburger_edge.benchmarks.speed.process import Process
 from hamburger_edge.errors import HamburgerError, InputError
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Running:
         only: Sequence[str] = (),  # names, or programs; none: all
         random: bool = False,  # weights are random: peers take part only if they are named
         seconds: float | None = None,  # measuring stops when they are over
-        progress: Progress = unheard,
+        progress: Progress = no_progress,
         start: Start = start,
         clock: Callable[[], float] = perf_counter,
     ):

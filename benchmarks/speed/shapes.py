@@ -14,7 +14,7 @@ from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from hamburger_edge.models.architecture.config import HamburgerConfig
@@ -44,15 +44,15 @@ TINY: dict[str, Any] = {
     "head_dim": 16,
     "context_length": 2048,
 }
-# The graft is the paper's: 4 micro layers, taps 3, 7, 11, groups of up to 4; its micro head is a shortlist.
+# The graft is the paper's: 4 micro layers, taps 3, 7, 11, groups of up to 4; its micro head is a draft vocabulary.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "llama-3.2-1b": (LLAMA_32_1B, {"taps": (3, 7, 11), "merger_heads": 64, "shortlist_size": 8192}),
-    "tiny": (TINY, {"taps": (1, 2), "merger_heads": 4, "shortlist_size": 256}),
+    "llama-3.2-1b": (LLAMA_32_1B, {"taps": (3, 7, 11), "merger_heads": 64, "draft_vocab_size": 8192}),
+    "tiny": (TINY, {"taps": (1, 2), "merger_heads": 4, "draft_vocab_size": 256}),
 }
 
 
 def shape_bundle(
-    name: str, *, progress: Progress = unheard, precision: str = "int4", folder: Path | None = None
+    name: str, *, progress: Progress = no_progress, precision: str = "int4", folder: Path | None = None
 ) -> Path:
     """The bundle of this shape, exported once and kept in the cache folder."""
     from hamburger_edge import __version__
@@ -88,7 +88,7 @@ def shape_config(name: str) -> HamburgerConfig:
 
     base, graft = SHAPES[name]
     return HamburgerConfig(
-        base=BaseConfig(**base), eos_ids=(0,), max_steps=4, micro_layers=4, stop_rule="after", **graft
+        base=BaseConfig(**base), eos_ids=(0,), max_group_tokens=4, micro_layers=4, stop_rule="after", **graft
     )
 
 
@@ -109,8 +109,8 @@ def random_state(config: HamburgerConfig) -> dict[str, Any]:
     pool = torch.randn(largest + len(sizes), generator=generator).mul_(0.02)
     state: dict[str, Any] = {}
     for offset, (name, shape) in enumerate(sizes.items()):
-        if name == "shortlist":
-            state[name] = torch.arange(config.shortlist_size or config.base.vocab_size)
+        if name == "draft_vocab":
+            state[name] = torch.arange(config.draft_vocab_size or config.base.vocab_size)
         elif name.endswith("norm.weight"):
             state[name] = torch.ones(shape)
         else:

@@ -31,9 +31,9 @@ class Answer:
 
 def ask(model: hamburger_edge.Model, question: str, setting: Recommended) -> Answer:
     stream = model.stream(question, **asdict(setting), max_tokens=MAX_TOKENS, reuse_prefix=False)
-    pieces = [(record.text, len(record.tokens)) for record in stream]
+    pieces = [(chunk.text, len(chunk.tokens)) for chunk in stream]
     stats = stream.stats
-    mode = "" if setting.mode == "trust" else f", mode {setting.mode}"
+    mode = "" if setting.mode == "merge" else f", mode {setting.mode}"
     how = "plain decoding" if setting == PLAIN else f"confidence {setting.confidence}{mode}"
     count = f"{stats.tokens} tokens in {stats.macro_steps} steps ({stats.tokens_per_step:.2f} a step)"
     return Answer(f"{how}: {count}", pieces)

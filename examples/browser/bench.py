@@ -50,7 +50,7 @@ class Contender:
 def settings(recommended: Any) -> dict[str, Options]:
     found = {
         "plain": {"mode": "plain"},
-        "grouped": {"confidence": 0.8, "mode": "trust"},
+        "grouped": {"confidence": 0.8, "mode": "merge"},
     }
     asked = {"confidence": float(recommended.confidence), "mode": recommended.mode}
     if asked not in found.values():

@@ -1,5 +1,5 @@
 // node bench_cache.mjs BUNDLE...: CPU time of a macro step in Node.js by the slots that the cache has, of which a hundred
-// are in use. A portable bundle's cache has as many as it was exported with (--cache-length).
+// are in use. A portable bundle's cache has as many as it was exported with (--cache-slots).
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
@@ -26,7 +26,7 @@ async function step(backend) {
 console.log("| bundle | slots | ms of a step |\n|---|---|---|");
 for (const folder of process.argv.slice(2)) {
   const manifest = readManifest(readFileSync(path.join(folder, "manifest.json")), folder);
-  const { flavor, precision, cache_length: fixed } = manifest;
+  const { flavor, precision, cache_slots: fixed } = manifest;
   const runtime = {
     provider: "cpu",
     Tensor: ort.Tensor,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hamburger_edge.bundle.manifest import GGUFEntry, Precision, PrecisionPlan, gguf_precision
 from hamburger_edge.export.quantization.block_quantizer import SMALLEST, quantize_with_minimum, round_to_grid
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.input_covariance import InputCovariance
 
 TYPES = {"f32": Type.F32, "f16": Type.F16, "q8_0": Type.Q8_0, "q4_0": Type.Q4_0, "q4_1": Type.Q4_1}
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7}  # llama.cpp's numbers for a whole file
@@ -63,16 +63,20 @@ class GGUFBuilder:
             self.key(f"{self.architecture}.{name.replace('__', '.')}", value)
 
     def tensor(
-        self, name: str, tensor: Tensor, precision: Precision = "f32", moments: Moments | None = None
+        self,
+        name: str,
+        tensor: Tensor,
+        precision: Precision = "f32",
+        covariance: InputCovariance | None = None,
     ) -> None:
         """In the type of the precision. Vectors are always float32, which llama.cpp expects; rows that cannot
-        be cut into a type's blocks stay at 16 bits. With the `moments` of their inputs, 4-bit layers are
+        be cut into a type's blocks stay at 16 bits. With the `covariance` of their inputs, 4-bit layers are
         rounded better."""
         kind = TYPES[precision] if tensor.ndim > 1 else Type.F32
         if kind not in (Type.F32, Type.F16) and tensor.shape[-1] % BLOCK:
             kind = Type.F16
-        if kind in (Type.Q4_0, Type.Q4_1) and moments is not None:
-            data = four_bits(tensor.detach().float(), kind, moments)
+        if kind in (Type.Q4_0, Type.Q4_1) and covariance is not None:
+            data = four_bits(tensor.detach().float(), kind, covariance)
         else:
             data = gguf.quants.quantize(np.ascontiguousarray(tensor.detach().float().numpy()), kind)
         self.writer.add_tensor(name, data, raw_dtype=kind)
@@ -90,17 +94,17 @@ class GGUFBuilder:
         return GGUFEntry(self.path.name, header_bytes, digest)
 
 
-def four_bits(weight: Tensor, kind: Type, moments: Moments) -> npt.NDArray[np.uint8]:
+def four_bits(weight: Tensor, kind: Type, covariance: InputCovariance) -> npt.NDArray[np.uint8]:
     """[N, K] -> [N, bytes]: of each block the scale, for Q4_1 the minimum, then q, its halves side by side"""
     if kind is Type.Q4_1:
-        q, scales, minima = quantize_with_minimum(weight, BLOCK, moments=moments)
+        q, scales, minima = quantize_with_minimum(weight, BLOCK, covariance=covariance)
         heads = [scales, minima]
     else:  # 8 is zero, and 0 the weight that is farthest from it
         blocks = weight.unflatten(1, (-1, BLOCK))
         farthest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True)).squeeze(-1)
         scales = (farthest / -8).half().float()
         scales = torch.where(scales.abs() < SMALLEST, SMALLEST, scales)
-        q = round_to_grid(weight, scales, -8 * scales, moments)
+        q = round_to_grid(weight, scales, -8 * scales, covariance)
         heads = [scales]
     low, high = q.unflatten(1, (-1, 2, BLOCK // 2)).unbind(2)  # [N, blocks, BLOCK / 2]
     parts = [head[..., None].half().view(torch.uint8) for head in heads]

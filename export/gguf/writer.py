@@ -1,7 +1,7 @@
 """A checkpoint as three GGUF files for stock llama.cpp.
 
     base.gguf            the base, tokenizer and chat template: also an ordinary model of its own
-    micro_decoder.gguf   the micro layers as a small llama model whose token embedding is the shortlist head
+    micro_decoder.gguf   the micro layers as a small llama model whose token embedding is the draft vocabulary head
     graft.gguf           embedder and stop head, which the host computes
 
 Positions by slot have no gaps, so the base is of architecture llama. Positions by token jump ahead, which
@@ -37,7 +37,7 @@ from hamburger_edge.models.architecture.llama import inverse_frequencies
 from hamburger_edge.models.bases.gguf import permute
 from hamburger_edge.models.bases.renaming import GGUF
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 BASE, MICRO_DECODER, GRAFT = "base.gguf", "micro_decoder.gguf", "graft.gguf"
 THEIRS = {ours: theirs for theirs, ours in GGUF.items() if ours is not None}
@@ -49,7 +49,7 @@ def write_gguf(
     *,
     plan: PrecisionPlan,
     calibration: Calibration | None = None,
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
 ) -> GGUFPart:
     """Write the three files into an existing folder; returns what the manifest says of them."""
     model = checkpoint.model
@@ -108,7 +108,7 @@ def _base(
     part.key("general.quantization_version", 2)
     _add_dimensions(part, config.base)
     for name in (
-        "max_steps",
+        "max_group_tokens",
         "micro_layers",
         "position_rule",
         "stop_rule",
@@ -117,8 +117,8 @@ def _base(
         "eos_ids",
     ):
         part.key(f"hamburger.{name}", getattr(config, name))
-    if config.shortlist_size:
-        part.key("hamburger.shortlist", model.shortlist.tolist())
+    if config.draft_vocab_size:
+        part.key("hamburger.draft_vocab", model.draft_vocab.tolist())
     add_vocabulary(part, checkpoint.tokenizer, config.base.vocab_size, config.eos_ids)
     if checkpoint.chat_template is not None:
         part.key("tokenizer.chat_template", jinja(ChatTemplate.from_json(checkpoint.chat_template)))
@@ -149,8 +149,8 @@ def _micro_decoder(
     part.keys(vocab_size=config.vocab_size)
     part.key("tokenizer.ggml.model", "no_vocab")
     head = model.base.head_weight
-    if model.config.shortlist_size:
-        head = head[model.shortlist]
+    if model.config.draft_vocab_size:
+        head = head[model.draft_vocab]
     part.tensor("token_embd.weight", head, plan.head)
     assert model.micro.norm is not None
     part.tensor("output_norm.weight", model.micro.norm.weight)

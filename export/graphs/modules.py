@@ -44,7 +44,7 @@ def shortened(model: Hamburger, positions: int) -> Hamburger:
 class Vocabulary(nn.Module):
     """Token embeddings and both heads, every row stored once.
 
-    With a shortlist, the head's rows are stored shortlist first, so that the micro decoder's head is their
+    With a draft vocabulary, the head's rows are stored draft vocabulary first, so that the micro decoder's head is their
     beginning; `places` [vocab] are the indices of tokens' rows.
     """
 
@@ -59,10 +59,10 @@ class Vocabulary(nn.Module):
         super().__init__()
         config, base = model.config, model.base
         order, places = None, None
-        if config.shortlist_size:
+        if config.draft_vocab_size:
             chosen = torch.zeros(config.base.vocab_size, dtype=torch.bool)
-            chosen[model.shortlist] = True
-            order = torch.cat([model.shortlist, (~chosen).nonzero().squeeze(1)])
+            chosen[model.draft_vocab] = True
+            order = torch.cat([model.draft_vocab, (~chosen).nonzero().squeeze(1)])
             places = order.argsort().int()  # half the bytes to read with every step
         self.register_buffer("places", places)
         self.head: Form = head_form_of(base.head_weight.detach(), order)
@@ -180,7 +180,7 @@ class EmbedderGraph(Graph):
         """A group of one token is its embedding: the merge is behind a branch, so that it costs nothing."""
         (tokens,) = inputs
         members = self.vocabulary.embed(tokens)  # [N, n, d]
-        if self.model.config.max_steps == 1:
+        if self.model.config.max_group_tokens == 1:
             return _first_row(members)
         merge = self.model.embedder.merge
         embeddings: Tensor = torch.cond(tokens.shape[1] == 1, _first_row, merge, (members,))

@@ -71,7 +71,7 @@ def embedder_io(config: HamburgerConfig) -> GraphIO:
     )
 
 
-def base_io(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -> GraphIO:
+def base_io(config: HamburgerConfig, *, cache_slots: int = 0, kv: str = "float32") -> GraphIO:
     """Slots -> scores, stop probability and features of the chosen rows.
 
     Fused (context 0): the cache has any capacity, type `kv`, and present.N may be the same memory as past.N.
@@ -79,7 +79,7 @@ def base_io(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -
     """
     base, F = config.base, config.num_features
     positions = [_spec("positions", "int64", 1, "slots")]
-    if config.position_rule == "slot" and not context:
+    if config.position_rule == "slot" and not cache_slots:
         positions = []
     return GraphIO(
         "base",
@@ -87,19 +87,19 @@ def base_io(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -
             _spec("embeddings", "float32", 1, "slots", base.hidden_size),
             *positions,
             _spec("rows", "int64", "rows"),
-            *_lengths(context),
-            *_cache("past", base, context or "capacity", kv),
+            *_lengths(cache_slots),
+            *_cache("past", base, cache_slots or "capacity", kv),
         ),
         outputs=(
             _spec("logits", "float32", "rows", base.vocab_size),
             _spec("p_stop", "float32", "rows"),
             _spec("features", "float32", "rows", F, base.hidden_size),
-            *(_cache("new", base, "slots") if context else _cache("present", base, "capacity", kv)),
+            *(_cache("new", base, "slots") if cache_slots else _cache("present", base, "capacity", kv)),
         ),
     )
 
 
-def micro_decoder_io(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -> GraphIO:
+def micro_decoder_io(config: HamburgerConfig, *, cache_slots: int = 0, kv: str = "float32") -> GraphIO:
     """Features (first call of a group) or none (later ones) and the latest token -> the next one's scores."""
     decoder = micro_base_config(config)
     capacity = decoder.context_length
@@ -108,26 +108,26 @@ def micro_decoder_io(config: HamburgerConfig, *, context: int = 0, kv: str = "fl
         inputs=(
             _spec("features", "float32", "features", decoder.hidden_size),
             _spec("token", "int64", 1),
-            *_lengths(context),
+            *_lengths(cache_slots),
             *_cache("past", decoder, capacity, kv),
         ),
         outputs=(
             _spec("logits", "float32", config.micro_vocab),
             _spec("p_stop", "float32", 1),
-            *(_cache("new", decoder, "entries") if context else _cache("present", decoder, capacity, kv)),
+            *(_cache("new", decoder, "entries") if cache_slots else _cache("present", decoder, capacity, kv)),
         ),
     )
 
 
-def graph_ios(config: HamburgerConfig, *, context: int = 0, kv: str = "float32") -> dict[str, GraphIO]:
-    base = base_io(config, context=context, kv=kv)
-    micro = micro_decoder_io(config, context=context, kv=micro_cache_type(kv))
+def graph_ios(config: HamburgerConfig, *, cache_slots: int = 0, kv: str = "float32") -> dict[str, GraphIO]:
+    base = base_io(config, cache_slots=cache_slots, kv=kv)
+    micro = micro_decoder_io(config, cache_slots=cache_slots, kv=micro_cache_type(kv))
     return {io.name: io for io in (embedder_io(config), base, micro)}
 
 
-def _lengths(context: int) -> tuple[TensorSpec, ...]:
+def _lengths(cache_slots: int) -> tuple[TensorSpec, ...]:
     """Fused: as GroupQueryAttention wants them. Portable: how many cache entries are in use."""
-    if context:
+    if cache_slots:
         return (_spec("used", "int64", 1),)
     return (_spec("last_slot", "int32", 1), _spec("total_slots", "int32", 1))
 

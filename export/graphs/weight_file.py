@@ -1,7 +1,7 @@
 """One file for the weights of all graphs. What two graphs need is in it once.
 
 A tensor's offset follows from its content: one whose bytes are those of an earlier tensor, or their
-beginning (a shortlist head inside the full head), gets the earlier one's offset.
+beginning (a draft vocabulary head inside the full head), gets the earlier one's offset.
 """
 
 from __future__ import annotations

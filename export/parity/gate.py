@@ -37,12 +37,12 @@ from hamburger_edge.export.parity.quality import Quality, compare, refused, wors
 from hamburger_edge.export.parity.text import fixed_prompts, generations, read
 from hamburger_edge.loop.backend import Backend, ModelInfo
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
-from hamburger_edge.runtimes.llamacpp.backend import LlamaCppBackend
 from hamburger_edge.runtimes.llamacpp.library import library
-from hamburger_edge.runtimes.onnx.backend import OnnxBackend
+from hamburger_edge.runtimes.llamacpp.llamacpp_backend import LlamaCppBackend
 from hamburger_edge.runtimes.onnx.buffers import Buffer
-from hamburger_edge.runtimes.torch.backend import TorchBackend
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
+from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.strict import read_json
 
 CAPACITY = 512
@@ -118,7 +118,7 @@ def verify(
     against: str | Path | None = None,
     *,
     backend: str = "auto",
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
 ) -> ParityReport:
     """Check a bundle's hashes, then run the gate against its checkpoint (by default the one it names)."""
     folder = Path(bundle)
@@ -140,7 +140,7 @@ def check_parity(
     checkpoint: Checkpoint,
     *,
     backend: str = "onnx",
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
 ) -> ParityReport:
     """Raises ParityError naming graph, tensor, index and size, where a limit of this precision is passed."""
     if backend not in _OPENERS:
@@ -162,7 +162,7 @@ def check_parity(
 
 
 def _open_onnx(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
-    backend = OnnxBackend(folder, manifest, capacity=manifest.cache_length or CAPACITY)
+    backend = OnnxBackend(folder, manifest, cache_slots=manifest.cache_slots or CAPACITY)
 
     def embed(groups: list[list[int]]) -> Array:
         buffer = Buffer(np.zeros((1, len(groups), manifest.model.hidden_size), np.float32))
@@ -175,7 +175,7 @@ def _open_onnx(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
 
 def _open_llama_cpp(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
     backend = LlamaCppBackend(
-        folder, manifest, library(), capacity=CAPACITY, threads=1, kv="f32", gpu_layers=0
+        folder, manifest, library(), cache_slots=CAPACITY, threads=1, kv_cache_dtype="f32", gpu_layers=0
     )
     return backend, backend.embedder
 
@@ -192,7 +192,7 @@ def _check(
     progress: Progress,
 ) -> ParityReport:
     model, precision = checkpoint.model, exported.info.precision
-    reference = TorchBackend(model, capacity=CAPACITY)
+    reference = TorchBackend(model, cache_slots=CAPACITY)
     _same_model(reference.info, exported.info)
     progress("verifying graphs", 0, 0)
     graphs = (
@@ -202,7 +202,7 @@ def _check(
     )
     prompts = fixed_prompts(checkpoint)
     runs = list(generations(reference, exported, prompts, progress))
-    wanted = set(range(1, model.config.max_steps + 1))
+    wanted = set(range(1, model.config.max_group_tokens + 1))
     if missing := wanted - {len(group) for run in runs for group in run.reference}:
         raise ParityError(
             f"no generation had a group of {min(missing)} tokens, so the gate did not test that size"
@@ -275,10 +275,12 @@ def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:
             f"the bundle's context_length is {exported.context_length}, the checkpoint's "
             f"{reference.context_length}: another model"
         )
-    for name in ("vocab_size", "hidden_size", "max_steps", *rules):
+    for name in ("vocab_size", "hidden_size", "max_group_tokens", *rules):
         ours, theirs = getattr(exported, name), getattr(reference, name)
         if ours != theirs:
             raise ParityError(f"the bundle's {name} is {ours}, the checkpoint's {theirs}: another model")
-    lists = [None if info.shortlist is None else info.shortlist.tolist() for info in (reference, exported)]
+    lists = [
+        None if info.draft_vocab is None else info.draft_vocab.tolist() for info in (reference, exported)
+    ]
     if lists[0] != lists[1]:
-        raise ParityError("the bundle's shortlist is not the checkpoint's: another model")
+        raise ParityError("the bundle's draft_vocab is not the checkpoint's: another model")

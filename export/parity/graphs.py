@@ -14,7 +14,7 @@ from hamburger_edge.errors import ParityError
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Ledger
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 Array = npt.NDArray[Any]
 Embed = Callable[[list[list[int]]], Array]  # groups of one size -> their embeddings
@@ -72,7 +72,7 @@ def centred(logits: Array) -> Array:
 def check_embedder(model: Hamburger, embed: Embed, limit: float) -> GraphParity:
     random = np.random.default_rng(0)
     pairs = []
-    for size in range(1, model.config.max_steps + 1):
+    for size in range(1, model.config.max_group_tokens + 1):
         groups = random.integers(0, model.config.base.vocab_size, (5, size))
         got = embed(groups.tolist())
         with torch.inference_mode():
@@ -88,7 +88,7 @@ def check_base(model: Hamburger, reference: TorchBackend, exported: Backend, lim
     ledger = Ledger.of(exported.info)
     restart(reference, exported)
     for call, sizes in enumerate(([1] * 7, [1, 2, 1, 1], [1], [2], [1])):
-        sizes = [min(size, model.config.max_steps) for size in sizes]
+        sizes = [min(size, model.config.max_group_tokens) for size in sizes]
         groups = [tuple(map(int, random.integers(0, vocab, size))) for size in sizes]
         positions = [ledger.append(group) for group in groups]
         rows = [0, len(groups) - 1] if call < 2 else [0]
@@ -113,7 +113,7 @@ def check_micro_decoder(
         features = reference.macro(tokens, range(len(tokens)), [len(tokens) - 1]).features[0]
         exported.micro_begin(features.numpy())
         reference.micro_begin(features)
-        for token in map(int, random.integers(0, config.base.vocab_size, config.max_steps - 1)):
+        for token in map(int, random.integers(0, config.base.vocab_size, config.max_group_tokens - 1)):
             got, want = exported.micro(token), reference.micro(token)
             pairs.append(("logits", centred(got.logits), centred(want.logits)))
             pairs.append(("p_stop", np.array([got.p_stop]), np.array([want.p_stop])))

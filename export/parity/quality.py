@@ -108,7 +108,7 @@ def compare(
     for done, (prompt, groups) in enumerate(texts):
         progress("measuring quality", done, len(texts))
         infos = [backend.info for backend in (reference, exported)]
-        room = min(min(info.capacity, info.context_length) for info in infos)
+        room = min(min(info.cache_slots, info.context_length) for info in infos)
         prompt = prompt[: room // 2]
         tokens = np.cumsum([len(group) for group in groups])  # positions may count them, and not slots
         groups = groups[: int(np.searchsorted(tokens, room - len(prompt), side="right"))]

@@ -59,9 +59,9 @@ def generations(
     reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
 ) -> Iterator[Run]:
     """Each prompt with groups of each forced length, and as the stop head likes it."""
-    most = reference.info.max_steps
+    most = reference.info.max_group_tokens
     tokens = new_tokens(most)
-    room = max(1, min(backend.info.capacity for backend in (reference, exported)) - tokens)
+    room = max(1, min(backend.info.cache_slots for backend in (reference, exported)) - tokens)
     prompts = [prompt[:room] for prompt in prompts]  # a template may bring a long system text
     kinds = [
         *((f"groups of {n}", Decoding(tokens, force_group=n, ignore_eos=True)) for n in range(1, most + 1)),
@@ -75,15 +75,15 @@ def generations(
         yield Run(index, f"{index} ({kind})", prompt, theirs, next(differing, None))
 
 
-def new_tokens(max_steps: int) -> int:
+def new_tokens(max_group_tokens: int) -> int:
     """Of each answer: enough for a group of every length."""
-    return max(NEW_TOKENS, max_steps)
+    return max(NEW_TOKENS, max_group_tokens)
 
 
 def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[Group]:
     info = backend.info
     engine = Engine(backend)
-    sampler = Sampler(SamplingSettings(), info.vocab_size, info.shortlist, probabilities=False)
+    sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, probabilities=False)
     sampler.begin(prompt)
     return [step.tokens for step in engine.run([(t,) for t in prompt], decoding, sampler, reuse="none")]
 
@@ -105,7 +105,7 @@ def read(
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
     micro: dict[Backend, list[float]] = {reference: [], exported: []}
     stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
-    listed = [] if reference.info.shortlist is None else reference.info.shortlist.tolist()
+    listed = [] if reference.info.draft_vocab is None else reference.info.draft_vocab.tolist()
     row_of = {token: index for index, token in enumerate(listed)}  # among the micro logits
     agree, worst = [], 0.0
     for prompt, groups in texts:
@@ -165,7 +165,7 @@ def _read_groups(
     for row, group in enumerate(groups):
         stops.base.append(float(readout.p_stop[row]))
         backend.micro_begin(readout.features[row])
-        for token, following in itertools.zip_longest(group[: backend.info.max_steps - 1], group[1:]):
+        for token, following in itertools.zip_longest(group[: backend.info.max_group_tokens - 1], group[1:]):
             scored = backend.micro(token)
             stops.micro_decoder.append(float(scored.p_stop))
             if following is not None:

@@ -1,16 +1,16 @@
 """Activations on calibration text: what layers are fed and what the cache holds, for rounding them well.
 
-The moments of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
+The input covariance of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
 range of each channel (`cache_ranges.py`). Both come from reading text through the model as it will be used:
 prompts token by token, answers in groups of every length. A checkpoint may bring text of its own, as one of a
 task does; for the others there is `calibration.jsonl`, questions and SmolLM2's own answers. The ranges also
 come from `other_text.jsonl`: other languages, code and tables, token by token.
 
-The whole text is read one stage at a time, and whoever rounds the layers asks for moments in that order:
+The whole text is read one stage at a time, and whoever rounds the layers asks for input covariance in that order:
 
     embedder -> base layer 0 -> base layer 1 -> ... -> head -> micro layer 0 -> ...
 
-Between two stages only the hidden states of the text are kept. Moments are there for one stage, so that an
+Between two stages only the hidden states of the text are kept. Input covariances are there for one stage, so that an
 export needs those of its widest layer, not of all its layers.
 """
 
@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 TEXT = Path(__file__).with_name("calibration.jsonl")
 OTHER_TEXT = Path(__file__).with_name("other_text.jsonl")
@@ -42,16 +42,16 @@ HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or th
 
 
 class Calibration:
-    """Moments of the inputs of `layers`, to be taken in the order of reading; with `cache`, ranges too.
+    """Input covariances of the inputs of `layers`, to be taken in the order of reading; with `cache`, ranges too.
 
-    Layers that are fed by the same tensor share their moments.
+    Layers that are fed by the same tensor share their input covariance.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, layers: Collection[str] = (), *, cache: bool = False):
         """No checkpoint, or one without a tokenizer to read text with: nothing is known of any layer."""
         readable = checkpoint is not None and checkpoint.tokenizer is not None
         self.layers = frozenset(layers if readable else ())
-        self._held: dict[str, Moments] = {}  # of the stage that was read last
+        self._held: dict[str, InputCovariance] = {}  # of the stage that was read last
         self._passed: set[str] = set()  # layers of the stages so far
         self._checkpoint = checkpoint
         self._ranges = CacheRanges(checkpoint.model) if checkpoint is not None and cache else None
@@ -61,7 +61,7 @@ class Calibration:
             self._stages = _read(checkpoint, self.layers)
             self._count = len(checkpoint.model.base.layers) + len(checkpoint.model.micro.layers) + 2
 
-    def take(self, layer: str) -> Moments | None:
+    def take(self, layer: str) -> InputCovariance | None:
         """None for layers that are not among `layers`, or that reading does not reach. Each is given once,
         and those of earlier stages are gone."""
         while layer in self.layers and layer not in self._passed:
@@ -69,7 +69,7 @@ class Calibration:
                 return None
         return self._held.pop(layer, None)
 
-    def scales(self, progress: Progress = unheard) -> dict[str, Tensor]:
+    def scales(self, progress: Progress = no_progress) -> dict[str, Tensor]:
         """ "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache.
 
         Reads what is left of the text, and the other text."""
@@ -166,9 +166,9 @@ class _Sums:
         self.sums[name].addmm_(rows.T, rows)
         self.counts[name] = self.counts.get(name, 0) + len(rows)
 
-    def means(self) -> dict[str, Moments]:
+    def means(self) -> dict[str, InputCovariance]:
         """Of every layer; the sums become theirs."""
-        means = {name: Moments(total.div_(self.counts[name])) for name, total in self.sums.items()}
+        means = {name: InputCovariance(total.div_(self.counts[name])) for name, total in self.sums.items()}
         self.sums.clear()
         return {name: means[owner] for name, owner in self.owner.items()}
 
@@ -199,7 +199,7 @@ def _listening(
 
 def calibration_texts(checkpoint: Checkpoint) -> Iterator[tuple[list[Group], list[Group]]]:
     """Conversations in the model's own template: the prompt token by token, and the answer in groups of 1, 2,
-    ... max_steps, 1, ..."""
+    ... max_group_tokens, 1, ..."""
     config = checkpoint.model.config
     tokenizer = Tokenizer(checkpoint.tokenizer)
     template = ChatTemplate.from_json(checkpoint.chat_template)
@@ -209,7 +209,7 @@ def calibration_texts(checkpoint: Checkpoint) -> Iterator[tuple[list[Group], lis
         prompt = tokenizer.encode_parts(template.first_turn(said.prompt, said.system))[: longest // 2]
         answer = tokenizer.encode(said.answer)[: longest - len(prompt)]
         if prompt and answer:
-            yield [(token,) for token in prompt], list(_cut(answer, config.max_steps))
+            yield [(token,) for token in prompt], list(_cut(answer, config.max_group_tokens))
 
 
 def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
@@ -228,7 +228,7 @@ def other_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
 def _batches(rows: list[tuple[list[Group], list[Group]]], checkpoint: Checkpoint) -> Iterator[GroupBatch]:
     rows.sort(key=lambda row: len(row[0]) + len(row[1]))  # rows of a batch are padded to the longest
     for start in range(0, len(rows), ROWS):
-        yield _batch(rows[start : start + ROWS], checkpoint.model.config.max_steps)
+        yield _batch(rows[start : start + ROWS], checkpoint.model.config.max_group_tokens)
 
 
 def _cut(tokens: list[int], most: int) -> Iterator[Group]:

@@ -8,7 +8,7 @@ by least squares, weighed by how large the inputs are that meet each column.
                  the best scale for the q that follow from it; the trial with the smallest error is kept
     minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
 
-With the moments of the layer's inputs, columns are then rounded one after the other, the largest inputs
+With the input covariance of the layer's inputs, columns are then rounded one after the other, the largest inputs
 first, each passing its error on to those that are still to come, in the proportion that leaves the layer's
 output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a row are fitted once
 more, together, to the same end.
@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hamburger_edge.export.quantization.moments import DAMPING, Moments
+from hamburger_edge.export.quantization.input_covariance import DAMPING, InputCovariance
 
 AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
 ROWS_AT_ONCE = 1 << 14  # of a matrix: a vocabulary has many, and every step takes as much memory again
@@ -49,30 +49,30 @@ def quantize(
     size: int,
     *,
     rows: Tensor | None = None,
-    moments: Moments | None = None,
+    covariance: InputCovariance | None = None,
     ranges: int | None = None,
 ) -> Blocks:
     """Integer zero points, of these `rows` or all. Least squares over so many `ranges` (1: plain minimum to
-    maximum); with `moments`, GPTQ."""
+    maximum); with `covariance`, GPTQ."""
     if rows is not None or len(weight) > ROWS_AT_ONCE:
         parts = (torch.arange(len(weight)) if rows is None else rows).split(ROWS_AT_ONCE)
         return _stacked(
-            [quantize(weight[part], bits, size, moments=moments, ranges=ranges) for part in parts]
+            [quantize(weight[part], bits, size, covariance=covariance, ranges=ranges) for part in parts]
         )
     N, K = weight.shape
     blocks = -(-K // size)
     padded = F.pad(weight.detach().float(), (0, blocks * size - K))
-    importance = _importance(moments, blocks * size).reshape(1, blocks, size)
+    importance = _importance(covariance, blocks * size).reshape(1, blocks, size)
     at_once = max(1, AT_ONCE // (blocks * size))
     fits = [
         _fit(rows.reshape(-1, blocks, size), bits, ranges or (8 if bits == 4 else 1), importance)
         for rows in padded.split(at_once)
     ]
     q, scales, zeros = (torch.cat(tensors) for tensors in zip(*fits, strict=True))
-    if moments is not None:
-        q = _compensate(padded, scales, -scales * zeros, bits, moments)
+    if covariance is not None:
+        q = _compensate(padded, scales, -scales * zeros, bits, covariance)
         centred = q.reshape(N, blocks, size) - zeros[..., None].float()
-        scales = _larger(_refit(padded, [centred], [scales], moments)[0], scales)
+        scales = _larger(_refit(padded, [centred], [scales], covariance)[0], scales)
     return Blocks(bits, size, (N, K), pack(q.reshape(N, blocks, size), bits), scales, pack(zeros, bits))
 
 
@@ -86,12 +86,12 @@ def _stacked(parts: list[Blocks]) -> Blocks:
 
 
 def quantize_with_minimum(
-    weight: Tensor, size: int, *, moments: Moments | None = None, rounds: int = 3
+    weight: Tensor, size: int, *, covariance: InputCovariance | None = None, rounds: int = 3
 ) -> tuple[Tensor, Tensor, Tensor]:
     """4 bits: q uint8 [N, K]; scales, minima [N, K / size], numbers that float16 can hold"""
     weight = weight.detach().float()
     w = weight.unflatten(1, (-1, size))
-    weigh = _importance(moments, weight.shape[1]).unflatten(0, (-1, size))
+    weigh = _importance(covariance, weight.shape[1]).unflatten(0, (-1, size))
     weigh = weigh / weigh.sum(-1, keepdim=True)
     minima = w.amin(-1, keepdim=True)
     scales = ((w.amax(-1, keepdim=True) - minima) / 15).clamp(min=SMALLEST)
@@ -104,28 +104,30 @@ def quantize_with_minimum(
         scales = torch.where(slope > 0, slope, scales).clamp_(min=SMALLEST).half().float()
         minima = (mean_w - scales * mean_q).half().float()
     scales, minima = scales.squeeze(-1), minima.squeeze(-1)
-    q = round_to_grid(weight, scales, minima, moments)
-    if moments is not None:
+    q = round_to_grid(weight, scales, minima, covariance)
+    if covariance is not None:
         levels = q.unflatten(1, (-1, size)).float()
-        fitted, minima = _refit(weight, [levels, torch.ones_like(levels)], [scales, minima], moments)
+        fitted, minima = _refit(weight, [levels, torch.ones_like(levels)], [scales, minima], covariance)
         scales, minima = _larger(fitted, scales).half().float(), minima.half().float()
     return q, scales, minima
 
 
-def round_to_grid(weight: Tensor, scales: Tensor, minima: Tensor, moments: Moments | None) -> Tensor:
+def round_to_grid(
+    weight: Tensor, scales: Tensor, minima: Tensor, covariance: InputCovariance | None
+) -> Tensor:
     """4 bits: q uint8 [N, K] of  scales * q + minima  [N, blocks]"""
-    if moments is not None:
-        return _compensate(weight, scales, minima, 4, moments)
+    if covariance is not None:
+        return _compensate(weight, scales, minima, 4, covariance)
     w = weight.unflatten(1, (scales.shape[1], -1))
     q: Tensor = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 15)
     return q.flatten(1).to(torch.uint8)
 
 
-def _importance(moments: Moments | None, width: int) -> Tensor:
+def _importance(covariance: InputCovariance | None, width: int) -> Tensor:
     """[width] how much an error in each column weighs, 1 on average"""
-    if moments is None:
+    if covariance is None:
         return torch.ones(width)
-    diagonal = moments.diagonal(width).float()
+    diagonal = covariance.diagonal(width).float()
     return diagonal / diagonal.mean()
 
 
@@ -154,12 +156,12 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tens
     return q_best.to(torch.uint8), scale_best.squeeze(-1), zero_best.to(torch.uint8).squeeze(-1)
 
 
-def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: Moments) -> Tensor:
+def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, covariance: InputCovariance) -> Tensor:
     """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]
 
-    Column by column in the moments' order; errors go on to the others by their `share`.
+    Column by column in the input covariance' order; errors go on to the others by their `share`.
     """
-    order, share = moments.order(w.shape[1])
+    order, share = covariance.order(w.shape[1])
     K, at_once, top = w.shape[1], 64, 2**bits - 1
     w = w[:, order]
     scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
@@ -178,14 +180,16 @@ def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, moments: M
     return q
 
 
-def _refit(w: Tensor, levels: list[Tensor], factors: list[Tensor], moments: Moments) -> list[Tensor]:
+def _refit(
+    w: Tensor, levels: list[Tensor], factors: list[Tensor], covariance: InputCovariance
+) -> list[Tensor]:
     """Sums of  factor * level  that leave a layer's output nearest to what it was: least squares, by rows.
 
     w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks]. Of
-    what the moments leave open, and a little beyond, factors stay as they were.
+    what the input covariance leave open, and a little beyond, factors stay as they were.
     """
     N, blocks, size = levels[0].shape
-    M = moments.damped(blocks * size)
+    M = covariance.damped(blocks * size)
     at_once = max(1, FACTORS_AT_ONCE // (len(levels) * blocks) ** 2)
     fitted = []
     for start in range(0, N, at_once):

@@ -26,7 +26,7 @@ from hamburger_edge.export.quantization.block_quantizer import (
     round_to_grid,
     unpacked,
 )
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.export.quantization.weight_forms import BlockForm, Form, to_float
 
 SIZE = 32  # weights that share a scale and a minimum in Q4_1
@@ -39,11 +39,13 @@ def grid_of(layer: nn.Module) -> int:
     return SIZE if all(has_minima(weight, SIZE) for weight in weights) else 0
 
 
-def grid_form(path: str, weight: Tensor, grid: int, block_size: int, moments: Moments | None) -> Form:
+def grid_form(
+    path: str, weight: Tensor, grid: int, block_size: int, covariance: InputCovariance | None
+) -> Form:
     """How a base's layer is stored on its own grid; `block_size` is of those that do without minima."""
     if any(fnmatchcase(path, pattern) for pattern in WITHOUT_MINIMA):
-        return GridForm(quantize(weight, 4, block_size, moments=moments), means=False)
-    return GridForm(quantize_with_means(weight, grid, moments=moments))
+        return GridForm(quantize(weight, 4, block_size, covariance=covariance), means=False)
+    return GridForm(quantize_with_means(weight, grid, covariance=covariance))
 
 
 def has_minima(weight: Tensor, size: int) -> bool:
@@ -57,17 +59,19 @@ def has_minima(weight: Tensor, size: int) -> bool:
     return bool((grid - sample).square().sum() < without / 2)
 
 
-def quantize_with_means(weight: Tensor, size: int, *, moments: Moments | None = None) -> Blocks:
+def quantize_with_means(weight: Tensor, size: int, *, covariance: InputCovariance | None = None) -> Blocks:
     """A grid with minima in integer zero points: what is left of each minimum is one more column a block.
 
     The columns [N, blocks] behind the K others meet the mean input of each block, and are themselves stored
     in blocks of 4 bits, so that all of it [N, K + blocks] is one matrix for MatMulNBits.
     """
-    q, scales, minima = quantize_with_minimum(weight, size, moments=moments)
+    q, scales, minima = quantize_with_minimum(weight, size, covariance=covariance)
     zeros = (-minima / scales).round().clamp(0, 15)
     rest = quantize(size * (minima + zeros * scales), 4, size)
-    if moments is not None:  # the weights make up for how the minima were rounded, too
-        q = round_to_grid(weight.detach().float(), scales, dequantize(rest) / size - zeros * scales, moments)
+    if covariance is not None:  # the weights make up for how the minima were rounded, too
+        q = round_to_grid(
+            weight.detach().float(), scales, dequantize(rest) / size - zeros * scales, covariance
+        )
     packed = pack(q.unflatten(1, (-1, size)), 4)
     _, rest_zeros = unpacked(rest)
     return Blocks(

@@ -4,7 +4,7 @@ A form holds one matrix [N, K] (N outputs or tokens, K inputs) and answers three
 
     linear(x)   [..., K] -> [..., N]    a linear layer, or a head
     rows(ids)   [...] -> [..., K]       a token embedding
-    first(n)    the form of the first n rows: a shortlist head inside a full one, sharing its bytes
+    first(n)    the form of the first n rows: a draft vocabulary head inside a full one, sharing its bytes
 
 `FloatForm` is traced as plain PyTorch. The others trace to one operator each that reads the stored bits.
 """

@@ -15,22 +15,22 @@ from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.support.values import whole_in
 
 
-def describe(bundle: str | Path, *, context: int = 4096) -> dict[str, Any]:
-    """The manifest, and what follows from it and its files; memory is for a cache of `context` slots, or as
+def describe(bundle: str | Path, *, cache_slots: int = 4096) -> dict[str, Any]:
+    """The manifest, and what follows from it and its files; memory is for a cache of `cache_slots` slots, or as
     many as a portable bundle's has, or the model has positions."""
     folder = Path(bundle)
-    whole_in("context", context, 1, 1 << 31)
+    whole_in("cache_slots", cache_slots, 1, 1 << 31)
     manifest = load_manifest(folder)
     check_files(folder, manifest)
     facts = manifest.to_json()
-    if manifest.model.shortlist is not None:
-        facts["model"]["shortlist"] = len(manifest.model.shortlist)  # the ids themselves are for machines
+    if manifest.model.draft_vocab is not None:
+        facts["model"]["draft_vocab"] = len(manifest.model.draft_vocab)  # the ids themselves are for machines
     return {
         **facts,
         "bytes": sum(file.bytes for file in manifest.files),
         "fingerprint": manifest.fingerprint if manifest.graphs else manifest.gguf_fingerprint,
         "operators": operators(folder, manifest),
-        "memory": expected_memory(manifest, manifest.slots(context)),
+        "memory": expected_memory(manifest, manifest.slots(cache_slots)),
     }
 
 
@@ -56,23 +56,23 @@ def expected_memory(manifest: Manifest, slots: int) -> dict[str, Any]:
 def show(facts: dict[str, Any]) -> str:
     """For people."""
     model, plan, memory = facts["model"], facts["precision"], facts["memory"]
-    head = f"{model['shortlist']} tokens" if model["shortlist"] else "the whole vocabulary"
+    head = f"{model['draft_vocab']} tokens" if model["draft_vocab"] else "the whole vocabulary"
     block = f", blocks of {plan['block_size']}" if plan["block_size"] else ""
     grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
     rare = f" ({plan['base']} for rare tokens)" if plan["frequent_rows"] else ""
-    opening = len(facts["opening"])
+    answer_prefix = len(facts["answer_prefix"])
     lines = [
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
         f"vocabulary {model['vocab_size']}, context {model['context_length']}",
-        f"groups      up to {model['max_steps']} tokens, merged onto the {model['merge_residual']}; "
+        f"groups      up to {model['max_group_tokens']} tokens, merged onto the {model['merge_residual']}; "
         f"positions by {model['position_rule']}; "
         f"taps {', '.join(map(str, model['taps'])) or 'none'}",
         f"micro       {model['micro_layers']} layers, choosing from {head}",
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
-        *([f"opening     {opening} tokens that all answers begin with"] if opening else []),
+        *([f"prefix      {answer_prefix} tokens that all answers begin with"] if answer_prefix else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.support.files import write_atomically
-from hamburger_edge.support.values import among, shown
+from hamburger_edge.support.values import among, safe_repr
 
 KIND = "hamburger-edge bundle"
 FORMAT = 2
@@ -148,7 +148,7 @@ class ModelSpec:
     vocab_size: int
     hidden_size: int
     num_layers: int
-    max_steps: int
+    max_group_tokens: int
     micro_layers: int
     taps: tuple[int, ...]
     position_rule: Literal["token", "slot"]
@@ -156,7 +156,7 @@ class ModelSpec:
     context_length: int  # positions the rotary tables cover
     eos_ids: tuple[int, ...]
     tied_head: bool
-    shortlist: tuple[int, ...] | None = None  # token id of each micro logit; null: the whole vocabulary
+    draft_vocab: tuple[int, ...] | None = None  # token id of each micro logit; null: the whole vocabulary
     # what a merged slot starts as: the mean of its tokens' embeddings, or its last token's. The embedder's
     # graph has it inside; bundles that do not say so are of the time before there was a choice
     merge_residual: Literal["mean", "last"] = "mean"
@@ -168,11 +168,11 @@ class ModelSpec:
     @property
     def micro_positions(self) -> int:
         """Rows the micro decoder's cache holds: the features and all tokens of a group but its last."""
-        return self.num_features + self.max_steps
+        return self.num_features + self.max_group_tokens
 
     @property
     def micro_vocab(self) -> int:
-        return self.vocab_size if self.shortlist is None else len(self.shortlist)
+        return self.vocab_size if self.draft_vocab is None else len(self.draft_vocab)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Manifest:
     model: ModelSpec
     precision: PrecisionPlan
     kv: KVLayout
-    cache_length: int  # slots of a portable graph's cache; 0: the runtime chooses
+    cache_slots: int  # slots of a portable graph's cache; 0: the runtime chooses
     graphs: tuple[GraphSpec, ...]
     files: tuple[FileEntry, ...]
     tokenizer: str | None
@@ -204,7 +204,7 @@ class Manifest:
     gguf: GGUFPart | None = None
     sha256: str = ""  # of all that the file says beside it, see `content_hash`; "" before it is saved
     recommended: Recommended | None = None  # mode and confidence where none are asked for
-    opening: tuple[int, ...] = ()  # tokens that all answers begin with
+    answer_prefix: tuple[int, ...] = ()  # tokens that all answers begin with
 
     def graph(self, name: str) -> GraphSpec:
         for graph in self.graphs:
@@ -214,7 +214,7 @@ class Manifest:
 
     def slots(self, wanted: int) -> int:
         """Of the graphs' cache: fixed in a portable bundle, else as wanted, up to the model's context."""
-        return self.cache_length or min(wanted, self.model.context_length)
+        return self.cache_slots or min(wanted, self.model.context_length)
 
     @property
     def fingerprint(self) -> str:
@@ -278,5 +278,5 @@ def gguf_precision(name: str) -> str:
     found = IN_GGUF[name] if among(name, IN_GGUF) else name
     if not among(found, GGUF_PRECISIONS):
         known = ", ".join(GGUF_PRECISIONS)
-        raise InputError(f"precision must be one of {known} for GGUF, got {shown(name)}")
+        raise InputError(f"precision must be one of {known} for GGUF, got {safe_repr(name)}")
     return found

@@ -24,7 +24,7 @@ from hamburger_edge.bundle.manifest import (
 )
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError
-from hamburger_edge.loop.backend import LONGEST_OPENING
+from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import from_mapping, unique_keys
 
@@ -88,7 +88,7 @@ _LIMITS = {  # far above any model that runs on a device, far below what would h
     "vocab_size": 1 << 21,
     "hidden_size": 1 << 16,
     "num_layers": 1 << 10,
-    "max_steps": 64,
+    "max_group_tokens": 64,
     "micro_layers": 1 << 8,
     "context_length": 1 << 24,
 }
@@ -110,19 +110,19 @@ def _check(manifest: Manifest) -> None:
         and all(0 <= tap < model.num_layers for tap in model.taps),
         f"model.taps must be increasing layer numbers below {model.num_layers}, got {list(model.taps)}",
     )
-    for name in ("eos_ids", "shortlist"):
+    for name in ("eos_ids", "draft_vocab"):
         ids = getattr(model, name) or ()
         _require(
             len(set(ids)) == len(ids) and all(0 <= i < model.vocab_size for i in ids),
             f"model.{name} must be distinct token ids below {model.vocab_size}",
         )
-    opening = manifest.opening
+    answer_prefix = manifest.answer_prefix
     _require(
-        len(opening) <= LONGEST_OPENING
-        and all(0 <= token < model.vocab_size and token not in model.eos_ids for token in opening),
-        f"opening must be at most {LONGEST_OPENING} token ids below {model.vocab_size}, and not of eos_ids",
+        len(answer_prefix) <= LONGEST_ANSWER_PREFIX
+        and all(0 <= token < model.vocab_size and token not in model.eos_ids for token in answer_prefix),
+        f"answer_prefix must be at most {LONGEST_ANSWER_PREFIX} token ids below {model.vocab_size}, and not of eos_ids",
     )
-    _require(model.shortlist != (), "model.shortlist is empty: write null for the whole vocabulary")
+    _require(model.draft_vocab != (), "model.draft_vocab is empty: write null for the whole vocabulary")
     _require(kv.layers == model.num_layers, f"kv.layers {kv.layers} differs from model.num_layers")
     _require(1 <= kv.kv_heads <= 1 << 12, f"kv.kv_heads must be 1..4096, got {kv.kv_heads}")
     _require(1 <= kv.head_size <= 1 << 12, f"kv.head_size must be 1..4096, got {kv.head_size}")
@@ -132,7 +132,7 @@ def _check(manifest: Manifest) -> None:
     _check_precision("precision", manifest.precision, of_graphs, model.vocab_size)
     if manifest.gguf is not None:
         _check_precision("gguf.precision", manifest.gguf.precision, GGUF_PRECISIONS, model.vocab_size)
-    _require(0 <= manifest.cache_length <= 1 << 24, f"cache_length {manifest.cache_length} is out of range")
+    _require(0 <= manifest.cache_slots <= 1 << 24, f"cache_slots {manifest.cache_slots} is out of range")
     ChatTemplate.from_json(manifest.chat_template)
     _check_names(manifest)
     if manifest.graphs:
@@ -161,9 +161,9 @@ _BOUND = {
 
 def _check_graphs(manifest: Manifest) -> None:
     """The graphs take and give what the runtime is going to bind."""
-    flavor, length = manifest.flavor, manifest.cache_length
+    flavor, length = manifest.flavor, manifest.cache_slots
     portable = flavor == "portable"
-    _require(portable == (length > 0), f"{flavor} graphs with a cache_length of {length}")
+    _require(portable == (length > 0), f"{flavor} graphs with a cache_slots of {length}")
     layouts = {"base": manifest.kv, "micro_decoder": manifest.kv.micro(manifest.model.micro_layers)}
     for name, (inputs, outputs) in _BOUND.items():
         graph = manifest.graph(name)

@@ -44,7 +44,7 @@ class Chat:
         self.messages: list[Message] = []
         self.groups: list[Group] = []  # everything said so far, template included, as it sits in the cache
         self.stats = Stats()  # of the last answer
-        self.unfinished = False  # the last answer was cut, and `proceed` can go on with it
+        self.unfinished = False  # the last answer was cut, and `continue_answer` can go on with it
         self.structure = self.settings.structure  # of the last answer
 
     def send(
@@ -74,7 +74,7 @@ class Chat:
         output = self._parts.text_stream(replace(self.settings, structure=structure))
         return self._answer(said, prompt, messages, sampler, output, max_tokens, structure)
 
-    def proceed(self, *, max_tokens: int | None = None) -> Stream:
+    def continue_answer(self, *, max_tokens: int | None = None) -> Stream:
         """Go on with an answer that was cancelled or reached max_tokens.
 
         A cancelled answer, and one at confidence 1 or in verify mode, goes on as if it had never been cut.

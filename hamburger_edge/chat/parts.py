@@ -25,7 +25,7 @@ class Parts:
     def check_length(self, *texts: str) -> None:
         """Refuse by its length what cannot fit: reading megabytes as tokens takes seconds and a gigabyte."""
         info = self.engine.info
-        room = min(info.capacity, info.context_length)
+        room = min(info.cache_slots, info.context_length)
         length = sum(map(len, texts))
         if length > room and length > room * self.tokenizer.longest:
             raise ContextFullError(
@@ -37,9 +37,9 @@ class Parts:
         info = self.engine.info
         asked = settings.decoding.probabilities
         structure = settings.structure
-        grammar = None if structure is None else self.grammars.start(structure, info.shortlist)
+        grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
         return Sampler(
-            settings.sampling, info.vocab_size, info.shortlist, probabilities=asked, grammar=grammar
+            settings.sampling, info.vocab_size, info.draft_vocab, probabilities=asked, grammar=grammar
         )
 
     def text_stream(self, settings: Settings) -> TextStream:

@@ -27,7 +27,7 @@ from hamburger_edge.loop.backend import ModelInfo, Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.support.cache import own_key
-from hamburger_edge.support.values import flag, shown
+from hamburger_edge.support.values import flag, safe_repr
 
 # what impossible contents can end in, wherever they are first used
 _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -111,10 +111,10 @@ def _fill(
     """The cache, with the first `slots` of the groups."""
     if type(slots) is not int or not 0 <= slots <= len(groups):
         raise ValueError(f"{slots} slots of {len(groups)} groups")
-    if slots > engine.info.capacity:
+    if slots > engine.info.cache_slots:
         raise SessionError(
-            f"{path}: holds {slots} slots, but the cache here has {engine.info.capacity}: "
-            "load the model with a larger context"
+            f"{path}: holds {slots} slots, but the cache here has {engine.info.cache_slots}: "
+            "load the model with a larger cache_slots"
         )
     try:
         engine.fill(groups[:slots], snapshot, owner)
@@ -126,7 +126,7 @@ def _place(path: str | PathLike[str]) -> Path:
     try:
         return Path(path)
     except TypeError as error:
-        raise InputError(f"a session is named by its path, got {shown(path)}") from error
+        raise InputError(f"a session is named by its path, got {safe_repr(path)}") from error
 
 
 def _identity(info: ModelInfo) -> dict[str, Any]:
@@ -138,7 +138,9 @@ def _limits(info: ModelInfo) -> Limits:
     """Of any session of this model, whatever the capacity of the cache that it was made with."""
     slots = info.context_length
     # a slot's tokens stand in the header as numbers and as text; llama.cpp notes some numbers beside each
-    return Limits((1 << 22) + 256 * slots * info.max_steps, (1 << 16) + slots * (info.kv_bytes_per_slot + 64))
+    return Limits(
+        (1 << 22) + 256 * slots * info.max_group_tokens, (1 << 16) + slots * (info.kv_bytes_per_slot + 64)
+    )
 
 
 def _key() -> bytes | None:

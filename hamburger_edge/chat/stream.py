@@ -19,8 +19,8 @@ from hamburger_edge.loop.step import FinishReason, Step
 from hamburger_edge.loop.turns import Turns
 
 
-class Record(NamedTuple):
-    """One macro step. The texts of all records make up the answer's text."""
+class Chunk(NamedTuple):
+    """One macro step. The texts of all chunks make up the answer's text."""
 
     tokens: Group  # includes the end token; after a stop string, ends with the token that completed it
     text: str  # without end token and stop string; may lag behind the tokens by an unfinished character
@@ -28,11 +28,11 @@ class Record(NamedTuple):
     stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
     finish_reason: (
         FinishReason | None
-    )  # set on the last record; a cancelled answer ends with one without tokens
+    )  # set on the last chunk; a cancelled answer ends with one without tokens
 
 
-class Stream(Iterator[Record]):
-    """Iterate for records. The model is busy until the last record, `close`, or garbage collection."""
+class Stream(Iterator[Chunk]):
+    """Iterate for chunks. The model is busy until the last chunk, `close`, or garbage collection."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Stream(Iterator[Record]):
     def __iter__(self) -> Stream:
         return self
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Chunk:
         here = threading.get_ident()
         if self.stepper == here or not self._stepping.acquire(blocking=False):
             if self.stepper == here or not self._closing:
@@ -106,11 +106,11 @@ class Stream(Iterator[Record]):
             if not self._open:
                 raise StopIteration
             begin = perf_counter()
-            record = self._advance()
+            chunk = self._advance()
             self._count(perf_counter() - begin)
-            if record.finish_reason:
+            if chunk.finish_reason:
                 self._finish()
-            return record
+            return chunk
         except BaseException:
             self._finish()
             raise
@@ -144,7 +144,7 @@ class Stream(Iterator[Record]):
         if getattr(self, "_open", False):
             self.close()
 
-    def _advance(self) -> Record:
+    def _advance(self) -> Chunk:
         step = next(self._steps, Step((), (), (), "cancelled"))
         tokens, probabilities, stops, finish, *_ = step
         text, stopped = self._output.push(tokens)
@@ -162,7 +162,7 @@ class Stream(Iterator[Record]):
             text += self._output.flush()
         self.finish_reason = finish
         self.text += text
-        return Record(tokens, text, probabilities, stops, finish)
+        return Chunk(tokens, text, probabilities, stops, finish)
 
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger

@@ -8,7 +8,7 @@ from typing import Any
 from hamburger_edge.chat.markup import KINDS, Markup
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import from_mapping
-from hamburger_edge.support.values import among, check_text, shown
+from hamburger_edge.support.values import among, check_text, safe_repr
 
 Part = tuple[str, bool]  # text, and whether special tokens in it count
 
@@ -47,7 +47,7 @@ class ChatTemplate(Markup):
     def preset(cls, name: str, default_system: str | None = None) -> ChatTemplate:
         """One of PRESETS, possibly with a system text of its own."""
         if not among(name, PRESETS):
-            raise InputError(f"unknown chat template {shown(name)} (known: {', '.join(PRESETS)})")
+            raise InputError(f"unknown chat template {safe_repr(name)} (known: {', '.join(PRESETS)})")
         template = PRESETS[name]
         return template if default_system is None else replace(template, default_system=default_system)
 

@@ -23,13 +23,13 @@ RUNTIME = (
     option("--provider", metavar="NAME", help="onnx: what computes, cpu, cuda, coreml or auto (default cpu)"),
     option("--threads", type=int, metavar="N", help="processor threads (default: one for each core)"),
     option(
-        "--context",
+        "--cache-slots",
         type=int,
         metavar="SLOTS",
         help="slots the KV buffer holds (default 4096, or the model's context)",
     ),
     option(
-        "--kv",
+        "--kv-cache-dtype",
         metavar="TYPE",
         help="of the KV cache: llamacpp has f16 (default), q8_0, q4_0 and f32; onnx has what was exported",
     ),
@@ -61,8 +61,8 @@ ANSWER = (
     option(
         "--mode",
         choices=MODES,
-        help="plain: one token a step; verify: the base checks every drafted token; reread: certain tokens "
-        "are merged into one cache entry, the base checks the rest; trust: every group is merged (default: "
+        help="plain: one token a step; verify: the base checks every drafted token; hybrid: certain tokens "
+        "are merged into one cache entry, the base checks the rest; merge: every group is merged (default: "
         "what the model recommends, else verify)",
     ),
     option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
@@ -98,7 +98,7 @@ ANSWER = (
 
 def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
     """What was given of the runtime's own options."""
-    names = ("provider", "threads", "context", "kv", "gpu_layers")
+    names = ("provider", "threads", "cache_slots", "kv_cache_dtype", "gpu_layers")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 

@@ -26,7 +26,7 @@ StopRule = Literal["before", "after"]
 # What a runtime needs to come back to an earlier state: plain arrays, so that it can go to disk.
 Snapshot = dict[str, npt.NDArray[Any]]
 
-LONGEST_OPENING = 64  # tokens
+LONGEST_ANSWER_PREFIX = 64  # tokens
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,19 @@ class ModelInfo:
     precision: str  # of the stored weights: "fp32", "fp16", "int8", "int4", "q4_0", ...
     vocab_size: int
     hidden_size: int
-    max_steps: int  # most tokens one group may hold
+    max_group_tokens: int  # most tokens one group may hold
     position_rule: PositionRule
     stop_rule: StopRule
-    capacity: int  # slots the preallocated KV buffer holds
+    cache_slots: int  # slots the preallocated KV buffer holds
     context_length: int  # positions the base was trained for; a slot's position stays below it
     eos_ids: tuple[int, ...]
-    shortlist: npt.NDArray[np.int64] | None  # token id of each micro logit; None: the whole vocabulary
+    draft_vocab: npt.NDArray[np.int64] | None  # token id of each micro logit; None: the whole vocabulary
     kv_bytes_per_slot: int
     fingerprint: str  # identifies weights and precision: sessions are only restored onto the same one
     recommended: Recommended = UNMEASURED  # mode and confidence where none are asked for
-    opening: tuple[int, ...] = ()  # tokens that its answers begin with, all of them: those of a task may
+    answer_prefix: tuple[
+        int, ...
+    ] = ()  # tokens that its answers begin with, all of them: those of a task may
 
 
 class Readout(NamedTuple):
@@ -60,7 +62,7 @@ class Readout(NamedTuple):
 
 
 class MicroReadout(NamedTuple):
-    logits: Floats  # [vocab] or [shortlist]
+    logits: Floats  # [vocab] or [draft vocabulary]
     # by rule "before": chance that the group should end with the token these logits choose;
     # by rule "after": chance that it should end without that token
     p_stop: float

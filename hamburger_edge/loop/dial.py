@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.support.values import among, number_in, shown
+from hamburger_edge.support.values import among, number_in, safe_repr
 
-# plain: nothing is drafted. verify: the base checks every drafted token. reread: tokens that are sure enough
-# are merged, and the base checks the rest. trust: every group is merged.
-Mode = Literal["plain", "verify", "reread", "trust"]
+# plain: nothing is drafted. verify: the base checks every drafted token. hybrid: tokens that are sure enough
+# are merged, and the base checks the rest. merge: every group is merged.
+Mode = Literal["plain", "verify", "hybrid", "merge"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 # The one table of defaults: the confidence of a mode where neither the caller nor the model gives one.
-DEFAULT_CONFIDENCE: Mapping[Mode, float] = {"plain": 1.0, "verify": 0.8, "reread": 0.95, "trust": 0.8}
+DEFAULT_CONFIDENCE: Mapping[Mode, float] = {"plain": 1.0, "verify": 0.8, "hybrid": 0.95, "merge": 0.8}
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Recommended:
         except (ConfigError, InputError, ValueError):
             raise InputError(
                 f"a setting is a mode ({', '.join(MODES)}), or one with a confidence of 0 to 1 as "
-                f"verify-0.8, got {shown(text)}"
+                f"verify-0.8, got {safe_repr(text)}"
             ) from None
 
     def __post_init__(self) -> None:
         if not among(self.mode, MODES):
-            raise ConfigError(f"recommended.mode must be {_names()}, got {shown(self.mode)}")
+            raise ConfigError(f"recommended.mode must be {_names()}, got {safe_repr(self.mode)}")
         if not 0 <= self.confidence <= 1:
             raise ConfigError(f"recommended.confidence must be 0 to 1, got {self.confidence}")
         if self.mode == "plain" and self.confidence != 1:
@@ -98,7 +98,7 @@ def set_dial(
 
 def _mode(name: Any) -> Mode:
     if not among(name, MODES):
-        raise InputError(f"mode must be {_names()}, got {shown(name)}")
+        raise InputError(f"mode must be {_names()}, got {safe_repr(name)}")
     mode: Mode = name
     return mode
 

@@ -67,9 +67,9 @@ class Engine(Slots):
         groups = self.check_groups(prompt)
         if not groups:
             raise InputError("the prompt is empty: give at least one token")
-        if decoding.force_group is not None and decoding.force_group > self.info.max_steps:
+        if decoding.force_group is not None and decoding.force_group > self.info.max_group_tokens:
             raise InputError(
-                f"force_group must be 1 to {self.info.max_steps} for this model, got {decoding.force_group}"
+                f"force_group must be 1 to {self.info.max_group_tokens} for this model, got {decoding.force_group}"
             )
         self._align()
         matched = self.ledger.match(groups[:-1], merged=reuse == "tokens" and not decoding.exact)
@@ -84,7 +84,7 @@ class Engine(Slots):
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:
         """Groups as this model can take them, or an error that names the token at fault."""
-        last, most = self.info.vocab_size - 1, self.info.max_steps
+        last, most = self.info.vocab_size - 1, self.info.max_group_tokens
         checked = [tuple(whole_in("a token", token, 0, last) for token in group) for group in groups]
         for group in checked:
             if not 1 <= len(group) <= most:
@@ -133,7 +133,7 @@ class Engine(Slots):
                         continue  # cancelled in the middle of the prompt, there is none
                     step, readout, row = self._open(rules, stats, cancel)
                 else:
-                    if readout is not None and rules.reread:
+                    if readout is not None and rules.hybrid:
                         self._doubt(readout.logits[row], rules, stats)
                     step, readout, row = self._say(readout, row, rules, stats)
                 if not step.tokens:
@@ -179,19 +179,19 @@ class Engine(Slots):
         """The first of the answer's newest merged slots before `stop`, if the base, having read them, is not
         sure of what comes next, and there is room to read them token by token; else `stop`."""
         ledger = self.ledger
-        first = ledger.first_merged(min(len(rules.sampler.answer), REREAD * self.info.max_steps), stop)
+        first = ledger.first_merged(min(len(rules.sampler.answer), REREAD * self.info.max_group_tokens), stop)
         more = sum(len(group) - 1 for group in ledger.groups[first:stop])
         return first if more and more < ledger.room_behind(stop) and rules.doubts(logits) else stop
 
     def _may_open(self, rules: Rules) -> bool:
         """Whether there is something that all answers begin with, and it finds slots and positions."""
-        opening = rules.opening
-        return bool(opening) and self.ledger.fits(*map(len, self.unread), *(1 for _ in opening))
+        answer_prefix = rules.answer_prefix
+        return bool(answer_prefix) and self.ledger.fits(*map(len, self.unread), *(1 for _ in answer_prefix))
 
     def _open(self, rules: Rules, stats: Stats, cancel: Flag) -> tuple[Step, Readout | None, int]:
         """Read the prompt, and in the same call what all answers begin with. Where this one does not, nothing
         is said yet."""
-        self._read(stats, cancel, left=max(1, self._at_once() - len(rules.opening)))
+        self._read(stats, cancel, left=max(1, self._at_once() - len(rules.answer_prefix)))
         if cancel.is_set():
             return Step((), (), (), None), None, 0
         with rules.sampler.attempt():
@@ -224,7 +224,7 @@ class Engine(Slots):
         before the draft, and `a` is checked too. If it fails, nothing is said.
         """
         sampler, again, groups = rules.sampler, self.unread, draft.groups
-        doubts = rules.reread and not prompt  # what all answers begin with is not doubted
+        doubts = rules.hybrid and not prompt  # what all answers begin with is not doubted
         start, kept = self.ledger.slots, 0 if again else 1
         checked = groups[kept:]
         sampler.rewind(sum(map(len, checked)))

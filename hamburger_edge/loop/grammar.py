@@ -41,11 +41,11 @@ class Grammars:
         self._lock = threading.Lock()
         self._newest: tuple[Structure, Any] | None = None
 
-    def start(self, structure: Structure, shortlist: npt.NDArray[np.int64] | None) -> Grammar:
+    def start(self, structure: Structure, draft_vocab: npt.NDArray[np.int64] | None) -> Grammar:
         with self._lock:
             if self._newest is None or self._newest[0] != structure:
                 self._newest = structure, self._compile(structure)
-            return Grammar(self._newest[1].deep_copy(), self._vocab_size, shortlist)
+            return Grammar(self._newest[1].deep_copy(), self._vocab_size, draft_vocab)
 
     def _compile(self, structure: Structure) -> Any:
         guidance = require("llguidance", "structured")
@@ -82,9 +82,9 @@ class Grammars:
 class Grammar:
     """A place in a structure: what may come next there. One answer's, beside its sampler."""
 
-    def __init__(self, matcher: Any, vocab_size: int, shortlist: npt.NDArray[np.int64] | None) -> None:
+    def __init__(self, matcher: Any, vocab_size: int, draft_vocab: npt.NDArray[np.int64] | None) -> None:
         self._matcher = matcher
-        self._shortlist = shortlist
+        self._draft_vocab = draft_vocab
         self._bits = np.zeros((vocab_size + 31) // 32, dtype=np.int32)
         self._vocab_size = vocab_size
         self._runs: list[Run] = []  # what was forced before each token consumed
@@ -124,9 +124,9 @@ class Grammar:
         return self._allowed
 
     def allowed_micro(self) -> Bools:
-        """The same for the scores of a micro step, [shortlist] or [vocab]."""
+        """The same for the scores of a micro step, [draft vocabulary] or [vocab]."""
         allowed = self.allowed()
-        return allowed if self._shortlist is None else allowed[self._shortlist]
+        return allowed if self._draft_vocab is None else allowed[self._draft_vocab]
 
     def consume(self, token: int) -> None:
         forced = self.forced

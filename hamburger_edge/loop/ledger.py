@@ -27,9 +27,11 @@ class Match(NamedTuple):
 class Ledger:
     """The groups in the cache, in order; one slot each."""
 
-    def __init__(self, rule: PositionRule, capacity: int, context_length: int, bytes_per_slot: int) -> None:
+    def __init__(
+        self, rule: PositionRule, cache_slots: int, context_length: int, bytes_per_slot: int
+    ) -> None:
         self.rule = rule
-        self.capacity = capacity  # slots the buffer holds
+        self.cache_slots = cache_slots  # slots the buffer holds
         self.context_length = context_length  # positions the model knows; every slot sits below it
         self.bytes_per_slot = bytes_per_slot
         self.groups: list[Group] = []
@@ -37,7 +39,7 @@ class Ledger:
 
     @classmethod
     def of(cls, info: ModelInfo) -> Ledger:
-        return cls(info.position_rule, info.capacity, info.context_length, info.kv_bytes_per_slot)
+        return cls(info.position_rule, info.cache_slots, info.context_length, info.kv_bytes_per_slot)
 
     @property
     def slots(self) -> int:
@@ -68,7 +70,7 @@ class Ledger:
     def room_behind(self, slots: int) -> int:
         """How many would, if the cache held so many of its slots."""
         used = slots if self.rule == "slot" or not slots else self._ends[slots - 1]
-        return max(0, min(self.capacity - slots, self.context_length - used))
+        return max(0, min(self.cache_slots - slots, self.context_length - used))
 
     def next_position(self, tokens: int) -> int:
         """Where a group of this many tokens would sit."""
@@ -77,7 +79,7 @@ class Ledger:
     def fits(self, *sizes: int) -> bool:
         """Whether groups of so many tokens each still find slots and positions."""
         last = self.slots + len(sizes) - 1 if self.rule == "slot" else self.tokens + sum(sizes) - 1
-        return self.slots + len(sizes) <= self.capacity and last < self.context_length
+        return self.slots + len(sizes) <= self.cache_slots and last < self.context_length
 
     def append(self, group: Iterable[int]) -> int:
         """Take the next slot for a group; returns its position."""
@@ -86,7 +88,7 @@ class Ledger:
             raise InputError("a group holds at least one token")
         if not self.fits(len(group)):
             raise ContextFullError(
-                f"a group of {len(group)} does not fit: {self.slots} of {self.capacity} slots are in use, "
+                f"a group of {len(group)} does not fit: {self.slots} of {self.cache_slots} slots are in use, "
                 f"the last position is {self.context_length - 1}"
             )
         position = self.next_position(len(group))

@@ -23,7 +23,7 @@ from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.grammar import Grammar
 from hamburger_edge.loop.scores import Head, Ints, nucleus_cut, pick
-from hamburger_edge.support.values import number_in, shown, whole_in
+from hamburger_edge.support.values import number_in, safe_repr, whole_in
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SamplingSettings:
     presence_penalty: float = 0.0  # taken off once from tokens the answer already holds
     frequency_penalty: float = 0.0  # taken off for each time the answer holds the token
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its score
-    banned: tuple[int, ...] = ()  # token ids that are never chosen
+    suppress_tokens: tuple[int, ...] = ()  # token ids that are never chosen
     seed: int | None = None  # None: a fresh one, readable from the sampler
 
     def __post_init__(self) -> None:
@@ -52,14 +52,18 @@ class SamplingSettings:
             "frequency_penalty": number_in("frequency_penalty", self.frequency_penalty, -100, 100),
         }
         if not isinstance(self.logit_bias, Mapping):
-            raise InputError(f"logit_bias must map token ids to numbers, got {shown(self.logit_bias)}")
+            raise InputError(f"logit_bias must map token ids to numbers, got {safe_repr(self.logit_bias)}")
         checked["logit_bias"] = {
             whole_in("logit_bias token", token, 0, 2**31 - 1): number_in("logit_bias", bias, -1000, 1000)
             for token, bias in self.logit_bias.items()
         }
-        if isinstance(self.banned, str | bytes) or not isinstance(self.banned, Iterable):
-            raise InputError(f"banned must be a list of token ids, got {shown(self.banned)}")
-        checked["banned"] = tuple(whole_in("banned token", token, 0, 2**31 - 1) for token in self.banned)
+        if isinstance(self.suppress_tokens, str | bytes) or not isinstance(self.suppress_tokens, Iterable):
+            raise InputError(
+                f"suppress_tokens must be a list of token ids, got {safe_repr(self.suppress_tokens)}"
+            )
+        checked["suppress_tokens"] = tuple(
+            whole_in("suppressed token", token, 0, 2**31 - 1) for token in self.suppress_tokens
+        )
         if self.seed is not None:
             checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)
         for name, value in checked.items():
@@ -82,7 +86,7 @@ class Sampler:
         self,
         settings: SamplingSettings,
         vocab_size: int,
-        shortlist: Ints | None = None,
+        draft_vocab: Ints | None = None,
         *,
         probabilities: bool = True,
         grammar: Grammar | None = None,
@@ -95,9 +99,9 @@ class Sampler:
         self._prompt: set[int] = set()  # remembered without penalties too: they may come between two parts
         self._draws = 0
         self._random = np.random.Generator(np.random.PCG64(self.seed))
-        changes = {**settings.logit_bias, **dict.fromkeys(settings.banned, -math.inf)}
+        changes = {**settings.logit_bias, **dict.fromkeys(settings.suppress_tokens, -math.inf)}
         self._base = Head(changes, vocab_size, None)
-        self._micro = self._base if shortlist is None else Head(changes, vocab_size, shortlist)
+        self._micro = self._base if draft_vocab is None else Head(changes, vocab_size, draft_vocab)
         self._penalised = (
             settings.repetition_penalty != 1
             or settings.presence_penalty != 0
@@ -150,7 +154,7 @@ class Sampler:
         """The forced token. It costs a draw as all others do, so that draws can be counted in tokens."""
         token = self.forced
         assert token is not None
-        if token in self.settings.banned:
+        if token in self.settings.suppress_tokens:
             raise InputError(f"the structure needs token {token} here, which is banned: allow it")
         if not self.settings.greedy:
             self._advance(1)
@@ -180,7 +184,7 @@ class Sampler:
         return 1 / float(np.exp(logits - logits.max()).sum()) if logits.size else 1.0
 
     def choose_micro(self, logits: Floats) -> Choice:
-        """From a micro step's scores, [vocab] or [shortlist]."""
+        """From a micro step's scores, [vocab] or [draft vocabulary]."""
         return self._accept(self._choose(logits, self._micro))
 
     def judged(self, logits: Floats) -> int:
@@ -306,8 +310,8 @@ class Sampler:
     def _unusable(self, best: float) -> Exception:
         if best == -math.inf and self.grammar is not None:
             return InputError("the structure leaves no token here that is not banned: allow one")
-        if best == -math.inf and (self.settings.banned or self.settings.logit_bias):
-            return InputError("banned leaves no token to choose: allow at least one")
+        if best == -math.inf and (self.settings.suppress_tokens or self.settings.logit_bias):
+            return InputError("suppress_tokens leaves no token to choose: allow at least one")
         return CheckpointError(
             f"the model's scores are not usable (highest is {best}): its weights or precision are damaged, "
             "verify it or export it again"

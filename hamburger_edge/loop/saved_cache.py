@@ -8,10 +8,10 @@ from hamburger_edge.errors import SessionError
 from hamburger_edge.loop.backend import Snapshot
 
 
-def check_saved_cache(snapshot: Snapshot, shape: tuple[int, ...], dtype: str, capacity: int) -> None:
-    """`keys` and `values` [layers, K, slots, D] of this shape and type, for a cache of `capacity` slots."""
-    if shape[2] > capacity:
-        raise SessionError(f"the saved cache has {shape[2]} slots, this one {capacity}: load a larger one")
+def check_saved_cache(snapshot: Snapshot, shape: tuple[int, ...], dtype: str, cache_slots: int) -> None:
+    """`keys` and `values` [layers, K, slots, D] of this shape and type, for a cache of `cache_slots` slots."""
+    if shape[2] > cache_slots:
+        raise SessionError(f"the saved cache has {shape[2]} slots, this one {cache_slots}: load a larger one")
     if set(snapshot) != {"keys", "values"}:
         raise SessionError("the saved cache is not one of keys and values: it belongs to another runtime")
     for name, array in snapshot.items():

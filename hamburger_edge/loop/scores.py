@@ -16,20 +16,22 @@ Ints = npt.NDArray[np.int64]
 class Head:
     """One space of scores: which token each index means, and the changes that never vary."""
 
-    def __init__(self, changes: Mapping[int, float], vocab_size: int, shortlist: Ints | None) -> None:
-        self.size = vocab_size if shortlist is None else int(shortlist.size)
-        self._tokens = shortlist
-        self._ordered = shortlist
-        self.order: Ints | None = None  # index by rising token id, where a shortlist is ranked otherwise
-        if shortlist is not None:
+    def __init__(self, changes: Mapping[int, float], vocab_size: int, draft_vocab: Ints | None) -> None:
+        self.size = vocab_size if draft_vocab is None else int(draft_vocab.size)
+        self._tokens = draft_vocab
+        self._ordered = draft_vocab
+        self.order: Ints | None = (
+            None  # index by rising token id, where a draft vocabulary is ranked otherwise
+        )
+        if draft_vocab is not None:
             self._index = np.full(vocab_size, -1, dtype=np.int64)
-            self._index[shortlist] = np.arange(shortlist.size)
-            if (np.diff(shortlist) < 0).any():
-                self.order = np.argsort(shortlist)
-                self._ordered = shortlist[self.order]
+            self._index[draft_vocab] = np.arange(draft_vocab.size)
+            if (np.diff(draft_vocab) < 0).any():
+                self.order = np.argsort(draft_vocab)
+                self._ordered = draft_vocab[self.order]
         if changes and max(changes) >= vocab_size:
             raise InputError(
-                f"token {max(changes)} in banned or logit_bias is not in the vocabulary of {vocab_size}"
+                f"token {max(changes)} in suppress_tokens or logit_bias is not in the vocabulary of {vocab_size}"
             )
         tokens, index = self.locate(np.fromiter(changes, dtype=np.int64))
         self.changed = index if index.size else None

@@ -10,7 +10,7 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, UNMEASURED, Mode, Recommended, set_dial
 from hamburger_edge.loop.sampling import SamplingSettings
 from hamburger_edge.loop.structure import Structure
-from hamburger_edge.support.values import among, flag, number_in, shown, whole_in
+from hamburger_edge.support.values import among, flag, number_in, safe_repr, whole_in
 
 
 class Options(TypedDict, total=False):
@@ -21,8 +21,8 @@ class Options(TypedDict, total=False):
     # `mode` overlay what the model recommends by the rule in `dial.py`.
     confidence: float
     # "plain": one token a step. "verify": the base checks every drafted token; plain decoding's text, but for
-    # near ties, in fewer calls. "reread": tokens with p >= confidence ** (1 / max_steps) are merged, the base
-    # checks the rest. "trust": every group is merged as drafted.
+    # near ties, in fewer calls. "hybrid": tokens with p >= confidence ** (1 / max_group_tokens) are merged, the base
+    # checks the rest. "merge": every group is merged as drafted.
     mode: Mode
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
@@ -34,7 +34,7 @@ class Options(TypedDict, total=False):
     presence_penalty: float
     frequency_penalty: float
     logit_bias: Mapping[int, float]
-    banned: Sequence[int]
+    suppress_tokens: Sequence[int]
     seed: int | None
     json_schema: Any  # the answer is JSON that follows this schema: a dictionary, its JSON, a Pydantic model
     regex: str  # the answer matches this regular expression
@@ -50,11 +50,11 @@ class Decoding:
     """How groups are made."""
 
     max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
-    confidence: float = DEFAULT_CONFIDENCE["trust"]  # a group goes on while 1 - p_stop is at least this
-    # plain: one token a step. verify: the base checks every token. reread: tokens with
-    # p >= confidence ** (1 / max_steps) are merged, the base checks the rest; if its top probability is below
-    # the confidence, it reads the newest merged groups again, token by token. trust: every group is merged.
-    mode: Mode = "trust"
+    confidence: float = DEFAULT_CONFIDENCE["merge"]  # a group goes on while 1 - p_stop is at least this
+    # plain: one token a step. verify: the base checks every token. hybrid: tokens with
+    # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the rest; if its top probability is below
+    # the confidence, it reads the newest merged groups again, token by token. merge: every group is merged.
+    mode: Mode = "merge"
     # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
     # groups (not at confidence 1 and in verify mode), or each with a call of its own
     forced: Literal["split", "merge", "single"] = "split"
@@ -69,7 +69,7 @@ class Decoding:
         if self.mode == "plain":
             object.__setattr__(self, "confidence", DEFAULT_CONFIDENCE["plain"])
         if not among(self.forced, ("split", "merge", "single")):
-            raise InputError(f"forced must be 'split', 'merge' or 'single', got {shown(self.forced)}")
+            raise InputError(f"forced must be 'split', 'merge' or 'single', got {safe_repr(self.forced)}")
         if self.force_group is not None:
             object.__setattr__(self, "force_group", whole_in("force_group", self.force_group, 1, 2**31 - 1))
         flag("ignore_eos", self.ignore_eos)
@@ -104,13 +104,13 @@ class Settings:
         unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
             raise InputError(
-                f"unknown option {shown(unknown[0])} (known: {', '.join(Options.__annotations__)})"
+                f"unknown option {safe_repr(unknown[0])} (known: {', '.join(Options.__annotations__)})"
             )
         options = {**options, **asdict(set_dial(options, recommended, current))}
         stop = options.get("stop", ())
         stop = (stop,) if isinstance(stop, str) else stop
         if not isinstance(stop, Sequence) or not all(isinstance(text, str) and text for text in stop):
-            raise InputError(f"stop must be texts of at least one character, got {shown(stop)}")
+            raise InputError(f"stop must be texts of at least one character, got {safe_repr(stop)}")
         decoding = {name: value for name, value in options.items() if name in _DECODING}
         sampling = {name: value for name, value in options.items() if name in _SAMPLING}
         structure = Structure.of(**{name: value for name, value in options.items() if name in _STRUCTURE})

@@ -22,7 +22,7 @@ class Slots:
     def _at_once(self) -> int:
         """Groups that may be read in one call; into the empty cache, not as many as it holds (see
         `Backend.macro`)."""
-        return self.chunk if self.ledger.slots else min(self.chunk, max(1, self.info.capacity - 1))
+        return self.chunk if self.ledger.slots else min(self.chunk, max(1, self.info.cache_slots - 1))
 
     def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
         """Append slots; also says how long the backend took."""
@@ -59,8 +59,8 @@ class Slots:
                 f"the prompt needs {positions} positions but the model's context has "
                 f"{self.info.context_length}: shorten it"
             )
-        if slots > self.info.capacity:
+        if slots > self.info.cache_slots:
             raise ContextFullError(
-                f"the prompt needs {slots} slots but the cache holds {self.info.capacity}: "
+                f"the prompt needs {slots} slots but the cache holds {self.info.cache_slots}: "
                 "shorten it, or load the model with a larger cache"
             )

@@ -51,26 +51,28 @@ class Rules:
 
     def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler, prompt: Sequence[int]) -> None:
         self.sampler = sampler
-        self.verify = decoding.mode in ("verify", "reread")  # the base checks what is drafted ...
-        self.reread = decoding.mode == "reread"  # ... but for what is sure, if it reads that surely
+        self.verify = decoding.mode in ("verify", "hybrid")  # the base checks what is drafted ...
+        self.hybrid = decoding.mode == "hybrid"  # ... but for what is sure, if it reads that surely
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
         self.confidence = -math.inf if decoding.force_group else decoding.confidence
         # so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
-        self.unchecked = max(0.0, self.confidence) ** (1 / info.max_steps)
+        self.unchecked = max(0.0, self.confidence) ** (1 / info.max_group_tokens)
         self.judge_after = info.stop_rule == "after"
         self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
         self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
-        self.judged = decoding.mode == "trust" and decoding.force_group is None
-        self.size = decoding.force_group or (1 if decoding.confidence >= 1 else info.max_steps)
+        self.judged = decoding.mode == "merge" and decoding.force_group is None
+        self.size = decoding.force_group or (1 if decoding.confidence >= 1 else info.max_group_tokens)
         if not sampler.micro_usable:
             self.size = 1
         groups = decoding.confidence < 1 and decoding.force_group is None
         self.copies = Copies(prompt) if self.verify and groups else None
         begins = groups and sampler.grammar is None and not sampler.adjusts and not sampler.answer
-        self.opening = info.opening[: self.max_tokens] if begins else ()
-        self.opening_size = info.max_steps if self.reread or not self.verify else 1  # tokens of its slots
+        self.answer_prefix = info.answer_prefix[: self.max_tokens] if begins else ()
+        self.prefix_group_tokens = (
+            info.max_group_tokens if self.hybrid or not self.verify else 1
+        )  # tokens of its slots
         self.merges = decoding.forced == "merge" and not decoding.exact
         self.rides = decoding.forced != "single"  # forced tokens need no call of their own
 
@@ -109,7 +111,7 @@ class Rules:
 def open_answer(rules: Rules) -> Step:
     """What all answers begin with, as a draft that needs no readout: the base checks it as it reads the
     prompt."""
-    tokens, size = rules.opening, rules.opening_size
+    tokens, size = rules.answer_prefix, rules.prefix_group_tokens
     for token in tokens:
         rules.sampler.propose(token)
     groups = tuple(tokens[start : start + size] for start in range(0, len(tokens), size))
@@ -177,9 +179,9 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
             if choice is None:
                 break  # nobody vouches for what the sampler prefers: the base will choose
             token, probability = choice
-            unchecked = rules.reread and sure >= rules.unchecked and token == sampler.judged(logits)
+            unchecked = rules.hybrid and sure >= rules.unchecked and token == sampler.judged(logits)
             joins = not rules.verify or unchecked
-        if joins and len(groups[-1]) < backend.info.max_steps:
+        if joins and len(groups[-1]) < backend.info.max_group_tokens:
             groups[-1] += (token,)
         else:
             groups.append((token,))

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.values import check_text, flag, shown
+from hamburger_edge.support.values import check_text, flag, safe_repr
 
 Kind = Literal["json_schema", "regex", "grammar"]
 
@@ -47,7 +47,7 @@ class Structure:
         [kind] = named
         text = _schema_text(json_schema) if kind == "json_schema" else given[kind]
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{kind} must be a text that says something, got {shown(text)}")
+            raise InputError(f"{kind} must be a text that says something, got {safe_repr(text)}")
         if len(text) > LARGEST:
             raise InputError(
                 f"{kind} has {len(text)} characters, at most {LARGEST} are taken: make it simpler"
@@ -90,7 +90,7 @@ def _schema_text(schema: Any) -> Any:
         except ValueError as error:
             raise InputError(f"json_schema is not valid JSON ({error}): correct it") from error
     if not isinstance(schema, Mapping):
-        raise InputError(f"json_schema must be an object, got {shown(schema)}")
+        raise InputError(f"json_schema must be an object, got {safe_repr(schema)}")
     try:
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:

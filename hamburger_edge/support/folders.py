@@ -15,7 +15,7 @@ from pathlib import Path
 _OF_FILE_MANAGERS = {".DS_Store", "Thumbs.db", "desktop.ini"}  # come by themselves, and may go
 
 
-def strangers(folder: Path, ours: set[str]) -> list[str]:
+def unexpected_files(folder: Path, ours: set[str]) -> list[str]:
     """What else a folder holds, and replacing it would delete."""
     return sorted({path.name for path in folder.glob("*")} - ours - _OF_FILE_MANAGERS)
 

@@ -15,7 +15,7 @@ class Progress(Protocol):
         """`done` of `total` of a stage ("loading", "tracing base", ...); a total of 0 cannot be counted."""
 
 
-def unheard(stage: str, done: int, total: int, note: str = "", /) -> None:
+def no_progress(stage: str, done: int, total: int, note: str = "", /) -> None:
     """Where nobody asked for progress."""
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.support.files import TEXT, read_regular
-from hamburger_edge.support.values import shown
+from hamburger_edge.support.values import safe_repr
 
 
 def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
@@ -30,7 +30,7 @@ def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
     known = {field.name: field for field in dataclasses.fields(cls)}
     unknown = sorted(set(data) - set(known))
     if unknown:
-        raise ConfigError(f"{where}: unknown key {shown(unknown[0])} (known: {', '.join(known)})")
+        raise ConfigError(f"{where}: unknown key {safe_repr(unknown[0])} (known: {', '.join(known)})")
     values = {}
     for name, field in known.items():
         if name in data:
@@ -51,18 +51,20 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return from_mapping(typing.cast(type[Any], hint), value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise ConfigError(f"{where}: expected a list, got {shown(value)}")
+            raise ConfigError(f"{where}: expected a list, got {safe_repr(value)}")
         return tuple(_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is Literal:
         if value not in args:
-            raise ConfigError(f"{where}: expected one of {', '.join(map(repr, args))}, got {shown(value)}")
+            raise ConfigError(
+                f"{where}: expected one of {', '.join(map(repr, args))}, got {safe_repr(value)}"
+            )
         return value
     if origin is dict:  # what is in it is the caller's business
         hint = dict
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ConfigError(f"{where}: expected {hint.__name__}, got {shown(value)}")
+        raise ConfigError(f"{where}: expected {hint.__name__}, got {safe_repr(value)}")
     return value
 
 
@@ -88,7 +90,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"key {shown(twice)} stands there twice")
+        raise ValueError(f"key {safe_repr(twice)} stands there twice")
     return table
 
 
@@ -121,9 +123,9 @@ def canonical_json(text: str) -> str | None:
 def only_keys(data: Any, known: Sequence[str], where: str) -> None:
     """An object with these keys and no others."""
     if not isinstance(data, Mapping):
-        raise InputError(f"{where}: expected an object with {', '.join(known)}, got {shown(data)}")
+        raise InputError(f"{where}: expected an object with {', '.join(known)}, got {safe_repr(data)}")
     if unknown := sorted(set(data) - set(known)):
-        raise InputError(f"{where}: unknown key {shown(unknown[0])} (known: {', '.join(known)})")
+        raise InputError(f"{where}: unknown key {safe_repr(unknown[0])} (known: {', '.join(known)})")
 
 
 def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:

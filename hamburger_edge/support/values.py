@@ -15,7 +15,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 
-def shown(value: object) -> str:
+def safe_repr(value: object) -> str:
     """A value as errors name it: a printable line of at most 80 characters, whatever it is."""
     try:
         text = _SHORT.repr(value)
@@ -32,7 +32,7 @@ def among(value: object, known: Container[str]) -> bool:
 def flag(name: str, value: Any) -> bool:
     """`value`, which is True or False and not only as good as."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} must be true or false, got {shown(value)}")
+        raise InputError(f"{name} must be true or false, got {safe_repr(value)}")
     return value
 
 
@@ -41,7 +41,7 @@ def number_in(name: str, value: Any, low: float, high: float, *, above: bool = F
     numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not numeric or not (low < value if above else low <= value) or not value <= high:
         raise InputError(
-            f"{name} must be {'above' if above else 'from'} {low:g} to {high:g}, got {shown(value)}"
+            f"{name} must be {'above' if above else 'from'} {low:g} to {high:g}, got {safe_repr(value)}"
         )
     return float(value)
 
@@ -51,7 +51,7 @@ def whole_in(name: str, value: Any, low: int, high: int) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not low <= value <= high:
         limit = f"at most {high}" if high < 2**31 else "not so large"
-        raise InputError(f"{name} must be a whole number, {low} or more and {limit}, got {shown(value)}")
+        raise InputError(f"{name} must be a whole number, {low} or more and {limit}, got {safe_repr(value)}")
     return int(value)
 
 

@@ -20,12 +20,14 @@ class CompositionalEmbedder(nn.Module):
     """
 
     def __init__(
-        self, hidden_size: int, heads: int, max_steps: int, residual: Literal["mean", "last"] = "mean"
+        self, hidden_size: int, heads: int, max_group_tokens: int, residual: Literal["mean", "last"] = "mean"
     ):
         super().__init__()
         wide = hidden_size + hidden_size // 2
         self.heads, self.residual = heads, residual
-        self.places = nn.Parameter(torch.zeros(max_steps, hidden_size // 2))  # P; named so in checkpoints
+        self.places = nn.Parameter(
+            torch.zeros(max_group_tokens, hidden_size // 2)
+        )  # P; named so in checkpoints
         self.query = nn.Linear(hidden_size, hidden_size)
         self.key = nn.Linear(wide, hidden_size)
         self.value = nn.Linear(wide, hidden_size)

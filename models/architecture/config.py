@@ -61,7 +61,7 @@ class HamburgerConfig:
     base: BaseConfig
     taps: tuple[int, ...]  # 0-based base layers whose outputs, with the final-normed state, are the features
     eos_ids: tuple[int, ...]  # tokens that end an answer
-    max_steps: int = 4  # most tokens a group holds
+    max_group_tokens: int = 4  # most tokens a group holds
     micro_layers: int = 4  # decoder layers of the micro-step decoder
     merger_heads: int = 16  # attention heads of the compositional embedder; divides hidden_size
     micro_final_norm: bool = True  # RMSNorm between the last micro layer and the head
@@ -69,7 +69,7 @@ class HamburgerConfig:
     # the residual of the embedder's attention: the group's mean (the paper), or its last token, whose
     # position the slot has
     merge_residual: Literal["mean", "last"] = "mean"
-    shortlist_size: int = 0  # tokens the micro steps can choose from (0: the whole vocabulary)
+    draft_vocab_size: int = 0  # tokens the micro steps can choose from (0: the whole vocabulary)
     # the stop head judges a micro token "before" it is computed (the paper; saves the step), or "after", from
     # its scores too (one more micro step per group, far better decisions)
     stop_rule: Literal["before", "after"] = "before"
@@ -77,7 +77,9 @@ class HamburgerConfig:
 
     def __post_init__(self) -> None:
         base = self.base
-        _require(1 <= self.max_steps <= 64, f"max_steps must be 1..64, got {self.max_steps}")
+        _require(
+            1 <= self.max_group_tokens <= 64, f"max_group_tokens must be 1..64, got {self.max_group_tokens}"
+        )
         _require(self.micro_layers > 0, f"micro_layers must be positive, got {self.micro_layers}")
         _require(
             list(self.taps) == sorted(set(self.taps)) and all(0 <= t < base.num_layers for t in self.taps),
@@ -103,8 +105,8 @@ class HamburgerConfig:
             f"stop_rule must be 'before' or 'after', got {self.stop_rule!r}",
         )
         _require(
-            0 <= self.shortlist_size <= base.vocab_size,
-            f"shortlist_size must be 0..{base.vocab_size}, got {self.shortlist_size}",
+            0 <= self.draft_vocab_size <= base.vocab_size,
+            f"draft_vocab_size must be 0..{base.vocab_size}, got {self.draft_vocab_size}",
         )
         object.__setattr__(self, "eos_ids", tuple(dict.fromkeys(self.eos_ids)))  # some models list one twice
         _require(
@@ -125,7 +127,7 @@ class HamburgerConfig:
 
     @property
     def micro_vocab(self) -> int:
-        return self.shortlist_size or self.base.vocab_size
+        return self.draft_vocab_size or self.base.vocab_size
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -2,7 +2,7 @@
 
     groups --embedder--> slot embeddings --base--> features --micro decoder--> next groups
 
-`forward` is the training pass over whole sequences; `runtimes/torch/backend.py` runs the same modules step by
+`forward` is the training pass over whole sequences; `runtimes/torch/torch_backend.py` runs the same modules step by
 step with a cache.
 """
 
@@ -28,7 +28,7 @@ from hamburger_edge.models.architecture.micro_step_decoder import (
 
 @dataclass
 class GroupBatch:
-    """Sequences cut into groups: B rows of S slots, m = max_steps.
+    """Sequences cut into groups: B rows of S slots, m = max_group_tokens.
 
     Merging and prediction are separate: a slot may predict more tokens than the next slot holds.
     """
@@ -94,7 +94,7 @@ def lengths(documents: Tensor) -> list[int]:
 
 
 class Hamburger(nn.Module):
-    shortlist: Tensor  # [C] token id of each micro logit
+    draft_vocab: Tensor  # [C] token id of each micro logit
     base_cos: Tensor  # [context, D/2], and so the three below
     base_sin: Tensor
     micro_cos: Tensor
@@ -106,14 +106,14 @@ class Hamburger(nn.Module):
         base = config.base
         self.base = Base(base)
         self.embedder = CompositionalEmbedder(
-            base.hidden_size, config.merger_heads, config.max_steps, config.merge_residual
+            base.hidden_size, config.merger_heads, config.max_group_tokens, config.merge_residual
         )
         self.micro = MicroStepDecoder(config)
         self.stop_head = stop_head(config.stop_widths)
         # weight of the scores' evidence, by rule "after"
         self.stop_evidence = nn.Parameter(torch.ones(1)) if config.stop_rule == "after" else None
         self.micro_config = micro_base_config(config)
-        self.register_buffer("shortlist", torch.arange(config.micro_vocab))
+        self.register_buffer("draft_vocab", torch.arange(config.micro_vocab))
         self.register_rotary()
 
     def register_rotary(self) -> None:
@@ -141,8 +141,8 @@ class Hamburger(nn.Module):
     def micro_logits(self, hidden: Tensor) -> Tensor:
         """Micro hidden states [..., d] -> [..., micro_vocab]"""
         weight = self.base.head_weight
-        if self.config.shortlist_size:
-            weight = weight[self.shortlist]
+        if self.config.draft_vocab_size:
+            weight = weight[self.draft_vocab]
         return F.linear(hidden, weight)
 
     def stop_logits(self, hidden: Tensor, logits: Tensor | None = None) -> Tensor:

@@ -12,9 +12,11 @@ from hamburger_edge.models.architecture.llama import Attend, DecoderLayer, RMSNo
 
 
 def micro_base_config(config: HamburgerConfig) -> BaseConfig:
-    """The base's dimensions with the micro layers only, over positions 0..F+max_steps-2."""
+    """The base's dimensions with the micro layers only, over positions 0..F+max_group_tokens-2."""
     return dataclasses.replace(
-        config.base, num_layers=config.micro_layers, context_length=config.num_features + config.max_steps
+        config.base,
+        num_layers=config.micro_layers,
+        context_length=config.num_features + config.max_group_tokens,
     )
 
 

@@ -18,7 +18,7 @@ from hamburger_edge.models.bases import hub, wheels
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import locked, sha256
 from hamburger_edge.support.folders import publish
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 RECORD, RECORD_FORMAT = "fetched.json", 1  # folders of an older format are fetched again
 
@@ -52,7 +52,7 @@ def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) 
 
     An existing folder returns immediately. A folder with changed files is fetched again from its commit.
     """
-    report = progress or unheard
+    report = progress or no_progress
     folder = base_folder(name)
     if is_complete(folder, verify=verify, progress=report):
         return folder

@@ -20,23 +20,25 @@ CALIBRATION = "calibration.jsonl"
 
 
 @dataclass(frozen=True)
-class Exchange:
+class CalibrationExample:
     prompt: str
     answer: str
     system: str | None = None
 
 
-def read_calibration(path: Path) -> list[Exchange]:
-    found = [from_mapping(Exchange, decode_line(line, where), where) for where, line in read_lines(path)]
+def read_calibration(path: Path) -> list[CalibrationExample]:
+    found = [
+        from_mapping(CalibrationExample, decode_line(line, where), where) for where, line in read_lines(path)
+    ]
     if not any(each.prompt and each.answer for each in found):
         raise ConfigError(f"{path}: holds no text: delete it, or write one question and answer per line")
     return found
 
 
-def write_calibration(path: Path, text: Iterable[Exchange]) -> None:
+def write_calibration(path: Path, text: Iterable[CalibrationExample]) -> None:
     lines = []
-    for exchange in text:
-        told = {name: value for name, value in vars(exchange).items() if value is not None}
+    for example in text:
+        told = {name: value for name, value in vars(example).items() if value is not None}
         lines.append(json.dumps(told, ensure_ascii=False) + "\n")
     with write_atomically(path) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8")

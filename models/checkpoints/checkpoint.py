@@ -3,7 +3,7 @@
 A checkpoint is a folder:
 
     hamburger.json            its manifest: see manifest.py
-    graft.safetensors         embedder.*, micro.*, stop_head.*, and shortlist if there is one
+    graft.safetensors         embedder.*, micro.*, stop_head.*, and draft vocabulary if there is one
     base_delta.safetensors    optional changes to the base: <weight>.lora_a [r, in] with <weight>.lora_b
                               [out, r] (already scaled), or <weight>.delta
     base.safetensors          the base itself, if the manifest has "embedded"
@@ -45,7 +45,7 @@ from hamburger_edge.models.checkpoints.manifest import (
     read_manifest,
 )
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows, save_rows
-from hamburger_edge.support.folders import publish, strangers
+from hamburger_edge.support.folders import publish, unexpected_files
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
 
@@ -100,7 +100,7 @@ def load_checkpoint(
     if (folder / DELTA).exists():
         add_delta(state, load_rows(folder / DELTA), folder / DELTA)
     graft = load_rows(folder / GRAFT)
-    shortlist = _shortlist(graft.pop("shortlist", None), config, folder / GRAFT)
+    draft_vocab = _draft_vocab(graft.pop("draft_vocab", None), config, folder / GRAFT)
     check_state(graft, graft_shapes(config), folder / GRAFT)
     if manifest.tokenizer is not None:
         tokenizer = folder / manifest.tokenizer
@@ -109,7 +109,7 @@ def load_checkpoint(
             f"{folder}: neither it nor its base has a tokenizer.json: add one to the checkpoint"
         )
     check_tokenizer(tokenizer, config.base.vocab_size)
-    state = {f"base.{name}": state.pop(name) for name in list(state)} | graft | {"shortlist": shortlist}
+    state = {f"base.{name}": state.pop(name) for name in list(state)} | graft | {"draft_vocab": draft_vocab}
     return Checkpoint(
         model=build(config, state),
         tokenizer=tokenizer,
@@ -131,7 +131,7 @@ def build(config: HamburgerConfig, state: dict[str, Tensor]) -> Hamburger:
 def graft_shapes(config: HamburgerConfig) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
         model = Hamburger(config)
-    return {n: s for n, s in shapes(model).items() if not n.startswith("base.") and n != "shortlist"}
+    return {n: s for n, s in shapes(model).items() if not n.startswith("base.") and n != "draft_vocab"}
 
 
 def _base_of(
@@ -173,22 +173,24 @@ def _same_base(wanted: BaseConfig, found: BaseConfig, where: Path, folder: Path)
             )
 
 
-def _shortlist(tensor: Tensor | None, config: HamburgerConfig, source: object) -> Tensor:
-    size, vocab = config.shortlist_size, config.base.vocab_size
+def _draft_vocab(tensor: Tensor | None, config: HamburgerConfig, source: object) -> Tensor:
+    size, vocab = config.draft_vocab_size, config.base.vocab_size
     if not size and tensor is None:
         return torch.arange(vocab)
     if tensor is None:
-        raise CheckpointError(f"{source}: missing tensor shortlist, {size} token ids")
+        raise CheckpointError(f"{source}: missing tensor draft_vocab, {size} token ids")
     if not size:
-        raise CheckpointError(f"{source}: unknown tensor shortlist: the configuration has shortlist_size 0")
+        raise CheckpointError(
+            f"{source}: unknown tensor draft_vocab: the configuration has draft_vocab_size 0"
+        )
     if tensor.dtype != torch.int64 or tensor.shape != (size,):
         raise CheckpointError(
-            f"{source}: tensor shortlist is {tensor.dtype} {list(tensor.shape)}, "
+            f"{source}: tensor draft_vocab is {tensor.dtype} {list(tensor.shape)}, "
             f"expected torch.int64 [{size}]"
         )
     if tensor.unique().numel() != size or tensor.min() < 0 or tensor.max() >= vocab:
         raise CheckpointError(
-            f"{source}: tensor shortlist repeats token ids or leaves the vocabulary of {vocab}"
+            f"{source}: tensor draft_vocab repeats token ids or leaves the vocabulary of {vocab}"
         )
     return tensor
 
@@ -207,7 +209,7 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     check_state(state, expected, path)
     check_tokenizer(tokenizer, base.vocab_size)
     manifest = CheckpointManifest(FORMAT, config, BaseReference("embedded"), provenance={"source": path.name})
-    model = build(config, state | {"shortlist": torch.arange(base.vocab_size)})
+    model = build(config, state | {"draft_vocab": torch.arange(base.vocab_size)})
     template = markup_beside(folder)
     if template is None and (jinja := template_beside(folder)) is not None:
         template = jinja.markup()
@@ -231,7 +233,7 @@ def check_target(folder: str | Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
     ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CALIBRATION, CARD}
-    if others := strangers(folder, ours):
+    if others := unexpected_files(folder, ours):
         raise CheckpointError(
             f"{folder}: holds {others[0]}, which saving would delete: choose another folder"
         )
@@ -274,8 +276,8 @@ def save_checkpoint(
         partial.mkdir(parents=True)
         state = model.state_dict()
         graft = {name: tensor for name, tensor in state.items() if not name.startswith("base.")}
-        if not model.config.shortlist_size:
-            del graft["shortlist"]
+        if not model.config.draft_vocab_size:
+            del graft["draft_vocab"]
         save_rows(partial / GRAFT, graft, rows)
         if manifest.base.kind == "embedded":
             save_rows(partial / BASE, {n: state[f"base.{n}"] for n in shapes(model.base)}, rows)

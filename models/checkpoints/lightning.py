@@ -74,7 +74,7 @@ def _config(
             base=base,
             taps=TAPS,
             eos_ids=eos_ids,
-            max_steps=state["embedder.places"].shape[0],
+            max_group_tokens=state["embedder.places"].shape[0],
             micro_layers=len(micro_layers),
             merger_heads=MERGER_HEADS,
             micro_final_norm=False,

@@ -34,13 +34,13 @@ class CheckpointManifest:
     provenance: dict[str, Any] = field(default_factory=dict)  # free text and numbers
     license: dict[str, Any] = field(default_factory=dict)  # "graft" and "base"
     recommended: dict[str, Any] | None = None  # opaque here: the `loop.backend.Recommended` of its bundles
-    opening: tuple[int, ...] = ()  # tokens that all its answers begin with
+    answer_prefix: tuple[int, ...] = ()  # tokens that all its answers begin with
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
         base = {key: value for key, value in asdict(self.base).items() if value is not None}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        for name in ("recommended", "opening"):
+        for name in ("recommended", "answer_prefix"):
             if not plain[name]:
                 del plain[name]
         return plain

@@ -31,9 +31,9 @@ from hamburger_edge.models.distillation.written import WrittenConversation, writ
 from hamburger_edge.models.tiny.corpus import QuestionAnswer, conversations
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.data.batches import DistilledData
-from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.runs import merged, new_model, provenance
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.progress import LogCallback
 from hamburger_edge.support.strict import from_mapping, read_toml
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.training.recipe import Shape, Stage
+from hamburger_edge.models.training.training_recipe import Shape, Stage
 from hamburger_edge.models.training.updates.lora import LoraLinear, add_lora
 
 
@@ -19,7 +19,7 @@ def graft(
     state: dict[str, Tensor],
     eos_ids: tuple[int, ...],
     shape: Shape,
-    shortlist: Any,
+    draft_vocab: Any,
     seed: int,
 ) -> Hamburger:
     """Return a HAMburger on this base with an untrained graft."""
@@ -28,18 +28,18 @@ def graft(
         base=base,
         taps=shape.taps,
         eos_ids=eos_ids,
-        max_steps=shape.max_steps,
+        max_group_tokens=shape.max_group_tokens,
         micro_layers=shape.micro_layers,
         merger_heads=shape.merger_heads,
         position_rule=shape.position_rule,
         merge_residual=shape.merge_residual,
         stop_rule=shape.stop_rule,
-        shortlist_size=shape.shortlist_size,
+        draft_vocab_size=shape.draft_vocab_size,
     )
     model = Hamburger(config)
     model.base.load_state_dict(state)
-    if shape.shortlist_size:
-        model.shortlist.copy_(torch.as_tensor(shortlist))
+    if shape.draft_vocab_size:
+        model.draft_vocab.copy_(torch.as_tensor(draft_vocab))
     nn.init.normal_(model.embedder.places, std=0.02)
     nn.init.zeros_(model.embedder.output.weight)  # merging starts as the residual alone
     nn.init.zeros_(model.embedder.output.bias)

@@ -3,7 +3,7 @@
     loss = first tokens: soft cross entropy of the base's logits against the plain base's
          + micro tokens: the same for the micro decoder's
          + stop: binary cross entropy; the group should end where the micro decoder's next choice
-           differs from the plain base's, also where the latter is outside the shortlist
+           differs from the plain base's, also where the latter is outside the draft vocabulary
          + features: squared distance of the base's features of merged slots to the plain base's features
            of the same text, one token per slot
 
@@ -117,7 +117,7 @@ class Objective(nn.Module):
         self.model, self.weights, self.confidences = model, weights, tuple(confidences)
         vocab = model.config.base.vocab_size
         micro_index = torch.full((vocab,), -1, dtype=torch.long)
-        micro_index[model.shortlist.cpu()] = torch.arange(len(model.shortlist))
+        micro_index[model.draft_vocab.cpu()] = torch.arange(len(model.draft_vocab))
         self.register_buffer("micro_index", micro_index, persistent=False)
 
     @contextmanager
@@ -244,7 +244,7 @@ class Objective(nn.Module):
 
     def right(self, logits: Tensor, tokens: Tensor, asked: Tensor) -> Tensor:
         """[G, m-1] bool: the judged micro `logits` [N, K] choose these tokens [G, m]; False for tokens
-        outside the shortlist"""
+        outside the draft vocabulary"""
         right = torch.zeros_like(asked)
         right[asked] = chooses(logits, self.micro_index[tokens[:, 1:][asked]])
         return right

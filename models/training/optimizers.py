@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
-from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.training_recipe import Recipe
 
 TABLES = ("embed_tokens.weight", "lm_head.weight", "places")  # a row per token, or per position in a group
 

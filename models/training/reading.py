@@ -13,7 +13,6 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData, Split
 from hamburger_edge.models.training.metrics import Totals
 from hamburger_edge.models.training.objective import LossWeights, Objective
-from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.stop_calibration import (
     StopCalibration,
     apply_to_stop_head,
@@ -21,6 +20,7 @@ from hamburger_edge.models.training.stop_calibration import (
     measure,
     reliability,
 )
+from hamburger_edge.models.training.training_recipe import Recipe
 
 # held-out text is merged by one rule for all models, so that figures are comparable: 1.7 tokens per slot of a
 # chat model's answers, more than a young graft merges itself
@@ -46,8 +46,8 @@ class Reader:
         return Batches(
             self.data,
             numbers,
-            max_steps=config.max_steps,
-            shortlist=self.model.shortlist.cpu().numpy() if config.shortlist_size else None,
+            max_group_tokens=config.max_group_tokens,
+            draft_vocab=self.model.draft_vocab.cpu().numpy() if config.draft_vocab_size else None,
             vocab_size=config.base.vocab_size,
             rows=self.recipe.rows,
             row_slots=self.recipe.row_slots,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hamburger_edge.errors import ConfigError, HamburgerError
-from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import check_regular, library_writes, write_atomically
 from hamburger_edge.support.strict import from_mapping
 

@@ -28,10 +28,10 @@ from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.grafting import graft, prepare
-from hamburger_edge.models.training.recipe import Recipe
 from hamburger_edge.models.training.run_state import same_recipe
 from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.models.training.updates.averaging import mean_state
 from hamburger_edge.models.training.updates.lora import merge_lora, remember_lora, restore_lora
 from hamburger_edge.support.progress import LogCallback
@@ -40,9 +40,9 @@ ORIGINS = ("start", "tuned_base")  # checkpoints that a recipe continues; their 
 
 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
-    size = recipe.shape.shortlist_size
-    shortlist = data.frequent_tokens(size) if size else None
-    model = graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+    size = recipe.shape.draft_vocab_size
+    draft_vocab = data.frequent_tokens(size) if size else None
+    model = graft(base.config, base.state, base.eos_ids, recipe.shape, draft_vocab, recipe.seed)
     if recipe.start:
         _go_on(model, recipe)
     elif recipe.tuned_base:

@@ -13,7 +13,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.training.grafting import learned_state, prepare
 from hamburger_edge.models.training.objective import Objective
 from hamburger_edge.models.training.optimizers import make_optimizers
-from hamburger_edge.models.training.recipe import Recipe, Stage
+from hamburger_edge.models.training.training_recipe import Recipe, Stage
 from hamburger_edge.models.training.updates.averaging import WeightMean
 from hamburger_edge.models.training.updates.early_stopping import BestWeights
 from hamburger_edge.models.training.updates.learning import Learner

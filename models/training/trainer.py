@@ -22,10 +22,10 @@ from hamburger_edge.models.training.objective import LossWeights, Objective
 from hamburger_edge.models.training.optimizers import schedule, set_rate
 from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.reading import Reader, judging_cuts
-from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.run_state import Reached, load_state, save_state
 from hamburger_edge.models.training.stage_run import StageRun
 from hamburger_edge.models.training.stop_calibration import StopCalibration
+from hamburger_edge.models.training.training_recipe import Recipe, Stage
 from hamburger_edge.models.training.updates.averaging import WeightMean
 from hamburger_edge.models.training.updates.processes import Processes
 from hamburger_edge.support.files import write_atomically

@@ -13,7 +13,7 @@ export { Model } from "./model.js";
 
 /** @typedef {import("./chat/conversation.js").Message} Message */
 /** @typedef {import("./chat/conversation.js").Turn} Turn */
-/** @typedef {import("./chat/stream.js").Record} Record */
+/** @typedef {import("./chat/stream.js").Chunk} Chunk */
 /** @typedef {import("./loop/dial.js").Mode} Mode */
 /** @typedef {import("./loop/backend.js").ModelInfo} ModelInfo */
 /** @typedef {import("./loop/dial.js").Recommended} Recommended */

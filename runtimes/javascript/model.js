@@ -62,7 +62,7 @@ export class Model {
   }
 
   /**
-   * Answer a prompt, one record for each macro step.
+   * Answer a prompt, one chunk for each macro step.
    *
    * Text becomes a user turn of the model's chat template, after `system` if given; with `raw`, and for token ids,
    * it is taken as it is. What the cache already holds of the prompt is not computed again; unless the answer has

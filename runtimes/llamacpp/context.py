@@ -81,7 +81,7 @@ class Context:
         slots: int,
         rows: int,
         threads: int,
-        kv: str = "f16",
+        kv_cache_dtype: str = "f16",
         flash: bool | None = None,
         sections: int = 1,  # position numbers of a row: 4 with M-RoPE
         embeddings: bool = True,
@@ -92,8 +92,8 @@ class Context:
         params = low.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = slots, rows, rows, 1
         params.n_threads = params.n_threads_batch = threads
-        params.type_k = params.type_v = KV_TYPES[kv]
-        if kv == "f32" and flash is None:
+        params.type_k = params.type_v = KV_TYPES[kv_cache_dtype]
+        if kv_cache_dtype == "f32" and flash is None:
             flash = False  # it computes in 16 bits, and f32 is for exact results
         params.flash_attn_type = FLASH[flash]
         params.embeddings = self.embeddings = embeddings
@@ -106,8 +106,8 @@ class Context:
         self.address: int | None = start(model.address, params)
         if self.address is None:
             raise RuntimeUnavailable(
-                f"llama.cpp cannot make a context of {slots} slots with a {kv} cache "
-                f"({library.log.reason()}): try fewer slots or kv='f16'"
+                f"llama.cpp cannot make a context of {slots} slots with a {kv_cache_dtype} cache "
+                f"({library.log.reason()}): try fewer slots or kv_cache_dtype='f16'"
             )
         self.memory = library.memory(self.address)
         self.rows: Floats = np.zeros((rows, model.width), np.float32)
@@ -154,12 +154,12 @@ class Context:
         with _Interrupts():
             code = self.library.decode(self.address, self.batch)
         if code == 1:
-            raise ContextFullError(f"{count} more slots do not fit the cache: load with a larger context")
+            raise ContextFullError(f"{count} more slots do not fit the cache: load with a larger cache_slots")
         if code != 0:
             reason = self.library.log.reason()
             raise RuntimeFailure(
                 f"llama.cpp could not compute {count} rows (code {code}, {reason}): "
-                "load the model with a smaller context, or check the bundle with  hamburger-edge verify"
+                "load the model with a smaller cache_slots, or check the bundle with  hamburger-edge verify"
             )
 
     def logits(self, count: int) -> Floats:

@@ -28,15 +28,15 @@ class LlamaCppBase:
         model: LlamaModel,
         manifest: Manifest,
         *,
-        capacity: int,
+        cache_slots: int,
         threads: int,
-        kv: str,
+        kv_cache_dtype: str,
         flash: bool | None,
     ):
         assert manifest.gguf is not None
         spec, library = manifest.model, model.library
-        self.taps, self.capacity = spec.taps, capacity
-        self.layout, self.kv = manifest.kv, kv
+        self.taps, self.cache_slots = spec.taps, cache_slots
+        self.layout, self.kv_cache_dtype = manifest.kv, kv_cache_dtype
         self.rope_gaps = manifest.gguf.architecture == "paddleocr"
         handed_out = not self.rope_gaps and library.has_layer_inputs
         # llama.cpp ends the process if a requested layer does not exist
@@ -46,10 +46,10 @@ class LlamaCppBase:
             capture = Capture(library, [f"l_out-{tap}" for tap in self.taps], model.width)
         self.context = Context(
             model,
-            slots=capacity,
-            rows=min(ROWS, capacity),
+            slots=cache_slots,
+            rows=min(ROWS, cache_slots),
             threads=threads,
-            kv=kv,
+            kv_cache_dtype=kv_cache_dtype,
             flash=flash,
             sections=4 if self.rope_gaps else 1,
             capture=capture,
@@ -57,15 +57,15 @@ class LlamaCppBase:
         if self.layer_inputs and library.set_layer_input:
             for tap in self.taps:
                 library.set_layer_input(self.context.address, tap + 1, True)
-        self.positions = np.zeros(capacity, np.int32)
+        self.positions = np.zeros(cache_slots, np.int32)
         self.slots = 0
 
     def run(self, rows: Floats, positions: Sequence[int], wanted: Sequence[int]) -> tuple[Floats, Floats]:
         """Embeddings [n, d] -> logits [R, vocab] and features [R, F, d] of the wanted rows."""
-        if self.slots + len(rows) > self.capacity:
+        if self.slots + len(rows) > self.cache_slots:
             raise ContextFullError(
-                f"{self.slots + len(rows)} slots do not fit a cache of {self.capacity}: "
-                "load with a larger context"
+                f"{self.slots + len(rows)} slots do not fit a cache of {self.cache_slots}: "
+                "load with a larger cache_slots"
             )
         parts = []
         for start, stop, read in self._calls(len(rows), wanted):
@@ -132,10 +132,10 @@ class LlamaCppBase:
         state, positions = snapshot.get("state"), snapshot.get("positions")
         if state is None or positions is None or state.dtype != np.uint8 or positions.dtype != np.int32:
             raise SessionError("the saved cache is not one of llama.cpp")
-        if positions.shape != (slots,) or slots > self.capacity:
-            raise SessionError(f"the saved cache does not fit this model's cache of {self.capacity} slots")
+        if positions.shape != (slots,) or slots > self.cache_slots:
+            raise SessionError(f"the saved cache does not fit this model's cache of {self.cache_slots} slots")
         fits = state.ndim == 1 and (np.diff(positions) > 0).all()
-        if not fits or not is_state(state, positions, self.layout, self.kv, gaps=self.rope_gaps):
+        if not fits or not is_state(state, positions, self.layout, self.kv_cache_dtype, gaps=self.rope_gaps):
             raise SessionError("the saved cache is damaged, or of another model: start a new conversation")
         self.slots = 0
         last = int(positions[-1]) if len(positions) else -1
@@ -151,7 +151,9 @@ class LlamaCppBase:
 class LlamaCppMicroDecoder:
     """The micro-step decoder; every group empties its cache."""
 
-    def __init__(self, model: LlamaModel, manifest: Manifest, *, threads: int, kv: str, flash: bool | None):
+    def __init__(
+        self, model: LlamaModel, manifest: Manifest, *, threads: int, kv_cache_dtype: str, flash: bool | None
+    ):
         spec = manifest.model
         self.features, self.limit = spec.num_features, spec.micro_positions
         # The state is read from the graph, not through `embeddings`, so that the head runs for one row only.
@@ -161,7 +163,7 @@ class LlamaCppMicroDecoder:
             slots=self.limit,
             rows=self.features + 1,
             threads=threads,
-            kv="f32" if kv == "f32" else "f16",  # a few entries: no memory to save
+            kv_cache_dtype="f32" if kv_cache_dtype == "f32" else "f16",  # a few entries: no memory to save
             flash=flash,
             embeddings=False,
             capture=self.state,
@@ -176,7 +178,7 @@ class LlamaCppMicroDecoder:
         self.used, self.fresh = 0, True
 
     def run(self, embedding: Floats) -> tuple[Floats, Floats]:
-        """embedding [d] of the group's latest token -> logits [vocab or shortlist], state [1, d]"""
+        """embedding [d] of the group's latest token -> logits [vocab or draft vocabulary], state [1, d]"""
         count = self.features + 1 if self.fresh else 1
         if self.used + count > self.limit:
             raise ContextFullError(f"a group holds fewer than {self.limit - self.features + 1} tokens")

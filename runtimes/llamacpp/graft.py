@@ -45,7 +45,7 @@ class LlamaCppEmbedder:
         self.heads = int(graft.need("hamburger.merger_heads"))
         if self.heads < 1 or d % self.heads:
             raise BundleError(f"{graft.path}: {self.heads} merger heads do not divide {d}: export it again")
-        self.member_positions = graft.array("embedder.places", model.max_steps, d // 2)
+        self.member_positions = graft.array("embedder.places", model.max_group_tokens, d // 2)
         self.query, self.output = (Linear(graft, f"embedder.{name}", d, d) for name in ("query", "output"))
         self.key, self.value = (Linear(graft, f"embedder.{name}", d, d + d // 2) for name in ("key", "value"))
 

@@ -21,7 +21,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def is_state(
-    state: Bytes, positions: npt.NDArray[np.int32], layout: KVLayout, kv: str, *, gaps: bool
+    state: Bytes, positions: npt.NDArray[np.int32], layout: KVLayout, kv_cache_dtype: str, *, gaps: bool
 ) -> bool:
     """Whether this is the state of slots at these positions with finite numbers. `gaps`: M-RoPE."""
     reader, slots = _Reader(state), len(positions)
@@ -35,7 +35,7 @@ def is_state(
     )
     if not reader.has("<i4", *np.stack(columns, 1).ravel()):
         return False
-    weights, size = KV_BYTES[kv]
+    weights, size = KV_BYTES[kv_cache_dtype]
     width = layout.kv_heads * layout.head_size
     row = width // weights * size
     transposed = reader.has("<u4", 1, layout.layers)
@@ -44,7 +44,9 @@ def is_state(
     for of_values in (False, True):
         for _ in range(layout.layers):
             described = (size, width) if of_values and transposed else (row, 0)  # the latter: 64 bits
-            if not reader.has("<u4", KV_TYPES[kv], *described) or not reader.finite(slots * row, kv):
+            if not reader.has("<u4", KV_TYPES[kv_cache_dtype], *described) or not reader.finite(
+                slots * row, kv_cache_dtype
+            ):
                 return False
     return reader.at == state.size
 
@@ -61,14 +63,14 @@ class _Reader:
         self.at += wanted.size
         return True
 
-    def finite(self, size: int, kv: str) -> bool:
+    def finite(self, size: int, kv_cache_dtype: str) -> bool:
         """Whether this many bytes of finite cache values come next; of quantized blocks the scales count."""
-        weights, block = KV_BYTES[kv]
+        weights, block = KV_BYTES[kv_cache_dtype]
         part = self.data[self.at : self.at + size]
         if part.size != size:
             return False
         self.at += size
         if weights > 1:
             part = part.reshape(-1, block)[:, :2]
-        numbers = np.ascontiguousarray(part).view("<f4" if kv == "f32" else "<f2")
+        numbers = np.ascontiguousarray(part).view("<f4" if kv_cache_dtype == "f32" else "<f2")
         return bool(np.isfinite(numbers).all())

@@ -34,8 +34,8 @@ class Cache(Protocol):
 
 
 class InPlaceCache:
-    def __init__(self, layout: KVLayout, capacity: int, device: str = "cpu", device_id: int = 0):
-        self.kv = KVBuffer(layout, capacity, device, device_id)
+    def __init__(self, layout: KVLayout, cache_slots: int, device: str = "cpu", device_id: int = 0):
+        self.kv = KVBuffer(layout, cache_slots, device, device_id)
         self.last_slot, self.total_slots = Buffer(np.zeros(1, np.int32)), Buffer(np.zeros(1, np.int32))
 
     def bind(self, binding: Any, entries: int) -> None:
@@ -61,8 +61,8 @@ class InPlaceCache:
 
 
 class PlacedCache:
-    def __init__(self, layout: KVLayout, capacity: int):
-        self.kv = KVBuffer(layout, capacity)
+    def __init__(self, layout: KVLayout, cache_slots: int):
+        self.kv = KVBuffer(layout, cache_slots)
         self.used = Buffer(np.zeros(1, np.int64))
         shape = (layout.layers, 1, layout.kv_heads, layout.head_size)
         self.new = {kind: Rows(shape, layout.dtype, axis=3) for kind in ("key", "value")}

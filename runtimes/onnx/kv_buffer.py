@@ -24,9 +24,9 @@ from hamburger_edge.loop.saved_cache import check_saved_cache
 
 
 class KVBuffer:
-    def __init__(self, layout: KVLayout, capacity: int, device: str = "cpu", device_id: int = 0):
-        shape = (layout.layers, 1, layout.kv_heads, capacity, layout.head_size)
-        self.layout, self.capacity, self.device = layout, capacity, device
+    def __init__(self, layout: KVLayout, cache_slots: int, device: str = "cpu", device_id: int = 0):
+        shape = (layout.layers, 1, layout.kv_heads, cache_slots, layout.head_size)
+        self.layout, self.cache_slots, self.device = layout, cache_slots, device
         self.used = 0
         # for a device's tensors these are the initial zeros, and stay unchanged
         self.keys, self.values = _untouched(shape, layout.dtype), _untouched(shape, layout.dtype)
@@ -38,9 +38,9 @@ class KVBuffer:
 
     def reserve(self, slots: int) -> None:
         """Raise unless this many more slots fit."""
-        if self.used + slots > self.capacity:
+        if self.used + slots > self.cache_slots:
             raise ContextFullError(
-                f"{self.used + slots} slots do not fit a cache of {self.capacity}: load with a larger context"
+                f"{self.used + slots} slots do not fit a cache of {self.cache_slots}: load with a larger cache_slots"
             )
 
     def truncate(self, slots: int) -> None:
@@ -63,7 +63,10 @@ class KVBuffer:
         """Check all of it, then write: in portable graphs even a masked entry must be finite."""
         layout = self.layout
         check_saved_cache(
-            snapshot, (layout.layers, layout.kv_heads, slots, layout.head_size), layout.dtype, self.capacity
+            snapshot,
+            (layout.layers, layout.kv_heads, slots, layout.head_size),
+            layout.dtype,
+            self.cache_slots,
         )
         for kind, array in (("key", self.keys), ("value", self.values)):
             self._place(kind, array, snapshot[f"{kind}s"])
@@ -88,7 +91,7 @@ def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         memory = mmap.mmap(-1, size)
     except (OSError, OverflowError, MemoryError) as error:
         raise RuntimeFailure(
-            f"no memory for a cache of {shape[3]} slots ({2 * size >> 20} MiB): load with a smaller context"
+            f"no memory for a cache of {shape[3]} slots ({2 * size >> 20} MiB): load with a smaller cache_slots"
         ) from error
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages

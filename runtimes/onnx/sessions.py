@@ -21,7 +21,7 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
 )
 from hamburger_edge.support.processors import MOST_THREADS
-from hamburger_edge.support.values import among, shown, whole_in
+from hamburger_edge.support.values import among, safe_repr, whole_in
 
 _NAMES = {
     "cpu": "CPUExecutionProvider",
@@ -71,7 +71,7 @@ def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fu
     """Choose a provider by name, or "auto": the fastest in this build that supports the graphs' operators,
     with a warning if that is the CPU. Options are the named provider's; "auto" on the CPU takes none."""
     if options is not None and not isinstance(options, dict):
-        raise InputError(f"provider_options must be a dictionary, got {shown(options)}")
+        raise InputError(f"provider_options must be a dictionary, got {safe_repr(options)}")
     here = [short for short, full in _NAMES.items() if full in ort.get_available_providers()]
     if among(name, ("auto",)):
         # CoreML lacks ONNX Runtime's own operators, which fused graphs use
@@ -84,7 +84,7 @@ def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fu
             warnings.warn(f"provider 'auto': {reason}, running on the CPU", HamburgerWarning, stacklevel=2)
         return Provider(best, (options or {}) if best != "cpu" else {})
     if not among(name, _NAMES):
-        raise InputError(f"unknown provider {shown(name)} (known: auto, {', '.join(_NAMES)})")
+        raise InputError(f"unknown provider {safe_repr(name)} (known: auto, {', '.join(_NAMES)})")
     if name not in here:
         raise RuntimeUnavailable(
             f"provider {name!r} is not in this onnxruntime {ort.__version__}, which has: {', '.join(here)}; "
@@ -173,7 +173,7 @@ def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
         session.run_with_iobinding(binding)
     except Exception as error:
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            remedy = "not enough memory: close other programs, or load it with a smaller context"
+            remedy = "not enough memory: close other programs, or load it with a smaller cache_slots"
         else:
             remedy = f"{_first_line(error)}: check the bundle with  hamburger-edge verify"
         raise RuntimeFailure(f"ONNX Runtime could not run {name}: {remedy}") from error

@@ -15,7 +15,7 @@ const tasks = {
     };
     model = await load(address, { ...options, onProgress });
     const { provider, precision, recommended } = model.info;
-    const modes = ["plain", "verify", "reread", "trust"];
+    const modes = ["plain", "verify", "hybrid", "merge"];
     const confidences = Object.fromEntries(modes.map((mode) => [mode, setDial({ mode }, recommended).confidence]));
     postMessage({ said: "loaded", info: { provider, precision, recommended, confidences, isTask: model.isTask } });
   },

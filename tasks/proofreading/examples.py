@@ -26,7 +26,7 @@ from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.support.files import write_atomically
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.strict import read_json
 from hamburger_edge.tasks.proofreading.filters import Text, clean, words
 from hamburger_edge.tasks.proofreading.misspellings import MISSPELLINGS
@@ -58,7 +58,7 @@ class ProofreadingSettings:
     least: float = 0.06  # probability of a token beside the most probable one's, below which it is not chosen
 
 
-def make_examples(settings: ProofreadingSettings, out: Path, report: Progress = unheard) -> Path:
+def make_examples(settings: ProofreadingSettings, out: Path, report: Progress = no_progress) -> Path:
     """Fill `out`; the path of the training examples. Goes on where an earlier call of these settings was."""
     out.mkdir(parents=True, exist_ok=True)
     loaded, reference = find_base(settings.base)

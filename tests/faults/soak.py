@@ -32,7 +32,7 @@ QUESTIONS = (
 
 def settings(pick: random.Random) -> dict[str, object]:
     return {
-        "mode": pick.choice(["trust", "trust", "reread", "verify"]),
+        "mode": pick.choice(["merge", "merge", "hybrid", "verify"]),
         "confidence": pick.choice([0.5, 0.8, 0.95]),
         "temperature": pick.choice([0.0, 0.8]),
         "seed": pick.randrange(1000),
@@ -45,8 +45,8 @@ def question(pick: random.Random) -> str:
 
 
 def say(chat: Chat, text: str) -> tuple[str, int]:
-    records = list(chat.send(text))
-    return "".join(record.text for record in records), sum(len(record.tokens) for record in records)
+    chunks = list(chat.send(text))
+    return "".join(chunk.text for chunk in chunks), sum(len(chunk.tokens) for chunk in chunks)
 
 
 def converse(whole: Model, broken: Model, number: int, place: Path) -> tuple[int, str | None]:

@@ -14,7 +14,7 @@ from hamburger_edge.bundle.manifest import FILE_NAME, content_hash
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.checks import read_prompts
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.training.recipe import read_recipe
+from hamburger_edge.models.training.training_recipe import read_recipe
 from hamburger_edge.runtimes.llamacpp import library as llama_library
 from hamburger_edge.runtimes.onnx import sessions as onnx_sessions
 from hamburger_edge.support.files import sha256
@@ -28,12 +28,12 @@ OPTIONS: dict[str, Any] = {
         "backend": "onnx",
         "provider": "cpu",
         "threads": 1,
-        "context": 256,
-        "kv": "int8",
+        "cache_slots": 256,
+        "kv_cache_dtype": "int8",
         "verify": False,
     },
     "generate": {
-        "mode": "trust",
+        "mode": "merge",
         "confidence": 0.5,
         "max_tokens": 8,
         "stop": ["zzz"],
@@ -46,7 +46,7 @@ OPTIONS: dict[str, Any] = {
         "seed": 0,
         "presence_penalty": 0.1,
         "frequency_penalty": 0.1,
-        "banned": [3],
+        "suppress_tokens": [3],
         "logit_bias": {},
         "regex": "[0-9a-z =.]{1,40}",
         "lenient": False,
@@ -100,7 +100,7 @@ def _say(folder: Path, backend: str = "onnx") -> str:
 def _go_on(folder: Path) -> str:
     with hamburger_edge.load(folder, "onnx") as model:
         chat = model.resume(folder / "talk")
-        return "".join(record.text for record in chat.send("And 3 more?"))
+        return "".join(chunk.text for chunk in chat.send("And 3 more?"))
 
 
 def _ask(folder: Path) -> str:

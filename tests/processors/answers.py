@@ -26,9 +26,9 @@ def answers(model: Model, session: Path) -> list[list[int]]:
     """Of a question asked plainly, and of a conversation, saved before its last turn."""
     said = [model.generate(QUESTIONS[0], confidence=1.0, max_tokens=24).tokens]
     chat = model.chat(**OPTIONS)  # type: ignore[arg-type]
-    said += [[token for record in chat.send(each) for token in record.tokens] for each in QUESTIONS]
+    said += [[token for chunk in chat.send(each) for token in chunk.tokens] for each in QUESTIONS]
     chat.save(session)
-    return [*said, [token for record in chat.send(NEXT) for token in record.tokens]]
+    return [*said, [token for chunk in chat.send(NEXT) for token in chunk.tokens]]
 
 
 def resumed(model: Model, session: Path) -> list[int] | str:
@@ -36,7 +36,7 @@ def resumed(model: Model, session: Path) -> list[int] | str:
         chat = model.resume(session, trust=True)
     except HamburgerError as error:
         return str(error)
-    return [token for record in chat.send(NEXT) for token in record.tokens]
+    return [token for chunk in chat.send(NEXT) for token in chunk.tokens]
 
 
 def main(folder: Path, here: str, there: str | None) -> None:

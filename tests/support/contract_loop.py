@@ -68,18 +68,18 @@ class Copies:
 
 
 class Loop:
-    def __init__(self, folder: Path, capacity: int = 300) -> None:
+    def __init__(self, folder: Path, cache_slots: int = 300) -> None:
         manifest = json.loads((folder / "manifest.json").read_text())
         self.model, self.portable = manifest["model"], manifest["flavor"] == "portable"
         self.graphs = {graph["name"]: graph for graph in manifest["graphs"]}
         self.sessions = {
             name: ort.InferenceSession(folder / graph["file"]) for name, graph in self.graphs.items()
         }
-        self.capacity = manifest["cache_length"] if self.portable else capacity
-        self.cache = Cache(self.graphs["base"], self.capacity, self.portable)
-        self.text, self.pending, self.mode = 0, [], "trust"
+        self.cache_slots = manifest["cache_slots"] if self.portable else cache_slots
+        self.cache = Cache(self.graphs["base"], self.cache_slots, self.portable)
+        self.text, self.pending, self.mode = 0, [], "merge"
         self.banned: list[int] = []
-        self.opening: list[int] = manifest.get("opening", [])
+        self.answer_prefix: list[int] = manifest.get("answer_prefix", [])
 
     def forget(self) -> Loop:
         self.cache.used, self.text, self.pending = 0, 0, []
@@ -109,7 +109,7 @@ class Loop:
         """What it makes of a group's last token; the features are fed with the first."""
         given = features if len(group) == 1 else np.zeros((0, self.model["hidden_size"]), np.float32)
         if len(group) == 1:
-            entries = len(self.model["taps"]) + 1 + self.model["max_steps"]
+            entries = len(self.model["taps"]) + 1 + self.model["max_group_tokens"]
             self.micro_cache = Cache(self.graphs["micro_decoder"], entries, self.portable)
         token = np.int64(group[-1:])
         return self.micro_cache.run(
@@ -123,8 +123,8 @@ class Loop:
     def slots(
         self, read: dict, row: int, size: int, confidence: float, copied: Callable = lambda first, least: []
     ) -> list[list[int]]:
-        """A draft of one slot; with `copied`, which says what the prompt knows, as mode reread drafts it."""
-        model, shortlist = self.model, self.model["shortlist"]
+        """A draft of one slot; with `copied`, which says what the prompt knows, as mode hybrid drafts it."""
+        model, draft_vocab = self.model, self.model["draft_vocab"]
         before = model["stop_rule"] == "before"
         group, stop = [self.choose(read["logits"][row])], float(read["p_stop"][row])
         slots, trying = [group[:]], 1 - stop >= (confidence if before else 2 / 3 * confidence)
@@ -137,12 +137,12 @@ class Loop:
             highest, stop = int(micro["logits"].argmax()), float(micro["p_stop"][0])
             judging = judging if before else stop
             trying = 1 - stop >= confidence
-            token = self.choose(micro["logits"], shortlist)
-            judged = token == (highest if shortlist is None else shortlist[highest])
-            unchecked = 1 - judging >= confidence ** (1 / model["max_steps"])
-            if judged and (unchecked if self.mode == "reread" else before or trying):
+            token = self.choose(micro["logits"], draft_vocab)
+            judged = token == (highest if draft_vocab is None else draft_vocab[highest])
+            unchecked = 1 - judging >= confidence ** (1 / model["max_group_tokens"])
+            if judged and (unchecked if self.mode == "hybrid" else before or trying):
                 slots[-1].append(token)
-            elif self.mode == "reread" and (before or 1 - stop >= min(confidence, 0.4)):
+            elif self.mode == "hybrid" and (before or 1 - stop >= min(confidence, 0.4)):
                 slots.append([token])
             else:
                 break
@@ -152,7 +152,7 @@ class Loop:
     def doubted(self, logits: np.ndarray, held: list[list[int]], confidence: float, room: int) -> int:
         """`held`: the answer's slots. The first that is to be read again; their number if none is."""
         weights = np.exp(logits - logits.max())
-        newest, first = min(2 * self.model["max_steps"], sum(map(len, held))), len(held)
+        newest, first = min(2 * self.model["max_group_tokens"], sum(map(len, held))), len(held)
         for slot in reversed(range(len(held))):
             if newest <= 0:
                 break
@@ -176,12 +176,12 @@ class Loop:
     ) -> tuple[dict, int, list[list[int]]]:
         """The prompt, and behind it what all answers begin with, as far as it holds: what the base says, the
         row to go on from, and the slots that were said."""
-        opening = self.opening[:max_tokens] if confidence < 1 and not self.banned else []
-        slots_left = self.capacity - self.cache.used - len(prompt)
-        if min(slots_left, self.room() - sum(map(len, prompt))) < len(opening):
-            opening = []
-        size = 1 if self.mode == "verify" else self.model["max_steps"]
-        slots = [opening[at : at + size] for at in range(0, len(opening), size)]
+        answer_prefix = self.answer_prefix[:max_tokens] if confidence < 1 and not self.banned else []
+        slots_left = self.cache_slots - self.cache.used - len(prompt)
+        if min(slots_left, self.room() - sum(map(len, prompt))) < len(answer_prefix):
+            answer_prefix = []
+        size = 1 if self.mode == "verify" else self.model["max_group_tokens"]
+        slots = [answer_prefix[at : at + size] for at in range(0, len(answer_prefix), size)]
         used, last = self.cache.used, len(prompt) - 1
         read, kept = self.macro([*prompt, *slots], list(range(last, last + len(slots) + 1))), 0
         while kept < len(slots) and self.choose(read["logits"][kept]) == slots[kept][0]:
@@ -192,10 +192,10 @@ class Loop:
 
     def room(self) -> int:
         positions = self.text if self.model["position_rule"] == "token" else self.cache.used
-        return min(self.capacity - self.cache.used, self.model["context_length"] - positions)
+        return min(self.cache_slots - self.cache.used, self.model["context_length"] - positions)
 
     def reread(self, prompt: list[int], max_tokens: int, confidence: float) -> list[list[int]]:
-        copies, self.mode = Copies(prompt), "reread"
+        copies, self.mode = Copies(prompt), "hybrid"
         read, row, held = self.begin([[t] for t in prompt], max_tokens, confidence)
         said = [[token for slot in held for token in slot]] if held else []
         if sum(map(len, said)) == max_tokens:
@@ -203,7 +203,7 @@ class Loop:
         while True:
             again = self.doubt(read["logits"][row], held, confidence)
             room = min(self.room() - len(again), max_tokens - sum(map(len, said)))
-            size = 1 if confidence >= 1 else min(self.model["max_steps"], room)
+            size = 1 if confidence >= 1 else min(self.model["max_group_tokens"], room)
             answer = [token for group in said for token in group]
 
             def copied(first: int, least: int, answer: list[int] = answer, room: int = room) -> list[int]:
@@ -241,7 +241,7 @@ class Loop:
             if self.pending:
                 by_token = self.model["position_rule"] == "token"
                 position = self.text + len(self.pending) - 1 if by_token else self.cache.used
-                if self.cache.used == self.capacity or position >= self.model["context_length"]:
+                if self.cache.used == self.cache_slots or position >= self.model["context_length"]:
                     return said
                 read, row = self.macro([self.pending], [0]), 0
                 held.append(self.pending)
@@ -256,7 +256,7 @@ class Loop:
         chunk: int = 256,
     ) -> list[list[int]]:
         groups, said, row = [*([self.pending] if self.pending else []), *([token] for token in prompt)], [], 0
-        self.mode = "verify" if verify else "trust"
+        self.mode = "verify" if verify else "merge"
         while len(groups) > chunk:
             self.macro(groups[:chunk], [chunk - 1])
             groups = groups[chunk:]
@@ -265,7 +265,11 @@ class Loop:
         if sum(map(len, said)) == max_tokens:
             return said
         while True:
-            size = 1 if confidence >= 1 else min(self.model["max_steps"], max_tokens - sum(map(len, said)))
+            size = (
+                1
+                if confidence >= 1
+                else min(self.model["max_group_tokens"], max_tokens - sum(map(len, said)))
+            )
             group = self.draft(read, row, size, confidence)
             self.pending = group
             if verify:
@@ -281,14 +285,14 @@ class Loop:
             by_token = self.model["position_rule"] == "token"
             position = self.text + len(group) - 1 if by_token else self.cache.used
             if not verify:
-                if self.cache.used == self.capacity or position >= self.model["context_length"]:
+                if self.cache.used == self.cache_slots or position >= self.model["context_length"]:
                     return said
                 read, row = self.macro([group], [0]), 0
                 self.pending = []
 
 
 class Structured(Loop):
-    """With a grammar, in trust mode."""
+    """With a grammar, in merge mode."""
 
     def start(self, regex: str, tokenizer_json: str) -> Structured:
         tokenizer = llguidance.LLTokenizer(
@@ -313,7 +317,7 @@ class Structured(Loop):
     def draft(self, read: dict, row: int, size: int, confidence: float) -> list[int]:
         """Every token of it is consumed."""
         model, before = self.model, self.model["stop_rule"] == "before"
-        shortlist = np.array(model["shortlist"] or range(model["vocab_size"]))
+        draft_vocab = np.array(model["draft_vocab"] or range(model["vocab_size"]))
         group = [int(np.where(self.allowed(), read["logits"][row], -np.inf).argmax())]
         self.consume(group[0])
         trying = 1 - float(read["p_stop"][row]) >= (confidence if before else 2 / 3 * confidence)
@@ -323,10 +327,10 @@ class Structured(Loop):
             and group[-1] not in model["eos_ids"]
             and not self.grammar.is_stopped()
         ):
-            if self.forced() is not None or not self.allowed()[shortlist].any():
+            if self.forced() is not None or not self.allowed()[draft_vocab].any():
                 break
             micro = self.micro(read["features"][row], group)
-            highest = int(shortlist[micro["logits"].argmax()])
+            highest = int(draft_vocab[micro["logits"].argmax()])
             trying = 1 - float(micro["p_stop"][0]) >= confidence
             if (not before and not trying) or not self.allowed()[highest]:
                 break
@@ -343,7 +347,7 @@ class Structured(Loop):
             else:
                 read = self.macro(unread, [len(unread) - 1])
                 left = max_tokens - sum(map(len, said))
-                size = 1 if confidence >= 1 else min(self.model["max_steps"], left)
+                size = 1 if confidence >= 1 else min(self.model["max_group_tokens"], left)
                 unread, group = [], self.draft(read, 0, size, confidence)
             unread.append(group)
             said.append(group)

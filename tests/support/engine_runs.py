@@ -16,7 +16,7 @@ PROMPT = [5, 6, 7]
 
 
 def sampler(backend: ScriptedBackend, **options: Any) -> Sampler:
-    return Sampler(SamplingSettings(**options), backend.info.vocab_size, backend.info.shortlist)
+    return Sampler(SamplingSettings(**options), backend.info.vocab_size, backend.info.draft_vocab)
 
 
 def run(

@@ -17,8 +17,8 @@ GREEDY: tuple[dict[str, Any], ...] = (
     {"confidence": 1.0},
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.0, "mode": "verify"},
-    {"confidence": 0.6, "mode": "reread"},
-    {"confidence": 0.1, "mode": "reread", "stop": ["e", "qu"]},
+    {"confidence": 0.6, "mode": "hybrid"},
+    {"confidence": 0.1, "mode": "hybrid", "stop": ["e", "qu"]},
     {"confidence": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
     {"confidence": 0.2, "stop": ["e", "qu"]},
     {},
@@ -27,28 +27,28 @@ SAMPLED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.2, "temperature": 0.9, "seed": 1},
     {"confidence": 0.2, "temperature": 1.3, "top_k": 20, "seed": 2**32 + 3},
     {"confidence": 0.2, "temperature": 0.8, "top_p": 0.9, "frequency_penalty": 0.3, "seed": 4},
-    {"confidence": 0.2, "temperature": 1.0, "min_p": 0.05, "banned": [5, 66], "seed": 5},
+    {"confidence": 0.2, "temperature": 1.0, "min_p": 0.05, "suppress_tokens": [5, 66], "seed": 5},
     {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
     {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "verify", "seed": 7},
-    {"confidence": 0.6, "temperature": 0.8, "mode": "reread", "seed": 10},
+    {"confidence": 0.6, "temperature": 0.8, "mode": "hybrid", "seed": 10},
     {"confidence": 1.0, "temperature": 0.7, "seed": 6},
 )
 # of prompts that hold what the model would say anyway: it says that again, in drafts copied from there
 REPEATED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.3, "mode": "verify", "temperature": 0.7, "seed": 6},
-    {"confidence": 0.6, "mode": "reread"},
+    {"confidence": 0.6, "mode": "hybrid"},
 )
-# toy bundles of every kind a runtime must know; with a stop head that is sure, mode reread merges
+# toy bundles of every kind a runtime must know; with a stop head that is sure, mode hybrid merges
 BUNDLES: tuple[dict[str, Any], ...] = (
-    {"shortlist_size": 100},
-    {"shortlist_size": 100, "flavor": "portable"},
+    {"draft_vocab_size": 100},
+    {"draft_vocab_size": 100, "flavor": "portable"},
     {"position_rule": "slot", "precision": "int8"},
     {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
-    {"stop_rule": "after", "shortlist_size": 100, "precision": "int4", "stop_bias": -2.5},
+    {"stop_rule": "after", "draft_vocab_size": 100, "precision": "int4", "stop_bias": -2.5},
     {"position_rule": "slot", "stop_bias": -2.5},
     {"stop_rule": "after", "position_rule": "slot"},
-    {"flavor": "web", "precision": "int8", "shortlist_size": 100},
+    {"flavor": "web", "precision": "int8", "draft_vocab_size": 100},
 )
 CALLS = {
     "anyOf": [
@@ -86,12 +86,12 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"confidence": 0.3, "mode": "verify"},
         {"confidence": 0.2, "temperature": 1.0, "seed": 8},
         {"confidence": 0.0, "forced": "merge"},
-        {"confidence": 0.6, "mode": "reread"},
-        {"confidence": 0.6, "mode": "reread", "forced": "merge"},
+        {"confidence": 0.6, "mode": "hybrid"},
+        {"confidence": 0.6, "mode": "hybrid", "forced": "merge"},
         {"confidence": 0.2, "forced": "merge", "temperature": 1.0, "seed": 9},
         {"confidence": 0.3, "mode": "verify", "forced": "single"},
         {"confidence": 0.0, "forced": "single"},
-        {"confidence": 0.3, "mode": "reread", "forced": "single"},
+        {"confidence": 0.3, "mode": "hybrid", "forced": "single"},
     )
 )
 STRUCTURED_TALKS: tuple[
@@ -100,14 +100,14 @@ STRUCTURED_TALKS: tuple[
     {"regex": "(ab|[c-f])[a-z]{60}", "confidence": 0.3},
     {"regex": "[a-z]{20}forced[a-z]{60}", "mode": "verify", "temperature": 0.8, "seed": 3},
     {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1, "forced": "merge"},
-    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.6, "forced": "merge", "mode": "reread"},
-    {"regex": "([a-z]{2}fo){20}", "confidence": 0.3, "forced": "single", "mode": "reread"},
+    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.6, "forced": "merge", "mode": "hybrid"},
+    {"regex": "([a-z]{2}fo){20}", "confidence": 0.3, "forced": "single", "mode": "hybrid"},
 )
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3},
     {"mode": "verify", "confidence": 0.2},
-    {"mode": "reread", "confidence": 0.6},
+    {"mode": "hybrid", "confidence": 0.6},
     {"temperature": 0.8, "confidence": 0.1, "seed": 11},
 )
 
@@ -140,10 +140,10 @@ def write_goldens(
 
 def _answer(model: Model, prompt: str | list[int], options: dict[str, Any]) -> dict[str, Any]:
     stream = model.stream(prompt, **options)
-    records = [record for record in stream if record.tokens]
+    chunks = [chunk for chunk in stream if chunk.tokens]
     said = {
-        "groups": [record.tokens for record in records],
-        "stops": [record.stop_probabilities for record in records],
+        "groups": [chunk.tokens for chunk in chunks],
+        "stops": [chunk.stop_probabilities for chunk in chunks],
         "text": stream.text,
         "finishReason": stream.finish_reason,
     }
@@ -154,9 +154,9 @@ def _talk(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     chat = model.chat("Be brief.", **options)
     turns: list[dict[str, Any]] = []
     for text in TURNS:
-        groups = [list(record.tokens) for record in chat.send(text)]
+        groups = [list(chunk.tokens) for chunk in chat.send(text)]
         if text == TURNS[1]:  # the middle answer is cut, and goes on
-            groups += [list(record.tokens) for record in chat.proceed(max_tokens=7)]
+            groups += [list(chunk.tokens) for chunk in chat.continue_answer(max_tokens=7)]
         turns.append({"text": text, "groups": groups, "answer": chat.messages[-1].text})
     slots = [list(group) for group in chat.groups]
     return {"options": _camel(options), "turns": turns, "slots": slots}

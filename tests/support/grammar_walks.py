@@ -14,10 +14,10 @@ from hamburger_edge.loop.structure import Structure
 EOS = 2
 
 
-def start(grammars: Grammars, shortlist: Any = None, **options: Any) -> Grammar:
+def start(grammars: Grammars, draft_vocab: Any = None, **options: Any) -> Grammar:
     structure = Structure.of(**options)
     assert structure
-    return grammars.start(structure, shortlist)
+    return grammars.start(structure, draft_vocab)
 
 
 def walk(grammar: Grammar, choose: Callable[[list[int]], int], most: int = 300) -> list[int]:

@@ -28,8 +28,8 @@ from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.run_state import FILE as LAST
 from hamburger_edge.models.training.run_state import load_state
 from hamburger_edge.support.files import sha256
-from hamburger_edge.tuning.recipe import TuneRecipe, read_tune_recipe
 from hamburger_edge.tuning.tune import Tuning
+from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
 
 RECIPES = short(0)
 

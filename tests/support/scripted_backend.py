@@ -24,16 +24,16 @@ def info(**changes: Any) -> ModelInfo:
         "precision": "fp32",
         "vocab_size": 40,
         "hidden_size": 8,
-        "max_steps": 4,
+        "max_group_tokens": 4,
         "position_rule": "token",
         "stop_rule": "before",
-        "capacity": 512,
+        "cache_slots": 512,
         "context_length": 512,
         "eos_ids": (EOS,),
-        "shortlist": None,
+        "draft_vocab": None,
         "kv_bytes_per_slot": 100,
         "fingerprint": "toy",
-        "recommended": Recommended.of("trust"),
+        "recommended": Recommended.of("merge"),
     }
     return ModelInfo(**{**fields, **changes})
 
@@ -62,15 +62,15 @@ class ScriptedBackend:
         assert groups, "a macro step appends at least one slot"
         assert all(0 <= row < len(groups) for row in rows)
         gaps = list(positions) != [*range(self.slots, self.slots + len(groups))]
-        assert self.slots or not gaps or len(groups) < self.info.capacity, "gaps, and no slot is left free"
+        assert self.slots or not gaps or len(groups) < self.info.cache_slots, "gaps, and no slot is left free"
         self.macro_calls.append(len(groups))
         contexts = []
         for group, position in zip(groups, positions, strict=True):
-            assert 1 <= len(group) <= self.info.max_steps
+            assert 1 <= len(group) <= self.info.max_group_tokens
             before = len(self.text)
             expected = self.slots if self.info.position_rule == "slot" else before + len(group) - 1
             assert position == expected < self.info.context_length
-            assert self.slots < self.info.capacity
+            assert self.slots < self.info.cache_slots
             self.context.append(tuple(group))
             contexts.append(self.text)
         self._draft = None
@@ -91,8 +91,8 @@ class ScriptedBackend:
         text = tuple(self._draft)
         agrees = np.random.default_rng([3, *text]).random() < self.agreement
         scores = self.scores(text) if agrees else self.scores(text, salt=4)
-        if self.info.shortlist is not None:
-            scores = scores[self.info.shortlist]
+        if self.info.draft_vocab is not None:
+            scores = scores[self.info.draft_vocab]
         return MicroReadout(scores, self.stop(text))
 
     def truncate(self, slots: int) -> None:

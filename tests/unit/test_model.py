@@ -53,33 +53,33 @@ def speller(tokenizer_path: Path, text: str) -> Model:
 
 
 def test_a_stream_of_records(model: Model) -> None:
-    records = list(model.stream("hello", max_tokens=40, confidence=0.3, probabilities=True))
-    assert sum(len(record.tokens) for record in records) <= 40
-    assert max(len(record.tokens) for record in records) > 1
-    assert records[-1].finish_reason in ("eos", "length")
-    assert all(record.finish_reason is None for record in records[:-1])
-    for record in records:
-        assert len(record.tokens) == len(record.probabilities) == len(record.stop_probabilities)
-        assert all(0 < p <= 1 for p in record.probabilities)
-    tokens = [token for record in records for token in record.tokens]
-    assert "".join(record.text for record in records) == model.decode(tokens)
+    chunks = list(model.stream("hello", max_tokens=40, confidence=0.3, probabilities=True))
+    assert sum(len(chunk.tokens) for chunk in chunks) <= 40
+    assert max(len(chunk.tokens) for chunk in chunks) > 1
+    assert chunks[-1].finish_reason in ("eos", "length")
+    assert all(chunk.finish_reason is None for chunk in chunks[:-1])
+    for chunk in chunks:
+        assert len(chunk.tokens) == len(chunk.probabilities) == len(chunk.stop_probabilities)
+        assert all(0 < p <= 1 for p in chunk.probabilities)
+    tokens = [token for chunk in chunks for token in chunk.tokens]
+    assert "".join(chunk.text for chunk in chunks) == model.decode(tokens)
 
 
 def test_probabilities_are_reported_to_who_asks(model: Model) -> None:
     """By every way of answering alike: `stream` did so unasked; `generate`, chats, the command line not."""
-    assert not any(record.probabilities for record in model.stream("hi", max_tokens=5))
-    assert not any(record.probabilities for record in model.chat(max_tokens=5).send("hi"))
+    assert not any(chunk.probabilities for chunk in model.stream("hi", max_tokens=5))
+    assert not any(chunk.probabilities for chunk in model.chat(max_tokens=5).send("hi"))
     asked = model.chat(max_tokens=5, probabilities=True).send("hi")
-    assert all(record.probabilities for record in asked)
+    assert all(chunk.probabilities for chunk in asked)
 
 
 def test_generate_is_the_stream_in_one(model: Model) -> None:
-    records = list(model.stream("hello", max_tokens=30))
+    chunks = list(model.stream("hello", max_tokens=30))
     result = model.generate("hello", max_tokens=30)
-    assert result.groups == [list(record.tokens) for record in records]
+    assert result.groups == [list(chunk.tokens) for chunk in chunks]
     assert result.tokens == [token for group in result.groups for token in group]
-    assert result.text == "".join(record.text for record in records)
-    assert result.finish_reason == records[-1].finish_reason
+    assert result.text == "".join(chunk.text for chunk in chunks)
+    assert result.finish_reason == chunks[-1].finish_reason
     assert result.stats.tokens == len(result.tokens)
     assert result.stats.macro_steps == len(result.groups)
     assert result.stats.slots == model.backend.slots == model.engine.ledger.slots
@@ -134,7 +134,7 @@ def test_prompts(model: Model) -> None:
         ("x", {"stop": 5}, "stop"),
         ("x", {"stop": [5]}, "stop"),
         ("x", {"warmth": 1}, "unknown option 'warmth'"),
-        ("x", {"banned": [10**6]}, "vocabulary"),
+        ("x", {"suppress_tokens": [10**6]}, "vocabulary"),
         ("x", {"force_group": 9}, "force_group"),
     ],
 )
@@ -183,7 +183,7 @@ def test_verify_mode_is_plain_decoding(model: Model) -> None:
         ("日本語🙂です", ["🙂"], "日本語", None),
     ],
 )
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", ["merge", "verify"])
 def test_stop_strings(
     tokenizer_path: Path, text: str, stop: Any, expected: str, dropped: int | None, mode: str
 ) -> None:
@@ -204,18 +204,18 @@ def test_stop_strings(
 
 
 def test_text_that_may_begin_a_stop_string_comes_late_but_comes(tokenizer_path: Path) -> None:
-    records = list(speller(tokenizer_path, "abSTabcd").stream([5, 6], stop=["STOP"]))
-    assert [record.text for record in records] == ["ab", "STabcd", ""]
-    records = list(speller(tokenizer_path, "abST").stream([5, 6], stop=["STOP"]))
-    assert [record.text for record in records] == ["ab", "ST"]  # held back until the end token
+    chunks = list(speller(tokenizer_path, "abSTabcd").stream([5, 6], stop=["STOP"]))
+    assert [chunk.text for chunk in chunks] == ["ab", "STabcd", ""]
+    chunks = list(speller(tokenizer_path, "abST").stream([5, 6], stop=["STOP"]))
+    assert [chunk.text for chunk in chunks] == ["ab", "ST"]  # held back until the end token
 
 
 def test_characters_are_never_split(tokenizer_path: Path) -> None:
     text = "🙃🙃漢字🙃"
     model = speller(tokenizer_path, text)
-    records = list(model.stream([5, 6]))
-    assert "".join(record.text for record in records) == text
-    assert all("\ufffd" not in record.text for record in records)
+    chunks = list(model.stream([5, 6]))
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert all("\ufffd" not in chunk.text for chunk in chunks)
     cut = model.generate([5, 6], max_tokens=2)
     assert (cut.text, cut.finish_reason) == ("\ufffd", "length")
 
@@ -243,8 +243,8 @@ def test_a_second_use_is_refused_until_the_first_ends(model: Model) -> None:
         with pytest.raises(BusyError):
             use()
     rest = list(stream)
-    assert [t for record in rest for t in record.tokens] == model.generate("hello", max_tokens=20).tokens[
-        -sum(len(record.tokens) for record in rest) :
+    assert [t for chunk in rest for t in chunk.tokens] == model.generate("hello", max_tokens=20).tokens[
+        -sum(len(chunk.tokens) for chunk in rest) :
     ]
 
 
@@ -254,9 +254,9 @@ def test_the_model_is_free_after_close_break_error_and_collection(model: Model) 
     assert stream.finish_reason == "cancelled"
     assert list(stream) == []
     model.stream("b")  # never iterated, dropped at once
-    for record in model.stream("c", max_tokens=3):
-        if record.finish_reason:
-            model.generate("d", max_tokens=1)  # free as soon as the last record is out
+    for chunk in model.stream("c", max_tokens=3):
+        if chunk.finish_reason:
+            model.generate("d", max_tokens=1)  # free as soon as the last chunk is out
     stream = model.stream("e")
     next(stream)
     del stream
@@ -314,15 +314,15 @@ def test_one_stream_is_read_by_one_thread(model: Model) -> None:
 
 def test_cancel_from_another_thread(model: Model) -> None:
     model.backend.eos_rate = 0.0
-    records = []
-    for record in model.stream("hello", max_tokens=200):
-        records.append(record)
-        if len(records) == 3:
+    chunks = []
+    for chunk in model.stream("hello", max_tokens=200):
+        chunks.append(chunk)
+        if len(chunks) == 3:
             thread = threading.Thread(target=model.cancel)
             thread.start()
             thread.join(PATIENCE)
-    assert [record.finish_reason for record in records] == [None, None, None, "cancelled"]
-    assert records[-1].tokens == ()
+    assert [chunk.finish_reason for chunk in chunks] == [None, None, None, "cancelled"]
+    assert chunks[-1].tokens == ()
     model.cancel()  # nothing to cancel: harmless
     assert model.generate("hello", max_tokens=7).finish_reason == "length"
 
@@ -330,15 +330,15 @@ def test_cancel_from_another_thread(model: Model) -> None:
 def test_cancel_before_the_first_record(model: Model) -> None:
     stream = model.stream("hello")
     model.cancel()
-    assert [record.finish_reason for record in stream] == ["cancelled"]
+    assert [chunk.finish_reason for chunk in stream] == ["cancelled"]
     assert model.backend.macro_calls == []
 
 
 def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
     stream = model.stream("hello")
-    inside, go, records = threading.Event(), threading.Event(), []
+    inside, go, chunks = threading.Event(), threading.Event(), []
     model.backend.before_macro = lambda it: (inside.set(), go.wait(PATIENCE))
-    reader = threading.Thread(target=lambda: records.extend([*stream, "ended"]))
+    reader = threading.Thread(target=lambda: chunks.extend([*stream, "ended"]))
     reader.start()
     assert inside.wait(PATIENCE)
     closer = threading.Thread(target=model.close)
@@ -348,7 +348,7 @@ def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
     closer.join(PATIENCE)
     reader.join(PATIENCE)
     assert model.backend.closed
-    assert records[-1] == "ended"  # the reader sees an end, not an error
+    assert chunks[-1] == "ended"  # the reader sees an end, not an error
     model.close()
     with pytest.raises(InputError, match="closed"):
         model.stream("again")

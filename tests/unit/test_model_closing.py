@@ -35,10 +35,10 @@ def test_a_signals_handler_may_close_in_the_middle_of_a_step(closed: str, tokeni
 
     model.backend.macro = interrupted  # type: ignore[method-assign]
     stream = model.stream("Tell", max_tokens=50, confidence=1)
-    records = list(stream)
+    chunks = list(stream)
     assert len(calls) == 3
-    assert len(records) == 3
-    assert stream.finish_reason == records[-1].finish_reason == "cancelled"
+    assert len(chunks) == 3
+    assert stream.finish_reason == chunks[-1].finish_reason == "cancelled"
     if closed == "model":
         with pytest.raises(InputError, match="closed"):
             model.generate("Tell")
@@ -48,9 +48,9 @@ def test_a_signals_handler_may_close_in_the_middle_of_a_step(closed: str, tokeni
 
 def test_the_last_step_of_a_closed_answer_has_all_of_its_text(tokenizer: Tokenizer) -> None:
     """What it held back, as it could begin a stop string, was lost."""
-    options: dict[str, Any] = {"mode": "trust", "confidence": 0.0}
+    options: dict[str, Any] = {"mode": "merge", "confidence": 0.0}
     with toy_model(tokenizer, eos_rate=0.0) as model:
-        [group] = model.generate("Tell", max_tokens=model.info.max_steps, **options).groups
+        [group] = model.generate("Tell", max_tokens=model.info.max_group_tokens, **options).groups
         whole = model.decode(group)
     model = toy_model(tokenizer, eos_rate=0.0)
     micro = model.backend.micro
@@ -61,7 +61,7 @@ def test_the_last_step_of_a_closed_answer_has_all_of_its_text(tokenizer: Tokeniz
 
     model.backend.micro = interrupted  # type: ignore[method-assign]
     stream = model.stream("Tell", max_tokens=50, stop=whole[-1] + "\0", **options)
-    assert [(record.text, record.finish_reason) for record in stream] == [(whole, "cancelled")]
+    assert [(chunk.text, chunk.finish_reason) for chunk in stream] == [(whole, "cancelled")]
 
 
 def test_closing_in_the_middle_of_closing(tokenizer: Tokenizer) -> None:
@@ -184,4 +184,4 @@ def test_a_second_ctrl_c_inside_the_handler_of_the_first(tokenizer: Tokenizer) -
     thread.start()
     thread.join(60)
     assert not thread.is_alive()
-    assert [record.finish_reason for record in stream] == ["cancelled"]
+    assert [chunk.finish_reason for chunk in stream] == ["cancelled"]

@@ -89,8 +89,8 @@ def _lengths(options: argparse.Namespace) -> None:
         manifest = load_manifest(bundle)
         check_files(bundle, manifest)
         checkpoint = None if options.shape else find_checkpoint(options.against, manifest)
-        if plan.force_group is not None and plan.force_group > manifest.model.max_steps:
-            raise InputError(f"--force-group must be 1 to {manifest.model.max_steps} for this model")
+        if plan.force_group is not None and plan.force_group > manifest.model.max_group_tokens:
+            raise InputError(f"--force-group must be 1 to {manifest.model.max_group_tokens} for this model")
         texts = prompts(_tokenizer(bundle, manifest), ChatTemplate.from_json(manifest.chat_template))
         source = source_of(
             bundle,
@@ -161,7 +161,7 @@ def _serving(options: argparse.Namespace) -> None:
     manifest = load_manifest(bundle)
     check_files(bundle, manifest)
     context = manifest.model.context_length
-    slots = manifest.cache_length or min(2048, context)
+    slots = manifest.cache_slots or min(2048, context)
     given = {
         "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
         "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
@@ -321,8 +321,8 @@ COMMAND = Command(
             action="append",
             metavar="SETTING",
             help="of whole requests: a mode, or one with its confidence as verify-0.8 (repeatable; default: "
-            "what the model recommends, plain, trust at 0.95, 0.9 and 0.8, verify; with a schema what it "
-            "recommends, or trust-0.8)",
+            "what the model recommends, plain, merge at 0.95, 0.9 and 0.8, verify; with a schema what it "
+            "recommends, or merge-0.8)",
         ),
         option(
             "--serve",

@@ -72,8 +72,8 @@ def converse(
 
 def _answer(stream: Stream, painter: GroupPainter | None) -> None:
     with stream, interruptible(stream.cancel):
-        for record in stream:
-            shown = painter.paint(record.text, len(record.tokens)) if painter else record.text
+        for chunk in stream:
+            shown = painter.paint(chunk.text, len(chunk.tokens)) if painter else chunk.text
             print(shown, end="", flush=True)
     stopped = stream.finish_reason == "cancelled"
     print(" [stopped]" if stopped else "")
@@ -88,7 +88,7 @@ def _command(
     if name in ("save", "load") and not argument:
         raise InputError(f"/{name} needs a file name")
     if name == "continue":
-        _answer(chat.proceed(), painter)
+        _answer(chat.continue_answer(), painter)
     elif name == "save":
         chat.save(argument)
         print(f"saved to {argument}")

@@ -66,8 +66,8 @@ def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
     plain = model.generate(prompt, max_tokens=MOST, mode="plain", reuse_prefix=False)
     print(f"\n> {prompt}")
     with model.stream(prompt, max_tokens=MOST, probabilities=False, reuse_prefix=False) as stream:
-        for record in stream:
-            print(painter.paint(record.text, len(record.tokens)), end="", flush=True)
+        for chunk in stream:
+            print(painter.paint(chunk.text, len(chunk.tokens)), end="", flush=True)
     ours, theirs = (each.stats.ttft_s + each.stats.decode_s for each in (stream, plain))
     print(f"\n  {stats_line(stream.stats)}")
     print(f"  {1e3 * ours:.0f} ms; decoding plainly, {plain.stats.tokens} tokens take {1e3 * theirs:.0f} ms")

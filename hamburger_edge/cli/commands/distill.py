@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.models.bases.loading import find_base
     from hamburger_edge.models.distillation.conversations import DistillSettings
     from hamburger_edge.models.distillation.distill import distill, shard_size
-    from hamburger_edge.runtimes.torch.backend import use_threads
+    from hamburger_edge.runtimes.torch.torch_backend import use_threads
 
     whole_in("--tokens", options.tokens, 1, 2**62)
     changes: dict[str, Any] = {}

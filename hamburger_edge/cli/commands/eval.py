@@ -121,7 +121,7 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan)
     open_base = functools.partial(first_base, found[0], **settings)
     if options.reference:
         where, threads = _wherever(options.reference), settings.get("threads")
-        open_base = functools.partial(reference_base, where, context=options.context, threads=threads)
+        open_base = functools.partial(reference_base, where, cache_slots=options.cache_slots, threads=threads)
     with contextlib.ExitStack() as opened, ProgressBar() as progress:
         progress("loading", 0, 0)
         base = open_base()
@@ -221,7 +221,7 @@ COMMAND = Command(
     'Each line of a prompt file is {"prompt": TEXT, "kind": WORD, "check": {"type": T, "value": V}}; '
     "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).\n\n"
     "--recommend asks 420 short questions that rules can check (or those of --prompts that have a check),\n"
-    "each by plain decoding, at 0.95, 0.9 and 0.8 in trust and in reread mode, and in verify mode, in turn.\n"
+    "each by plain decoding, at 0.95, 0.9 and 0.8 in merge and in hybrid mode, and in verify mode, in turn.\n"
     "Of the settings that lose no more than --points (their loss and a standard error of it; in verify\n"
     "mode, which has plain decoding's text but for near ties, a loss that a paired sign test tells from\n"
     "chance at 5%) the fastest becomes what `run`, `chat` and `load` use where nothing else is asked for;\n"

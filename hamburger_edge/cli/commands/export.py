@@ -65,16 +65,16 @@ OPTIONS = (
         "whose base is in Q4_1, by a fifth)",
     ),
     _asked(
-        "kv",
+        "kv_cache_dtype",
         choices=["fp32", "fp16", "int8"],
         help="KV cache of fused graphs: int8 (default where weights are int8 or int4), fp32 (default "
         "otherwise), or fp16, which CUDA needs",
     ),
     _asked(
-        "cache_length",
+        "cache_slots",
         type=int,
         metavar="SLOTS",
-        help="slots of a portable bundle's KV cache (default 2048); others choose when loaded: --context",
+        help="slots of a portable bundle's KV cache (default 2048); others choose when loaded: --cache-slots",
     ),
     _asked(
         "context_length",
@@ -103,7 +103,7 @@ COMMAND = Command(
     examples=(
         "hamburger-edge export tiny -o tiny-bundle",
         "hamburger-edge export my-checkpoint -o bundle --precision fp32",
-        "hamburger-edge export my-checkpoint -o phone --flavor portable --cache-length 1024",
+        "hamburger-edge export my-checkpoint -o phone --flavor portable --cache-slots 1024",
         "hamburger-edge export my-checkpoint -o gguf --format gguf --precision q8_0",
     ),
     run=run,

@@ -13,7 +13,7 @@ from hamburger_edge.cli.outputs import print_json
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.bundle.inspection import describe, show
 
-    facts = describe(Path(options.bundle), context=options.context)
+    facts = describe(Path(options.bundle), cache_slots=options.cache_slots)
     if options.json:
         print_json(facts)
     else:
@@ -26,7 +26,7 @@ COMMAND = Command(
     options=(
         option("bundle", metavar="BUNDLE", help="folder made by `export`"),
         option(
-            "--context",
+            "--cache-slots",
             type=int,
             default=4096,
             metavar="SLOTS",

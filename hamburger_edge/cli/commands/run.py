@@ -38,11 +38,11 @@ def run(options: argparse.Namespace) -> None:
         painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
         groups = []
         with stream, interruptible(stream.cancel):
-            for record in stream:
-                if record.tokens:
-                    groups.append(list(record.tokens))
+            for chunk in stream:
+                if chunk.tokens:
+                    groups.append(list(chunk.tokens))
                 if not options.json:
-                    text = painter.paint(record.text, len(record.tokens)) if painter else record.text
+                    text = painter.paint(chunk.text, len(chunk.tokens)) if painter else chunk.text
                     print(text, end="", flush=True)
         if stream.finish_reason == "cancelled":
             raise KeyboardInterrupt

@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.models.training.data.segment_report import report as cut
     from hamburger_edge.models.training.data.segmentation import EntropyRule
 
-    steps = whole_in("--max-steps", options.max_steps, 1, 64)
+    steps = whole_in("--max-group-tokens", options.max_group_tokens, 1, 64)
     for name, value in (("--low", options.low), ("--ratio", options.ratio)):
         if value is not None:
             number_in(name, value, 0, sys.float_info.max)
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> None:
         decode = None if base.tokenizer is None else Tokenizer(base.tokenizer).decode
     except HamburgerError:  # the base is not here any more: figures only
         decode = None
-    facts = cut(data, rules, max_steps=steps, decode=decode, sample=options.sample)
+    facts = cut(data, rules, max_group_tokens=steps, decode=decode, sample=options.sample)
     if options.json:
         print(json.dumps(facts.to_json()))
     else:
@@ -53,7 +53,7 @@ COMMAND = Command(
             help="below this a token always joins (default: three rules)",
         ),
         option("--ratio", type=float, metavar="R", help="... or below R times its group's highest"),
-        option("--max-steps", type=int, default=4, metavar="N", help="most tokens of a group"),
+        option("--max-group-tokens", type=int, default=4, metavar="N", help="most tokens of a group"),
         option("--sample", type=int, default=0, metavar="N", help="answer to show, cut (default 0)"),
         JSON,
     ),

@@ -14,9 +14,9 @@ from hamburger_edge.support.terminal import note
 def run(options: argparse.Namespace) -> None:
     require_training()
     from hamburger_edge.models.tiny import recipe as tiny
-    from hamburger_edge.models.training.recipe import read_recipe
     from hamburger_edge.models.training.runs import train
-    from hamburger_edge.runtimes.torch.backend import use_threads
+    from hamburger_edge.models.training.training_recipe import read_recipe
+    from hamburger_edge.runtimes.torch.torch_backend import use_threads
 
     use_threads(options.threads, "--threads")
     path, output = Path(options.recipe), Path(options.output)

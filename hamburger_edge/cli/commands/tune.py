@@ -16,15 +16,15 @@ from hamburger_edge.support.terminal import ProgressBar, note
 from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
-    from hamburger_edge.tuning.recipe import TuneRecipe
+    from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 
 def run(options: argparse.Namespace) -> None:
     require_training()
     from hamburger_edge.models.checkpoints.checkpoint import check_target
-    from hamburger_edge.runtimes.torch.backend import use_threads
+    from hamburger_edge.runtimes.torch.torch_backend import use_threads
     from hamburger_edge.tuning.card import shown
-    from hamburger_edge.tuning.outcome import judged, publish_checkpoint
+    from hamburger_edge.tuning.evaluate_run import judged, publish_checkpoint
     from hamburger_edge.tuning.tune import Tuning
 
     output = check_target(options.output)
@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> None:
 
 def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     """The recipe file, else what the run began with, else the defaults; and what was given on top."""
-    from hamburger_edge.tuning.recipe import TuneRecipe, read_tune_recipe
     from hamburger_edge.tuning.tune import RECIPE
+    from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
 
     given = _given(options)
     begun = work / RECIPE
@@ -78,7 +78,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "prefer": options.prefer,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
-        "exchange": options.exchange,
+        "augment": options.augment,
         "more_answers": options.more_answers,
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -109,7 +109,7 @@ COMMAND = Command(
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
         option(
-            "--exchange",
+            "--augment",
             type=int,
             metavar="N",
             help="N copies of the examples more, with names and other texts that answers copy from their "

@@ -2,7 +2,7 @@
 
 Conversations are cut into slots (by the entropy rule, at random, or one token per slot), then laid end to end
 in rows of a fixed number of slots. Every slot before an answer token predicts the following tokens: up to
-`max_steps`, independent of the cuts, and none outside the shortlist after the first. No micro step can choose
+`max_group_tokens`, independent of the cuts, and none outside the draft vocabulary after the first. No micro step can choose
 such a token, so the stop head must learn to end there: it is trained on that position too.
 """
 
@@ -41,7 +41,7 @@ class TrainingBatch:
     groups: GroupBatch
     top_ids: Tensor  # [G, m, k]
     top_log_probabilities: Tensor  # [G, m, k]
-    judged_sizes: Tensor  # [G] the target size, plus one if a token outside the shortlist follows
+    judged_sizes: Tensor  # [G] the target size, plus one if a token outside the draft vocabulary follows
     starts: npt.NDArray[np.int64]  # [G] start of each group in the data
 
     @property
@@ -176,8 +176,8 @@ class Batches:
         data: DistilledData,
         conversations: list[int],
         *,
-        max_steps: int,
-        shortlist: npt.NDArray[np.int64] | None,
+        max_group_tokens: int,
+        draft_vocab: npt.NDArray[np.int64] | None,
         vocab_size: int,
         rows: int,
         row_slots: int,
@@ -185,12 +185,12 @@ class Batches:
         seed: int,
     ):
         self.data, self.conversations, self.cuts, self.seed = data, conversations, cuts, seed
-        self.max_steps, self.rows, self.row_slots = max_steps, rows, row_slots
+        self.max_group_tokens, self.rows, self.row_slots = max_group_tokens, rows, row_slots
         self.own_lengths: npt.NDArray[np.int8] | None = None  # [tokens], see own_groups.py
         self.may_join = np.ones(vocab_size, dtype=bool)
-        if shortlist is not None:
+        if draft_vocab is not None:
             self.may_join[:] = False
-            self.may_join[shortlist] = True
+            self.may_join[draft_vocab] = True
 
     def plan(self, epoch: int) -> list[list[list[_Slots]]]:
         """Lay out batches as rows of conversations, without building them."""
@@ -229,10 +229,10 @@ class Batches:
             which = int(draw.integers(len(self.cuts.low)))
             rule = EntropyRule(self.cuts.low[which], self.cuts.ratio[which])
             sizes = cut_by_entropy(
-                self.data.entropies[start:stop].astype(np.float32), self.max_steps, rule, may_join
+                self.data.entropies[start:stop].astype(np.float32), self.max_group_tokens, rule, may_join
             )
         elif self.cuts is not None and kind < self.cuts.entropy + self.cuts.random:
-            sizes = cut_at_random(stop - start, self.max_steps, draw, may_join)
+            sizes = cut_at_random(stop - start, self.max_group_tokens, draw, may_join)
         elif self.own_lengths is not None and self.cuts is not None and kind < self.cuts.merged:
             sizes = cut_by_lengths(self.own_lengths[start:stop], may_join)
         sizes = sizes[: self.row_slots]  # a conversation longer than a row loses its end
@@ -241,16 +241,20 @@ class Batches:
         numbers, breaks = np.arange(stop - start), np.append(np.flatnonzero(~may_join), stop - start)
         run = np.append(breaks[np.searchsorted(breaks, numbers, side="right")] - numbers, 0)
         target_sizes = np.where(
-            (ends < stop - start) & np.append(answer, False)[ends], run[ends].clip(max=self.max_steps), 0
+            (ends < stop - start) & np.append(answer, False)[ends],
+            run[ends].clip(max=self.max_group_tokens),
+            0,
         )
         # the answer continues after the targets with a token that may not join
         goes_on = np.append(answer[:-1] & answer[1:], False)  # [i]: token i and the one behind it
-        unsaid = goes_on[ends + target_sizes - 1] & (target_sizes > 0) & (target_sizes < self.max_steps)
+        unsaid = (
+            goes_on[ends + target_sizes - 1] & (target_sizes > 0) & (target_sizes < self.max_group_tokens)
+        )
         judged_sizes = target_sizes + unsaid
         return _Slots(start + ends - np.asarray(sizes), np.asarray(sizes), target_sizes, judged_sizes)
 
     def build(self, rows: list[list[_Slots]]) -> TrainingBatch:
-        shape, m = (len(rows), self.row_slots), self.max_steps
+        shape, m = (len(rows), self.row_slots), self.max_group_tokens
         first = np.zeros(shape, dtype=np.int64)  # index of each slot's first token
         sizes, target_sizes, judged_sizes = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         documents = np.full(shape, -1, dtype=np.int64)

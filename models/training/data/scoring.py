@@ -18,7 +18,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.distillation.conversations import uncertainty
 from hamburger_edge.models.distillation.shard_files import ARRAYS
 from hamburger_edge.models.training.data.batches import Batches, DistilledData
-from hamburger_edge.support.progress import Progress, unheard
+from hamburger_edge.support.progress import Progress, no_progress
 
 
 @torch.no_grad()
@@ -30,7 +30,7 @@ def score(
     row_slots: int,
     top_k: int = 16,
     autocast: AbstractContextManager[Any],
-    progress: Progress = unheard,
+    progress: Progress = no_progress,
 ) -> dict[str, np.ndarray]:
     """Return a shard's arrays for the same conversations; tokens outside answers keep an entropy of 0."""
     device = next(model.parameters()).device
@@ -48,8 +48,8 @@ def score(
         batches = Batches(
             data,
             numbers,
-            max_steps=1,
-            shortlist=None,
+            max_group_tokens=1,
+            draft_vocab=None,
             vocab_size=model.config.base.vocab_size,
             rows=len(numbers),
             row_slots=row_slots,

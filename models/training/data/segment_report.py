@@ -26,7 +26,7 @@ Decode = Callable[[Sequence[int]], str]
 class SegmentReport:
     answers: int
     mean_entropy: float  # nats per token
-    max_steps: int
+    max_group_tokens: int
     cuts: tuple[CutReport, ...]  # one per rule
     samples: tuple[tuple[str, ...], ...]  # one answer's groups as text, per rule; empty without a tokenizer
 
@@ -42,7 +42,7 @@ def report(
     data: DistilledData,
     rules: Sequence[EntropyRule] = RULES,
     *,
-    max_steps: int = 4,
+    max_group_tokens: int = 4,
     decode: Decode | None = None,
     sample: int = 0,
 ) -> SegmentReport:
@@ -53,7 +53,7 @@ def report(
     if decode is not None and spans:
         start, stop = spans[sample % len(spans)]
         for rule in rules:
-            sizes = cut_by_entropy(data.entropies[start:stop].astype(np.float32), max_steps, rule)
+            sizes = cut_by_entropy(data.entropies[start:stop].astype(np.float32), max_group_tokens, rule)
             ends = start + np.cumsum(sizes)
             samples.append(
                 tuple(decode(data.ids[e - n : e].tolist()) for e, n in zip(ends, sizes, strict=True))
@@ -61,8 +61,8 @@ def report(
     return SegmentReport(
         answers=len(spans),
         mean_entropy=float(np.concatenate(entropies).mean()) if entropies else 0.0,
-        max_steps=max_steps,
-        cuts=tuple(report_cuts(entropies, max_steps, rule) for rule in rules),
+        max_group_tokens=max_group_tokens,
+        cuts=tuple(report_cuts(entropies, max_group_tokens, rule) for rule in rules),
         samples=tuple(samples),
     )
 
@@ -77,7 +77,7 @@ def answer_spans(data: DistilledData) -> list[tuple[int, int]]:
 def render(found: SegmentReport, *, colour: bool = True) -> str:
     """Render for a terminal: a table, and the sample with groups in alternating colours (or brackets)."""
     lines = [f"{found.answers} answers, mean entropy {found.mean_entropy:.2f} nats a token", ""]
-    sizes = range(1, found.max_steps + 1)
+    sizes = range(1, found.max_group_tokens + 1)
     lines.append("  low  ratio  tokens/group  " + "  ".join(f"{f'size {n}':>7}" for n in sizes))
     for cut in found.cuts:
         shares = (cut.histogram[n] / max(cut.groups, 1) for n in sizes)

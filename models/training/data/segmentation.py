@@ -1,7 +1,7 @@
 """Cutting an answer into groups.
 
 The paper's rule uses the base's entropies: a token that was easy for the base joins the group before it.
-Random cuts teach every length. With both, a token outside the shortlist always begins a group.
+Random cuts teach every length. With both, a token outside the draft vocabulary always begins a group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class EntropyRule:
 
 def cut_by_entropy(
     entropies: Sequence[float] | npt.NDArray[np.floating],
-    max_steps: int,
+    max_group_tokens: int,
     rule: EntropyRule,
     may_join: npt.NDArray[np.bool_] | None = None,
 ) -> Sizes:
@@ -36,7 +36,7 @@ def cut_by_entropy(
     highest = 0.0
     for i, entropy in enumerate(entropies):
         easy = entropy < rule.low or entropy < rule.ratio * highest
-        if sizes and sizes[-1] < max_steps and easy and (may_join is None or may_join[i]):
+        if sizes and sizes[-1] < max_group_tokens and easy and (may_join is None or may_join[i]):
             sizes[-1] += 1
             highest = max(highest, float(entropy))
         else:
@@ -46,10 +46,13 @@ def cut_by_entropy(
 
 
 def cut_at_random(
-    length: int, max_steps: int, draw: np.random.Generator, may_join: npt.NDArray[np.bool_] | None = None
+    length: int,
+    max_group_tokens: int,
+    draw: np.random.Generator,
+    may_join: npt.NDArray[np.bool_] | None = None,
 ) -> Sizes:
-    """Return group sizes uniform in 1..max_steps, cut where a token may not join."""
-    return _fill(length, lambda start: 1 + int(draw.integers(max_steps)), may_join)
+    """Return group sizes uniform in 1..max_group_tokens, cut where a token may not join."""
+    return _fill(length, lambda start: 1 + int(draw.integers(max_group_tokens)), may_join)
 
 
 def cut_by_lengths(lengths: npt.NDArray[np.integer], may_join: npt.NDArray[np.bool_]) -> Sizes:
@@ -85,13 +88,15 @@ class CutReport:
         return self.tokens / max(self.groups, 1)
 
 
-def report_cuts(answers: Sequence[npt.NDArray[np.floating]], max_steps: int, rule: EntropyRule) -> CutReport:
+def report_cuts(
+    answers: Sequence[npt.NDArray[np.floating]], max_group_tokens: int, rule: EntropyRule
+) -> CutReport:
     counts: Counter[int] = Counter()
     for entropies in answers:
-        counts.update(cut_by_entropy(entropies, max_steps, rule))
+        counts.update(cut_by_entropy(entropies, max_group_tokens, rule))
     return CutReport(
         rule=rule,
         tokens=sum(size * n for size, n in counts.items()),
         groups=sum(counts.values()),
-        histogram={size: counts[size] for size in range(1, max_steps + 1)},
+        histogram={size: counts[size] for size in range(1, max_group_tokens + 1)},
     )

@@ -6,18 +6,18 @@ import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
 import { checkManifest } from "../bundle/manifest_hash.js";
 import { BundleError, InputError, RuntimeUnavailable, reason } from "../errors.js";
 import { assemble } from "../loading.js";
-import { shown } from "../support/values.js";
+import { safeRepr } from "../support/values.js";
 
 /** @import { Runtime } from "../onnx/runtime.js" */
 
 /**
- * Opens a bundle. `context`: most slots of the KV cache, 4096 where it is left out; `threads`: ONNX Runtime decides
+ * Opens a bundle. `cacheSlots`: most slots of the KV cache, 4096 where it is left out; `threads`: ONNX Runtime decides
  * where it is left out; `verify`: read every file's hash first.
  * @param {string} folder
- * @param {{context?: number, threads?: number, verify?: boolean}} [options]
+ * @param {{cacheSlots?: number, threads?: number, verify?: boolean}} [options]
  */
 export async function load(folder, { verify = false, ...options } = {}) {
-  if (typeof folder !== "string") throw new InputError(`a bundle is named by its path, got ${shown(folder)}`);
+  if (typeof folder !== "string") throw new InputError(`a bundle is named by its path, got ${safeRepr(folder)}`);
   /** @param {string} file @returns {Promise<Uint8Array>} */
   const read = (file) =>
     readFile(path.join(folder, file)).catch((error) => {

@@ -10,7 +10,7 @@ import { assemble } from "../loading.js";
  * Opens a bundle in a folder of the device. React Native reads no files by itself: `read` does, by whatever library the
  * app has for it. `threads`: ONNX Runtime decides where it is left out.
  * @param {string} folder
- * @param {{read: (path: string) => Promise<Uint8Array>, context?: number, threads?: number}} options
+ * @param {{read: (path: string) => Promise<Uint8Array>, cacheSlots?: number, threads?: number}} options
  */
 export async function load(folder, { read, ...options }) {
   const manifest = readManifest(await read(`${folder}/${FILE_NAME}`), folder);

@@ -2,7 +2,7 @@
 import { download } from "../bundle/download.js";
 import { BundleError, InputError, RuntimeUnavailable, reason } from "../errors.js";
 import { assemble } from "../loading.js";
-import { shown, wholeIn } from "../support/values.js";
+import { safeRepr, wholeIn } from "../support/values.js";
 
 /** @import { Env } from "onnxruntime-common" */
 /** @import { Manifest } from "../bundle/manifest.js" */
@@ -13,7 +13,7 @@ export { clearStore } from "../bundle/download.js";
 /** @typedef {import("../bundle/download.js").Progress} Progress */
 /**
  * @typedef {object} LoadOptions
- * @property {number} [context]  most slots of the KV cache, 4096 where it is left out
+ * @property {number} [cacheSlots]  most slots of the KV cache, 4096 where it is left out
  * @property {number} [threads]  ONNX Runtime decides where it is left out; more than one need a page that is cross-origin
  *   isolated. The first model of a page decides for all
  * @property {"wasm" | "webgpu"} [provider]  "wasm" where it is left out
@@ -30,9 +30,9 @@ export { clearStore } from "../bundle/download.js";
  * @param {LoadOptions} [options]
  */
 export async function load(address, options = {}) {
-  const { context, threads, provider = "wasm", store = true, onProgress, signal, headers, wasmPaths } = options;
+  const { cacheSlots, threads, provider = "wasm", store = true, onProgress, signal, headers, wasmPaths } = options;
   if (provider !== "wasm" && provider !== "webgpu") {
-    throw new InputError(`provider must be "wasm" or "webgpu", got ${shown(provider)}`);
+    throw new InputError(`provider must be "wasm" or "webgpu", got ${safeRepr(provider)}`);
   }
   const ort = await binding(provider);
   if (threads !== undefined) ort.env.wasm.numThreads = wholeIn("threads", threads, 1, 1024);
@@ -55,7 +55,7 @@ export async function load(address, options = {}) {
     turn,
   };
   try {
-    return await assemble(manifest, taken(manifest.tokenizer), runtime, { context });
+    return await assemble(manifest, taken(manifest.tokenizer), runtime, { cacheSlots });
   } finally {
     contents.clear(); // the model holds on to the runtime: what was read is not to stay beside ONNX Runtime's copy
     externalData.length = 0;
@@ -81,7 +81,7 @@ function checkForGpu({ flavor, kv, model }, address) {
   const counts = kv.dtype === "float32" && model.position_rule === "slot";
   if (flavor === "portable" || kv.dtype === "float16" || counts) return;
   throw new BundleError(
-    `${address}: WebGPU cannot compute this bundle's attention: export it with --kv fp16 or --flavor portable, ` +
+    `${address}: WebGPU cannot compute this bundle's attention: export it with --kv-cache-dtype fp16 or --flavor portable, ` +
       'or load it with provider "wasm"',
   );
 }

@@ -1,6 +1,6 @@
 // The bundle's description of itself: everything that running it takes. A runtime never asks which model it is.
 import { BundleError, reason } from "../errors.js";
-import { shown } from "../support/values.js";
+import { safeRepr } from "../support/values.js";
 
 /** @import { Markup } from "../chat/template.js" */
 /** @import { Mode } from "../loop/dial.js" */
@@ -15,12 +15,12 @@ import { shown } from "../support/values.js";
  * @typedef {object} ModelSpec
  * @property {number} vocab_size
  * @property {number} hidden_size
- * @property {number} max_steps
+ * @property {number} max_group_tokens
  * @property {"token" | "slot"} position_rule
  * @property {"before" | "after"} stop_rule
  * @property {number} context_length
  * @property {number[]} eos_ids
- * @property {number[] | null} shortlist
+ * @property {number[] | null} draft_vocab
  */
 
 /**
@@ -31,20 +31,20 @@ import { shown } from "../support/values.js";
  * @property {ModelSpec} model
  * @property {{base: string, head: string, graft: string}} precision
  * @property {{layers: number, kv_heads: number, head_size: number, dtype: DType}} kv
- * @property {number} cache_length  slots of a portable graph's cache; 0: the runtime chooses
+ * @property {number} cache_slots  slots of a portable graph's cache; 0: the runtime chooses
  * @property {GraphSpec[]} graphs
  * @property {FileEntry[]} files
  * @property {string | null} tokenizer
  * @property {Markup | null} chat_template
  * @property {{mode: Mode, confidence: number} | null} [recommended]
- * @property {number[]} [opening]  tokens that all answers begin with
+ * @property {number[]} [answer_prefix]  tokens that all answers begin with
  */
 
 export const FILE_NAME = "manifest.json";
 const KIND = "hamburger-edge bundle";
 const FORMAT = 2;
 const GRAPHS = ["embedder", "base", "micro_decoder"];
-const LONGEST_OPENING = 64; // tokens
+const LONGEST_ANSWER_PREFIX = 64; // tokens
 const DTYPES = ["float32", "float16", "int8", "int32", "int64"];
 
 /**
@@ -55,10 +55,10 @@ const DTYPES = ["float32", "float16", "int8", "int32", "int64"];
  */
 export function readManifest(content, place) {
   const data = parseJson(content, `${place}: manifest.json`);
-  if (data?.kind !== KIND) throw new BundleError(`${place}: not a bundle's manifest (kind is ${shown(data?.kind)})`);
+  if (data?.kind !== KIND) throw new BundleError(`${place}: not a bundle's manifest (kind is ${safeRepr(data?.kind)})`);
   if (data.format !== FORMAT) {
     throw new BundleError(
-      `${place}: format version ${shown(data.format)}, but this package reads version ${FORMAT}: update it, or export the model again`,
+      `${place}: format version ${safeRepr(data.format)}, but this package reads version ${FORMAT}: update it, or export the model again`,
     );
   }
   /** @param {boolean} isSo @param {string} what */
@@ -77,16 +77,16 @@ export function readManifest(content, place) {
   }
   need(listed.has(data.tokenizer), "does not list the tokenizer's file");
   const { model } = data;
-  for (const name of ["vocab_size", "hidden_size", "max_steps", "context_length"]) {
+  for (const name of ["vocab_size", "hidden_size", "max_group_tokens", "context_length"]) {
     need(Number.isInteger(model?.[name]) && model[name] > 0, `has no usable model.${name}`);
   }
-  need(["token", "slot"].includes(model.position_rule), `has position_rule ${shown(model.position_rule)}`);
-  need(["before", "after"].includes(model.stop_rule), `has stop_rule ${shown(model.stop_rule)}`);
+  need(["token", "slot"].includes(model.position_rule), `has position_rule ${safeRepr(model.position_rule)}`);
+  need(["before", "after"].includes(model.stop_rule), `has stop_rule ${safeRepr(model.stop_rule)}`);
   need(Array.isArray(model.eos_ids), "has no model.eos_ids");
-  const opening = data.opening ?? [];
+  const answer_prefix = data.answer_prefix ?? [];
   const isToken = (/** @type {number} */ token) =>
     Number.isInteger(token) && 0 <= token && token < model.vocab_size && !model.eos_ids.includes(token);
-  need(Array.isArray(opening) && opening.length <= LONGEST_OPENING && opening.every(isToken), "has no usable opening");
+  need(Array.isArray(answer_prefix) && answer_prefix.length <= LONGEST_ANSWER_PREFIX && answer_prefix.every(isToken), "has no usable answer_prefix");
   return data;
 }
 

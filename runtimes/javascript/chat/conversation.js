@@ -34,7 +34,7 @@ export class Chat {
   /** @type {Group[]} everything said so far, template included, as it sits in the cache */
   groups = [];
   stats = new Stats(); // of the last answer
-  isUnfinished = false; // the last answer was cut, and `proceed` can go on with it
+  isUnfinished = false; // the last answer was cut, and `continueAnswer` can go on with it
   #parts;
   /** @type {Options} the structure of the last answer */
   #structure = {};
@@ -82,7 +82,7 @@ export class Chat {
    * words may follow.
    * @param {Turn} [turn]
    */
-  proceed(turn = {}) {
+  continueAnswer(turn = {}) {
     if (!this.isUnfinished) throw new InputError("there is no unfinished answer to go on with: send a message");
     return this.#answer(this.groups, this.messages, () => this.#copy(), () => this.#held(), {
       ...turn,

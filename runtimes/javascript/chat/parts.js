@@ -23,8 +23,8 @@ export class Parts {
 
   /** @param {Settings} settings */
   sampler(settings) {
-    const { vocabSize, shortlist } = this.engine.info;
-    return new Sampler(settings.sampling, vocabSize, shortlist, settings.probabilities);
+    const { vocabSize, draftVocab } = this.engine.info;
+    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.probabilities);
   }
 
   /** @param {Settings} settings */

@@ -11,12 +11,12 @@ import { Stats } from "../loop/stats.js";
 /** @import { TextStream } from "./text_stream.js" */
 
 /**
- * @typedef {object} Record  One macro step. The texts of all records make up the answer's text.
+ * @typedef {object} Chunk  One macro step. The texts of all chunks make up the answer's text.
  * @property {Group} tokens  includes the end token; after a stop string, ends with the token that completed it
  * @property {string} text  without end token and stop string; may lag behind the tokens by an unfinished character
  * @property {number[]} probabilities  of each token; empty unless asked for
  * @property {number[]} stopProbabilities  chance that the group should end with each token
- * @property {FinishReason | null} finishReason  set on the last record; a cancelled answer ends with one without tokens
+ * @property {FinishReason | null} finishReason  set on the last chunk; a cancelled answer ends with one without tokens
  */
 
 /** Who may use a model: one answer at a time. */
@@ -40,9 +40,9 @@ export class Turns {
  */
 
 /**
- * Iterate for records: `for await (const record of stream)`. The answer begins with the first one asked for, and
+ * Iterate for chunks: `for await (const chunk of stream)`. The answer begins with the first one asked for, and
  * from then on the model is busy until the last one, or until the loop is left.
- * @implements {AsyncIterableIterator<Record>}
+ * @implements {AsyncIterableIterator<Chunk>}
  */
 export class Stream {
   stats = new Stats();
@@ -52,7 +52,7 @@ export class Stream {
   /** @type {boolean | null} of a structured answer that is done: whether it has all that its structure asks for */
   isComplete = null;
   #isCancelled = false;
-  #records;
+  #chunks;
 
   /** @param {Engine} engine @param {Turns} turns @param {Request} request */
   constructor(engine, turns, request) {
@@ -60,22 +60,22 @@ export class Stream {
     if (signal !== undefined && !(signal instanceof AbortSignal)) {
       throw new InputError("signal must be an AbortSignal: take that of an AbortController");
     }
-    this.#records = this.#run(engine, turns, request);
+    this.#chunks = this.#run(engine, turns, request);
   }
 
   [Symbol.asyncIterator]() {
     return this;
   }
 
-  /** @returns {Promise<IteratorResult<Record, void>>} */
+  /** @returns {Promise<IteratorResult<Chunk, void>>} */
   next() {
-    return this.#records.next();
+    return this.#chunks.next();
   }
 
-  /** Ends the answer, and frees the model once a step under way has ended. @returns {Promise<IteratorResult<Record, void>>} */
+  /** Ends the answer, and frees the model once a step under way has ended. @returns {Promise<IteratorResult<Chunk, void>>} */
   return() {
     this.#isCancelled = true;
-    return this.#records.return();
+    return this.#chunks.return();
   }
 
   /** End the answer after the current step. */
@@ -83,7 +83,7 @@ export class Stream {
     this.#isCancelled = true;
   }
 
-  /** @param {Engine} engine @param {Turns} turns @param {Request} request @returns {AsyncGenerator<Record, void, void>} */
+  /** @param {Engine} engine @param {Turns} turns @param {Request} request @returns {AsyncGenerator<Chunk, void, void>} */
   async *#run(engine, turns, request) {
     const { prompt, settings, grammars, sampler: begun, text: output, reuse, isResumable, signal, onClose } = request;
     if (turns.isClosed) throw new InputError("this model is closed: load it again");
@@ -104,9 +104,9 @@ export class Stream {
           const { value: step } = await steps.next();
           let said = step ?? NOTHING;
           if (isCancelled() && !said.finishReason) said = { ...said, finishReason: "cancelled" };
-          const record = this.#record(said, engine, sampler, text, isResumable ?? false);
+          const chunk = this.#chunk(said, engine, sampler, text, isResumable ?? false);
           this.#count(engine, (performance.now() - begin) / 1000);
-          yield record;
+          yield chunk;
         }
       } finally {
         this.finishReason ??= "cancelled";
@@ -122,9 +122,9 @@ export class Stream {
   /**
    * @param {import("../loop/step.js").Step} step
    * @param {Engine} engine @param {Sampler} sampler @param {TextStream} output @param {boolean} isResumable
-   * @returns {Record}
+   * @returns {Chunk}
    */
-  #record(step, engine, sampler, output, isResumable) {
+  #chunk(step, engine, sampler, output, isResumable) {
     let { tokens, probabilities, stopProbabilities, finishReason } = step;
     let { text, stopped } = output.push(tokens);
     if (stopped !== null) {

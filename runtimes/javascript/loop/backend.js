@@ -5,7 +5,7 @@
 //               |                                                            ^               |
 //               +-- appends one KV slot a group                              +---------------+
 
-/** @typedef {readonly number[]} Group  The 1..maxSteps tokens that share a slot. */
+/** @typedef {readonly number[]} Group  The 1..maxGroupTokens tokens that share a slot. */
 
 /** @import { Recommended } from "./dial.js" */
 
@@ -15,16 +15,16 @@
  * @property {string} precision  of the stored weights
  * @property {number} vocabSize
  * @property {number} hiddenSize
- * @property {number} maxSteps  most tokens one group may hold
+ * @property {number} maxGroupTokens  most tokens one group may hold
  * @property {"token" | "slot"} positionRule
  * @property {"before" | "after"} stopRule
- * @property {number} capacity  slots that the KV cache may hold
+ * @property {number} cacheSlots  slots that the KV cache may hold
  * @property {number} contextLength  positions the base was trained for; a slot's position stays below it
  * @property {readonly number[]} eosIds
- * @property {readonly number[] | null} shortlist  token id of each micro logit; null: the whole vocabulary
+ * @property {readonly number[] | null} draftVocab  token id of each micro logit; null: the whole vocabulary
  * @property {number} kvBytesPerSlot
  * @property {Recommended} recommended  where neither is asked for
- * @property {readonly number[]} [opening]  tokens that its answers begin with, all of them: those of a task may
+ * @property {readonly number[]} [answerPrefix]  tokens that its answers begin with, all of them: those of a task may
  */
 
 /**
@@ -36,7 +36,7 @@
 
 /**
  * @typedef {object} MicroReadout
- * @property {Float32Array} logits  [vocab] or [shortlist]
+ * @property {Float32Array} logits  [vocab] or [draftVocab]
  * @property {number} pStop  by rule "before": chance that the group should end with the token that these logits
  *   choose; by rule "after": chance that it should end without it
  */

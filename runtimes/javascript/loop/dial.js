@@ -1,17 +1,17 @@
 // The dial of an answer: its mode and its confidence, the table of defaults, and the rule that fills them in.
 // The twin of hamburger_edge/loop/dial.py, which has the rule as a table.
 import { InputError } from "../errors.js";
-import { numberIn, shown } from "../support/values.js";
+import { numberIn, safeRepr } from "../support/values.js";
 
 /**
- * @typedef {"plain" | "verify" | "reread" | "trust"} Mode  "plain": nothing is drafted. "verify": the base checks every
- *   drafted token. "reread": tokens that are sure enough are merged, the base checks the rest. "trust": every group is
+ * @typedef {"plain" | "verify" | "hybrid" | "merge"} Mode  "plain": nothing is drafted. "verify": the base checks every
+ *   drafted token. "hybrid": tokens that are sure enough are merged, the base checks the rest. "merge": every group is
  *   merged.
  */
 /** @typedef {{mode: Mode, confidence: number}} Recommended  a mode and its confidence */
 
 /** The confidence of a mode where neither the caller nor the model gives one. @type {Readonly<Record<Mode, number>>} */
-export const DEFAULT_CONFIDENCE = { plain: 1, verify: 0.8, reread: 0.95, trust: 0.8 };
+export const DEFAULT_CONFIDENCE = { plain: 1, verify: 0.8, hybrid: 0.95, merge: 0.8 };
 const MODES = /** @type {Mode[]} */ (Object.keys(DEFAULT_CONFIDENCE));
 
 /** Of a model that nobody has measured: plain decoding's text, whatever its graft is worth. @type {Recommended} */
@@ -28,7 +28,7 @@ export const UNMEASURED = { mode: "verify", confidence: DEFAULT_CONFIDENCE.verif
 export function setDial(given, recommended, current) {
   const base = current ?? recommended;
   const mode = given.mode ?? base.mode;
-  if (!MODES.includes(mode)) throw new InputError(`mode must be ${names(MODES)}, got ${shown(mode)}`);
+  if (!MODES.includes(mode)) throw new InputError(`mode must be ${names(MODES)}, got ${safeRepr(mode)}`);
   if (given.confidence === undefined) {
     const same = [base, recommended].find((each) => each.mode === mode);
     return { mode, confidence: same?.confidence ?? DEFAULT_CONFIDENCE[mode] };

@@ -86,7 +86,7 @@ export class Engine {
         await sampler.look();
         let said;
         if (readout || rules.isAhead) {
-          if (readout && rules.rereads) this.#doubt(readout.logits[row], rules, stats);
+          if (readout && rules.isHybrid) this.#doubt(readout.logits[row], rules, stats);
           said = await this.#say(readout, row, rules, stats);
         } else if (!isRead && this.#mayOpen(rules)) {
           said = await this.#open(rules, stats, isCancelled);
@@ -153,9 +153,9 @@ export class Engine {
   }
 
   /** Whether there is something that all answers begin with, and it finds slots and positions. @param {Rules} rules */
-  #mayOpen({ opening }) {
-    const sizes = [...this.unread.map((group) => group.length), ...opening.map(() => 1)];
-    return opening.length > 0 && this.ledger.fits(...sizes);
+  #mayOpen({ answerPrefix }) {
+    const sizes = [...this.unread.map((group) => group.length), ...answerPrefix.map(() => 1)];
+    return answerPrefix.length > 0 && this.ledger.fits(...sizes);
   }
 
   /**
@@ -163,8 +163,8 @@ export class Engine {
    * @param {Rules} rules @param {Stats} stats @param {() => boolean} isCancelled
    */
   async #open(rules, stats, isCancelled) {
-    const { opening, sampler } = rules;
-    await this.#read(stats, isCancelled, Math.max(1, CHUNK - opening.length));
+    const { answerPrefix, sampler } = rules;
+    await this.#read(stats, isCancelled, Math.max(1, CHUNK - answerPrefix.length));
     if (isCancelled()) return null;
     try {
       return await this.#verify(openAnswer(rules), rules, stats, true);
@@ -194,7 +194,7 @@ export class Engine {
   #doubted(logits, stop, rules) {
     const { groups } = this.ledger;
     let first = stop;
-    let tokens = Math.min(rules.sampler.answer.length, REREAD * this.info.maxSteps);
+    let tokens = Math.min(rules.sampler.answer.length, REREAD * this.info.maxGroupTokens);
     for (let slot = stop - 1; tokens > 0 && slot >= 0; slot--) {
       const { length } = groups[slot];
       tokens -= length;
@@ -272,7 +272,7 @@ export class Engine {
         await sampler.look();
         const isForced = sampler.forced !== null;
         const read = start + again.length + kept; // slots; what all answers begin with is not doubted
-        const mayDoubt = rules.rereads && !isPrompt && !isForced;
+        const mayDoubt = rules.isHybrid && !isPrompt && !isForced;
         if (mayDoubt && this.#doubted(readout.logits[row], read, rules) < read) break;
         const { token, probability } = isForced ? sampler.chooseForced() : sampler.choose(readout.logits[row]);
         if (token !== group[0]) {
@@ -333,7 +333,7 @@ export class Engine {
 
   /** @param {number} kept @param {readonly Group[]} groups @param {number} covered */
   #checkRoom(kept, groups, covered) {
-    const { capacity, contextLength, positionRule } = this.info;
+    const { cacheSlots, contextLength, positionRule } = this.info;
     const slots = kept + groups.length - covered;
     const positions = positionRule === "slot" ? slots : count(groups);
     if (positions > contextLength) {
@@ -341,10 +341,10 @@ export class Engine {
         `the prompt needs ${positions} positions but the model's context has ${contextLength}: shorten it`,
       );
     }
-    if (slots > capacity) {
+    if (slots > cacheSlots) {
       throw new ContextFullError(
-        `the prompt needs ${slots} slots but the cache holds ${capacity}: shorten it, or load the model with a ` +
-          "larger context",
+        `the prompt needs ${slots} slots but the cache holds ${cacheSlots}: shorten it, or load the model with a ` +
+          "larger cacheSlots",
       );
     }
   }

@@ -44,22 +44,22 @@ export class Ledger {
   /** How many would, if the cache held so many of its slots. @param {number} slots */
   roomBehind(slots) {
     const used = this.info.positionRule === "slot" || !slots ? slots : this.#ends[slots - 1];
-    return Math.max(0, Math.min(this.info.capacity - slots, this.info.contextLength - used));
+    return Math.max(0, Math.min(this.info.cacheSlots - slots, this.info.contextLength - used));
   }
 
   /** Whether groups of so many tokens each still find slots and positions. @param {number[]} sizes */
   fits(...sizes) {
     const tokens = sizes.reduce((sum, size) => sum + size, 0);
     const end = this.info.positionRule === "slot" ? this.slots + sizes.length : this.tokens + tokens;
-    return this.slots + sizes.length <= this.info.capacity && end <= this.info.contextLength;
+    return this.slots + sizes.length <= this.info.cacheSlots && end <= this.info.contextLength;
   }
 
   /** Take the next slot for a group; returns its position. @param {Group} group */
   append(group) {
     if (!this.fits(group.length)) {
       throw new ContextFullError(
-        `a group of ${group.length} does not fit: ${this.slots} of ${this.info.capacity} slots are in use, ` +
-          `the last position is ${this.info.contextLength - 1}: load the model with a larger context`,
+        `a group of ${group.length} does not fit: ${this.slots} of ${this.info.cacheSlots} slots are in use, ` +
+          `the last position is ${this.info.contextLength - 1}: load the model with a larger cacheSlots`,
       );
     }
     const position = this.info.positionRule === "slot" ? this.slots : this.tokens + group.length - 1;

@@ -36,17 +36,17 @@ export class Sampler {
   /**
    * @param {Sampling} settings
    * @param {number} vocabSize
-   * @param {readonly number[] | null} [shortlist]
+   * @param {readonly number[] | null} [draftVocab]
    */
-  constructor(settings, vocabSize, shortlist = null, isAsked = true) {
+  constructor(settings, vocabSize, draftVocab = null, isAsked = true) {
     this.settings = settings;
     this.isAsked = isAsked; // for probabilities
     this.seed = settings.seed ?? freshSeed();
     this.#random = new Random(this.seed);
     const changes = new Map(settings.logitBias);
-    for (const token of settings.banned) changes.set(token, -Infinity);
+    for (const token of settings.suppressTokens) changes.set(token, -Infinity);
     this.#base = new Head(changes, vocabSize, null);
-    this.#micro = shortlist ? new Head(changes, vocabSize, shortlist) : this.#base;
+    this.#micro = draftVocab ? new Head(changes, vocabSize, draftVocab) : this.#base;
     this.#isPenalised =
       settings.repetitionPenalty !== 1 || settings.presencePenalty !== 0 || settings.frequencyPenalty !== 0;
   }
@@ -65,7 +65,7 @@ export class Sampler {
   get microOpen() {
     const { grammar } = this;
     if (!grammar) return true;
-    const banned = new Set(this.settings.banned);
+    const banned = new Set(this.settings.suppressTokens);
     for (let i = 0; i < this.#micro.size; i++) {
       const token = this.#micro.token(i);
       if (grammar.allows(token) && !banned.has(token)) return true;
@@ -105,7 +105,7 @@ export class Sampler {
   /** The forced token. It costs a draw as all others do, so that draws can be counted in tokens. */
   chooseForced() {
     const token = /** @type {number} */ (this.forced);
-    if (this.settings.banned.includes(token)) {
+    if (this.settings.suppressTokens.includes(token)) {
       throw new InputError(`the structure needs token ${token} here, which is banned: allow it`);
     }
     if (this.settings.temperature > 0) this.#advance(1);
@@ -145,7 +145,7 @@ export class Sampler {
     return open.length ? 1 / open.reduce((sum, x) => sum + Math.exp(x - best), 0) : 1;
   }
 
-  /** From a micro step's scores, [vocab] or [shortlist]. @param {Float32Array} logits */
+  /** From a micro step's scores, [vocab] or [draftVocab]. @param {Float32Array} logits */
   chooseMicro(logits) {
     return this.#accept(this.#choose(logits, this.#micro));
   }
@@ -267,12 +267,12 @@ export class Sampler {
 
   /** @param {number} best */
   #unusable(best) {
-    const { banned, logitBias } = this.settings;
+    const { suppressTokens, logitBias } = this.settings;
     if (best === -Infinity && this.grammar) {
       return new InputError("the structure leaves no token here that is not banned: allow one");
     }
-    if (best === -Infinity && (banned.length || logitBias.size)) {
-      return new InputError("banned leaves no token to choose: allow at least one");
+    if (best === -Infinity && (suppressTokens.length || logitBias.size)) {
+      return new InputError("suppressTokens leaves no token to choose: allow at least one");
     }
     return new CheckpointError(
       `the model's scores are not usable (highest is ${best}): its weights or precision are damaged, ` +

@@ -3,30 +3,30 @@ import { InputError } from "../errors.js";
 
 /** One space of scores: which token each index means, and the changes that never vary. */
 export class Head {
-  /** @type {Map<number, number> | null} token -> index, where there is a shortlist */
+  /** @type {Map<number, number> | null} token -> index, where there is a draft vocabulary */
   #index = null;
   /** @type {[number, number][]} index and what is added to its score */
   changes = [];
-  /** @type {Int32Array | null} index by rising token id, where a shortlist is ranked otherwise */
+  /** @type {Int32Array | null} index by rising token id, where a draft vocabulary is ranked otherwise */
   order = null;
 
   /**
    * @param {Map<number, number>} changes  token -> what is added to its score
    * @param {number} vocabSize
-   * @param {readonly number[] | null} shortlist
+   * @param {readonly number[] | null} draftVocab
    */
-  constructor(changes, vocabSize, shortlist) {
-    this.size = shortlist ? shortlist.length : vocabSize;
-    this.tokens = shortlist;
-    if (shortlist) {
-      this.#index = new Map(shortlist.map((token, i) => [token, i]));
-      if (shortlist.some((token, i) => i > 0 && token < shortlist[i - 1])) {
-        this.order = Int32Array.from(shortlist.keys()).sort((a, b) => shortlist[a] - shortlist[b]);
+  constructor(changes, vocabSize, draftVocab) {
+    this.size = draftVocab ? draftVocab.length : vocabSize;
+    this.tokens = draftVocab;
+    if (draftVocab) {
+      this.#index = new Map(draftVocab.map((token, i) => [token, i]));
+      if (draftVocab.some((token, i) => i > 0 && token < draftVocab[i - 1])) {
+        this.order = Int32Array.from(draftVocab.keys()).sort((a, b) => draftVocab[a] - draftVocab[b]);
       }
     }
     for (const [token, change] of changes) {
       if (token >= vocabSize) {
-        throw new InputError(`token ${token} in banned or logitBias is not in the vocabulary of ${vocabSize}`);
+        throw new InputError(`token ${token} in suppressTokens or logitBias is not in the vocabulary of ${vocabSize}`);
       }
       const index = this.locate(token);
       if (index !== undefined) this.changes.push([index, Math.fround(change)]);

@@ -1,6 +1,6 @@
 // What a caller may ask of an answer, in one place: names, defaults, and where each value is checked.
 import { InputError } from "../errors.js";
-import { flag, numberIn, shown, wholeIn } from "../support/values.js";
+import { flag, numberIn, safeRepr, wholeIn } from "../support/values.js";
 import { UNMEASURED, setDial } from "./dial.js";
 import { structureOf } from "./structure.js";
 
@@ -12,8 +12,8 @@ import { structureOf } from "./structure.js";
  * @property {number} [confidence]  how sure a further token of a group must be: at 0 groups are largest, at 1 each
  *   holds one token. It and `mode` overlay what the model recommends by the rule in `dial.js`
  * @property {Mode} [mode]  "plain": one token a step. "verify": the base checks every drafted token; plain decoding's
- *   text, but for near ties, in fewer calls. "reread": tokens with `p >= confidence ** (1 / maxSteps)` are merged, the
- *   base checks the rest. "trust": every group is merged as drafted
+ *   text, but for near ties, in fewer calls. "hybrid": tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged, the
+ *   base checks the rest. "merge": every group is merged as drafted
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {boolean} [probabilities]  report each token's probability
  * @property {number} [temperature]  0: greedy
@@ -24,7 +24,7 @@ import { structureOf } from "./structure.js";
  * @property {number} [presencePenalty]  taken off once from tokens the answer already holds
  * @property {number} [frequencyPenalty]  taken off for each time the answer holds the token
  * @property {Readonly<Record<number, number>>} [logitBias]  token id -> added to its score
- * @property {readonly number[]} [banned]  token ids that are never chosen
+ * @property {readonly number[]} [suppressTokens]  token ids that are never chosen
  * @property {number | bigint | null} [seed]  none: a fresh one
  * @property {boolean} [ignoreEos]  for measurements: do not end at an end token
  * @property {object | string | null} [jsonSchema]  the answer is JSON that follows this schema
@@ -45,7 +45,7 @@ import { structureOf } from "./structure.js";
  * @property {number} presencePenalty
  * @property {number} frequencyPenalty
  * @property {Map<number, number>} logitBias
- * @property {number[]} banned
+ * @property {number[]} suppressTokens
  * @property {bigint | null} seed
  */
 
@@ -62,7 +62,7 @@ const DEFAULTS = {
   presencePenalty: 0,
   frequencyPenalty: 0,
   logitBias: {},
-  banned: [],
+  suppressTokens: [],
   seed: null,
   ignoreEos: false,
   jsonSchema: null,
@@ -83,7 +83,7 @@ export class Settings {
    */
   constructor(given, recommended = UNMEASURED, current) {
     const unknown = Object.keys(given).find((name) => !KNOWN.includes(name));
-    if (unknown !== undefined) throw new InputError(`unknown option ${shown(unknown)} (known: ${KNOWN.join(", ")})`);
+    if (unknown !== undefined) throw new InputError(`unknown option ${safeRepr(unknown)} (known: ${KNOWN.join(", ")})`);
     const asked = defined(given);
     /** @type {Required<Options>} */
     const o = { ...DEFAULTS, ...asked, ...setDial(asked, recommended, current) };
@@ -92,14 +92,14 @@ export class Settings {
     this.confidence = o.confidence;
     this.mode = o.mode;
     if (!["split", "merge", "single"].includes(o.forced)) {
-      throw new InputError(`forced must be "split", "merge" or "single", got ${shown(o.forced)}`);
+      throw new InputError(`forced must be "split", "merge" or "single", got ${safeRepr(o.forced)}`);
     }
     this.forced = o.forced;
     this.probabilities = flag("probabilities", o.probabilities);
     this.ignoreEos = flag("ignoreEos", o.ignoreEos);
     this.stop = typeof o.stop === "string" ? [o.stop] : o.stop;
     if (!Array.isArray(this.stop) || !this.stop.every((text) => typeof text === "string" && text)) {
-      throw new InputError(`stop must be texts of at least one character, got ${shown(o.stop)}`);
+      throw new InputError(`stop must be texts of at least one character, got ${safeRepr(o.stop)}`);
     }
     this.structure = structureOf(o);
     /** @type {Sampling} */
@@ -112,7 +112,7 @@ export class Settings {
       presencePenalty: numberIn("presencePenalty", o.presencePenalty, -100, 100),
       frequencyPenalty: numberIn("frequencyPenalty", o.frequencyPenalty, -100, 100),
       logitBias: biases(o.logitBias),
-      banned: list("banned", o.banned).map((token) => wholeIn("banned token", token, 0, MOST)),
+      suppressTokens: list("suppressTokens", o.suppressTokens).map((token) => wholeIn("suppressTokens token", token, 0, MOST)),
       seed: seedOf(o.seed),
     };
   }
@@ -131,7 +131,7 @@ export function defined(options) {
 /** @param {unknown} given */
 function biases(given) {
   if (typeof given !== "object" || given === null || Array.isArray(given)) {
-    throw new InputError(`logitBias must map token ids to numbers, got ${shown(given)}`);
+    throw new InputError(`logitBias must map token ids to numbers, got ${safeRepr(given)}`);
   }
   return new Map(
     Object.entries(given).map(([token, bias]) => [
@@ -143,7 +143,7 @@ function biases(given) {
 
 /** @param {string} name @param {unknown} given @returns {unknown[]} */
 function list(name, given) {
-  if (!Array.isArray(given)) throw new InputError(`${name} must be a list of token ids, got ${shown(given)}`);
+  if (!Array.isArray(given)) throw new InputError(`${name} must be a list of token ids, got ${safeRepr(given)}`);
   return given;
 }
 
@@ -154,7 +154,7 @@ function seedOf(given) {
   const seed = isWhole ? BigInt(/** @type {number | bigint} */ (given)) : -1n;
   if (seed < 0n || seed >= 1n << 64n) {
     const range = "0 or more, below 2^64 (as a bigint from 2^53 on)";
-    throw new InputError(`seed must be a whole number, ${range}, got ${shown(given)}`);
+    throw new InputError(`seed must be a whole number, ${range}, got ${safeRepr(given)}`);
   }
   return seed;
 }

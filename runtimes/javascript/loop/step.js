@@ -34,10 +34,10 @@ export class Rules {
   /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt */
   constructor(info, settings, sampler, prompt) {
     this.sampler = sampler;
-    this.verifies = settings.mode === "verify" || settings.mode === "reread"; // the base checks what is drafted ...
-    this.rereads = settings.mode === "reread"; // ... but for what is sure, if it reads that surely
+    this.verifies = settings.mode === "verify" || settings.mode === "hybrid"; // the base checks what is drafted ...
+    this.isHybrid = settings.mode === "hybrid"; // ... but for what is sure, if it reads that surely
     // so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
-    this.unchecked = settings.confidence ** (1 / info.maxSteps);
+    this.unchecked = settings.confidence ** (1 / info.maxGroupTokens);
     this.maxTokens = settings.maxTokens;
     this.probabilities = settings.probabilities;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);
@@ -47,11 +47,11 @@ export class Rules {
     this.joinConfidence = this.verifies ? Math.min(this.confidence, JOIN) : this.confidence;
     this.merges = settings.forced === "merge" && !settings.isExact;
     this.rides = settings.forced !== "single"; // forced tokens need no call of their own
-    this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxSteps;
+    this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxGroupTokens;
     this.copies = this.verifies && settings.confidence < 1 ? new Copies(prompt) : null;
     const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
-    this.opening = begins ? (info.opening ?? []).slice(0, this.maxTokens) : [];
-    this.openingSize = this.rereads || !this.verifies ? info.maxSteps : 1; // tokens of its slots
+    this.answerPrefix = begins ? (info.answerPrefix ?? []).slice(0, this.maxTokens) : [];
+    this.prefixGroupTokens = this.isHybrid || !this.verifies ? info.maxGroupTokens : 1; // tokens of its slots
   }
 
   /** Whether the base, having read merged groups, is not sure of what it is to choose. @param {Float32Array} logits */
@@ -101,18 +101,18 @@ export class Rules {
  * @param {Rules} rules
  * @returns {Step}
  */
-export function openAnswer({ opening, openingSize, probabilities, sampler }) {
+export function openAnswer({ answerPrefix, prefixGroupTokens, probabilities, sampler }) {
   /** @type {number[][]} */
   const groups = [];
-  for (const [index, token] of opening.entries()) {
+  for (const [index, token] of answerPrefix.entries()) {
     sampler.propose(token);
-    if (index % openingSize) groups[groups.length - 1].push(token);
+    if (index % prefixGroupTokens) groups[groups.length - 1].push(token);
     else groups.push([token]);
   }
   return {
-    tokens: opening,
-    probabilities: probabilities ? opening.map(() => 1) : [],
-    stopProbabilities: opening.map(() => 0),
+    tokens: answerPrefix,
+    probabilities: probabilities ? answerPrefix.map(() => 1) : [],
+    stopProbabilities: answerPrefix.map(() => 0),
     finishReason: null,
     forced: 0,
     groups,
@@ -176,11 +176,11 @@ export async function say(backend, readout, row, rules, room, stats) {
       const choice = rules.verifies ? sampler.chooseMicro(micro.logits) : sampler.chooseJudged(micro.logits);
       if (!choice) break; // nobody vouches for what the sampler prefers: the base will choose
       ({ token, probability } = choice);
-      const isUnchecked = rules.rereads && sure >= rules.unchecked && token === sampler.judged(micro.logits);
+      const isUnchecked = rules.isHybrid && sure >= rules.unchecked && token === sampler.judged(micro.logits);
       joins = !rules.verifies || isUnchecked;
     }
     const newest = groups[groups.length - 1];
-    if (joins && newest.length < backend.info.maxSteps) newest.push(token);
+    if (joins && newest.length < backend.info.maxGroupTokens) newest.push(token);
     else groups.push([token]);
     tokens.push(token);
     probabilities.push(probability);

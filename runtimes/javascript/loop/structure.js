@@ -1,6 +1,6 @@
 // What an answer must look like, as it was asked for.
 import { InputError, reason } from "../errors.js";
-import { flag, shown } from "../support/values.js";
+import { flag, safeRepr } from "../support/values.js";
 
 /** @import { Options } from "./settings.js" */
 
@@ -23,7 +23,7 @@ export function structureOf(options) {
   const [kind] = named;
   const text = kind === "jsonSchema" ? schemaText(options.jsonSchema) : options[kind];
   if (typeof text !== "string" || !text.trim()) {
-    throw new InputError(`${kind} must be a text that says something, got ${shown(text)}`);
+    throw new InputError(`${kind} must be a text that says something, got ${safeRepr(text)}`);
   }
   if (text.length > LARGEST) {
     throw new InputError(`${kind} has ${text.length} characters, at most ${LARGEST} are taken: make it simpler`);
@@ -36,7 +36,7 @@ function schemaText(given) {
   try {
     const schema = typeof given === "string" ? JSON.parse(given) : given;
     if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
-      throw new InputError(`jsonSchema must be an object, got ${shown(schema)}`);
+      throw new InputError(`jsonSchema must be an object, got ${safeRepr(schema)}`);
     }
     return JSON.stringify(schema);
   } catch (error) {

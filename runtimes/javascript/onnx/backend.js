@@ -14,11 +14,11 @@ import { Graph } from "./graph.js";
 
 /**
  * @typedef {object} BackendOptions
- * @property {number} [context]  most slots of the KV cache, 4096 where it is left out
+ * @property {number} [cacheSlots]  most slots of the KV cache, 4096 where it is left out
  * @property {number} [threads]  ONNX Runtime decides where it is left out
  */
 
-const DEFAULT_CAPACITY = 4096;
+const DEFAULT_CACHE_SLOTS = 4096;
 const BYTES = { float32: 4, float16: 2, int8: 1, int32: 4, int64: 8 };
 const NOTHING = new Float32Array(0);
 
@@ -43,18 +43,18 @@ export class OnnxBackend {
   }
 
   /**
-   * `context` is how many slots the KV cache may hold; `threads`: ONNX Runtime decides where it is left out.
+   * `cacheSlots` is how many slots the KV cache may hold; `threads`: ONNX Runtime decides where it is left out.
    * @param {Manifest} manifest @param {Runtime} runtime @param {BackendOptions} options
    */
-  static async open(manifest, runtime, { context, threads }) {
-    const { model, kv, precision, cache_length: fixed } = manifest;
-    if (context !== undefined) wholeIn("context", context, 1, 2 ** 31);
-    if (fixed && context !== undefined && context !== fixed) {
+  static async open(manifest, runtime, { cacheSlots, threads }) {
+    const { model, kv, precision, cache_slots: fixed } = manifest;
+    if (cacheSlots !== undefined) wholeIn("cacheSlots", cacheSlots, 1, 2 ** 31);
+    if (fixed && cacheSlots !== undefined && cacheSlots !== fixed) {
       throw new InputError(
-        `this portable bundle's cache holds ${fixed} slots, not ${context}: export it again with --cache-length ${context}`,
+        `this portable bundle's cache holds ${fixed} slots, not ${cacheSlots}: export it again with --cache-slots ${cacheSlots}`,
       );
     }
-    const capacity = fixed || Math.min(context ?? DEFAULT_CAPACITY, model.context_length);
+    const slots = fixed || Math.min(cacheSlots ?? DEFAULT_CACHE_SLOTS, model.context_length);
     const unpacks = manifest.flavor === "web"; // its weights are constants, and become float32
     // the three sessions take turns
     const session = { force_spinning_stop: "1", ...(unpacks && { disable_quant_qdq: "1" }) };
@@ -73,7 +73,7 @@ export class OnnxBackend {
     const graphs = [];
     try {
       graphs.push(await Graph.open(runtime, manifest, "embedder", 0, lean));
-      graphs.push(await Graph.open(runtime, manifest, "base", capacity, options));
+      graphs.push(await Graph.open(runtime, manifest, "base", slots, options));
       graphs.push(await Graph.open(runtime, manifest, "micro_decoder", entries, lean));
     } catch (error) {
       for (const graph of graphs) await graph.close();
@@ -85,17 +85,17 @@ export class OnnxBackend {
         precision: precision.base,
         vocabSize: model.vocab_size,
         hiddenSize: model.hidden_size,
-        maxSteps: model.max_steps,
+        maxGroupTokens: model.max_group_tokens,
         positionRule: model.position_rule,
         stopRule: model.stop_rule,
-        capacity,
+        cacheSlots: slots,
         contextLength: model.context_length,
         eosIds: model.eos_ids,
-        shortlist: model.shortlist ?? null,
+        draftVocab: model.draft_vocab ?? null,
         kvBytesPerSlot: 2 * kv.layers * kv.kv_heads * kv.head_size * BYTES[kv.dtype],
         recommended: manifest.recommended ?? UNMEASURED,
         // WebGPU's attention has been tried with no gap between the positions of a text's first call
-        opening: runtime.provider === "webgpu" ? [] : (manifest.opening ?? []),
+        answerPrefix: runtime.provider === "webgpu" ? [] : (manifest.answer_prefix ?? []),
       },
       graphs,
       runtime.turn,

@@ -47,11 +47,11 @@ export class Cache {
   /**
    * @param {Runtime} runtime
    * @param {GraphSpec} graph
-   * @param {number} capacity  most entries
+   * @param {number} cacheSlots  most entries
    */
-  constructor(runtime, graph, capacity) {
+  constructor(runtime, graph, cacheSlots) {
     this.runtime = runtime;
-    this.capacity = capacity;
+    this.cacheSlots = cacheSlots;
     this.#inputs = graph.inputs.filter(({ name }) => name.startsWith("past_"));
     this.#isPlaced = graph.outputs.some(({ name }) => name.startsWith("new_"));
     if (!this.#inputs.length) throw new BundleError(`${graph.file} has no KV cache: export the bundle again`);
@@ -69,7 +69,7 @@ export class Cache {
     const needed = last + 1 + (hasGaps && !this.used ? 1 : 0);
     if (needed > this.#slots) {
       const steps = Math.ceil(needed / STEP) * STEP;
-      await this.#grow(this.#isFixed ? this.capacity : Math.min(steps, this.capacity));
+      await this.#grow(this.#isFixed ? this.cacheSlots : Math.min(steps, this.cacheSlots));
     }
     return { last_slot: [last], total_slots: [needed], used: [this.used] };
   }

@@ -14,20 +14,20 @@ export class Graph {
 
   /**
    * @param {Runtime} runtime @param {GraphSpec} spec @param {InferenceSession} session
-   * @param {number} capacity  entries of its cache; 0: it has none
+   * @param {number} cacheSlots  entries of its cache; 0: it has none
    */
-  constructor(runtime, spec, session, capacity) {
+  constructor(runtime, spec, session, cacheSlots) {
     this.runtime = runtime;
     this.spec = spec;
     this.session = session;
-    this.cache = capacity ? new Cache(runtime, spec, capacity) : null;
+    this.cache = cacheSlots ? new Cache(runtime, spec, cacheSlots) : null;
   }
 
   /**
    * @param {Runtime} runtime @param {Manifest} manifest @param {string} name
-   * @param {number} capacity @param {SessionOptions} options
+   * @param {number} cacheSlots @param {SessionOptions} options
    */
-  static async open(runtime, manifest, name, capacity, options) {
+  static async open(runtime, manifest, name, cacheSlots, options) {
     const spec = /** @type {GraphSpec} */ (manifest.graphs.find((graph) => graph.name === name));
     let session;
     try {
@@ -48,7 +48,7 @@ export class Graph {
         throw new BundleError(`${spec.file}: its ${kind}s differ from the manifest's: export the bundle again`);
       }
     }
-    return new Graph(runtime, spec, session, capacity);
+    return new Graph(runtime, spec, session, cacheSlots);
   }
 
   /**
@@ -80,7 +80,7 @@ export class Graph {
     } catch (error) {
       throw new RuntimeFailure(
         `ONNX Runtime could not run ${this.spec.file}: ${reason(error)}: close other programs, or load the model ` +
-          "with a smaller context",
+          "with a smaller cacheSlots",
         { cause: error },
       );
     }

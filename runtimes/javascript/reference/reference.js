@@ -14,7 +14,7 @@ const SECTIONS = {
     ["hamburger-edge/web", "adapters/onnxruntime-web.js", ["load", "LoadOptions", "Progress", "clearStore"]],
     ["hamburger-edge/react-native", "adapters/onnxruntime-react-native.js", ["load"]],
   ],
-  Answers: [["", CORE, ["Model", "Asking", "Options", "Stream", "Record", "FinishReason", "Result", "Stats"]]],
+  Answers: [["", CORE, ["Model", "Asking", "Options", "Stream", "Chunk", "FinishReason", "Result", "Stats"]]],
   Conversations: [["", CORE, ["Chat", "Turn", "Message"]]],
   "What a model says of itself": [["", CORE, ["ModelInfo", "Recommended", "Mode", "setDial"]]],
   "A binding of your own": [

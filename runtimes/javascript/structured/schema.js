@@ -4,7 +4,7 @@
 // It looks at the first of a schema's keywords that it finds in the order of `KINDS`, and then at nothing beside
 // those of that line.
 import { InputError } from "../errors.js";
-import { shown } from "../support/values.js";
+import { safeRepr } from "../support/values.js";
 
 /** @typedef {Record<string, any>} Schema */
 
@@ -53,8 +53,8 @@ function unsupported(schema) {
   const [keyword, others] = KINDS.find(([name]) => name in schema) ?? ["", () => []];
   const known = [keyword, ...PLAIN, ...others(schema)];
   const unknown = Object.keys(schema).find((name) => !known.includes(name));
-  if (unknown === "format") return `format ${shown(schema.format)}`;
-  if (unknown !== undefined) return shown(unknown);
+  if (unknown === "format") return `format ${safeRepr(schema.format)}`;
+  if (unknown !== undefined) return safeRepr(unknown);
   if (keyword === "oneOf") return "oneOf, whose alternatives may overlap,";
   if (keyword === "allOf" && schema.allOf.length !== 1) return "allOf of several schemas";
   if (keyword === "$ref" && !String(schema.$ref).startsWith("#")) return "$ref to another document";

@@ -2,7 +2,7 @@
 import { InputError, oneLine } from "../errors.js";
 
 /** A value as errors name it. @param {unknown} value */
-export function shown(value) {
+export function safeRepr(value) {
   let text;
   try {
     text = typeof value === "bigint" ? `${value}` : (JSON.stringify(value) ?? String(value));
@@ -18,7 +18,7 @@ export function shown(value) {
  */
 export function numberIn(name, value, low, high, above = false) {
   if (typeof value !== "number" || !(above ? low < value : low <= value) || !(value <= high)) {
-    throw new InputError(`${name} must be ${above ? "above" : "from"} ${low} to ${high}, got ${shown(value)}`);
+    throw new InputError(`${name} must be ${above ? "above" : "from"} ${low} to ${high}, got ${safeRepr(value)}`);
   }
   return value;
 }
@@ -30,20 +30,20 @@ export function numberIn(name, value, low, high, above = false) {
 export function wholeIn(name, value, low, high) {
   if (typeof value !== "number" || !Number.isInteger(value) || value < low || value > high) {
     const limit = high < 2 ** 31 ? `at most ${high}` : "not so large";
-    throw new InputError(`${name} must be a whole number, ${low} or more and ${limit}, got ${shown(value)}`);
+    throw new InputError(`${name} must be a whole number, ${low} or more and ${limit}, got ${safeRepr(value)}`);
   }
   return value;
 }
 
 /** @param {string} name @param {unknown} value */
 export function flag(name, value) {
-  if (typeof value !== "boolean") throw new InputError(`${name} must be true or false, got ${shown(value)}`);
+  if (typeof value !== "boolean") throw new InputError(`${name} must be true or false, got ${safeRepr(value)}`);
   return value;
 }
 
 /** Text that has a UTF-8 form. @param {unknown} text */
 export function checkText(text) {
-  if (typeof text !== "string") throw new InputError(`expected text, got ${shown(text)}`);
+  if (typeof text !== "string") throw new InputError(`expected text, got ${safeRepr(text)}`);
   const place = text.search(/\p{Surrogate}/u);
   if (place >= 0) throw new InputError(`the text has half a character at ${place}: cut it between characters`);
   return text;

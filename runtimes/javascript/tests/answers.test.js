@@ -35,10 +35,10 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
       for (const { prompt, options, groups, stops, text, finishReason } of golden.answers) {
         it(`${JSON.stringify(prompt)} with ${JSON.stringify(options)}`, async () => {
           const said = model.stream(prompt, options);
-          const records = [];
-          for await (const record of said) if (record.tokens.length) records.push(record);
-          assert.deepEqual(records.map(({ tokens }) => [...tokens]), groups);
-          for (const [i, { stopProbabilities }] of records.entries()) {
+          const chunks = [];
+          for await (const chunk of said) if (chunk.tokens.length) chunks.push(chunk);
+          assert.deepEqual(chunks.map(({ tokens }) => [...tokens]), groups);
+          for (const [i, { stopProbabilities }] of chunks.entries()) {
             assert.equal(stopProbabilities.length, stops[i].length);
             for (const [j, stop] of stops[i].entries()) assert.ok(Math.abs(stopProbabilities[j] - stop) < 1e-4, `${i}, ${j}`);
           }
@@ -54,7 +54,7 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
           const chat = model.chat({ system: "Be brief.", ...options });
           for (const [i, { text, groups, answer }] of turns.entries()) {
             const said = await groupsOf(chat.send(text));
-            if (i === 1) said.push(...(await groupsOf(chat.proceed({ maxTokens: 7 }))));
+            if (i === 1) said.push(...(await groupsOf(chat.continueAnswer({ maxTokens: 7 }))));
             assert.deepEqual(said, groups);
             assert.equal(chat.messages.at(-1)?.text, answer);
           }

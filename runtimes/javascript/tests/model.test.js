@@ -4,13 +4,13 @@ import { describe, it } from "node:test";
 import * as errors from "../errors.js";
 import { END, ids, scripted } from "./scripted_backend.js";
 
-/** @import { Record } from "../index.js" */
+/** @import { Chunk } from "../index.js" */
 
-/** @param {AsyncIterable<Record>} stream */
+/** @param {AsyncIterable<Chunk>} stream */
 async function read(stream) {
-  const records = [];
-  for await (const record of stream) records.push(record);
-  return records;
+  const chunks = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  return chunks;
 }
 
 describe("an answer", () => {
@@ -27,7 +27,7 @@ describe("an answer", () => {
   });
 
   it("takes the mode and the confidence that the model recommends, where neither is asked for", async () => {
-    const info = { recommended: { mode: /** @type {const} */ ("trust"), confidence: 1 } };
+    const info = { recommended: { mode: /** @type {const} */ ("merge"), confidence: 1 } };
     assert.equal((await scripted("abc.", info).model.generate("x")).groups.length, 4);
     assert.equal((await scripted("abc.", info).model.generate("x", { confidence: 0.2 })).groups.length, 2);
   });
@@ -41,19 +41,19 @@ describe("an answer", () => {
 
   it("ends by maxTokens, and for want of slots", async () => {
     assert.equal((await scripted("abcdefg.").model.generate("x", { maxTokens: 4 })).finishReason, "length");
-    const { tokens, finishReason } = await scripted("abcdefgh.", { capacity: 2 }).model.generate("x");
+    const { tokens, finishReason } = await scripted("abcdefgh.", { cacheSlots: 2 }).model.generate("x");
     assert.deepEqual([tokens, finishReason], [ids("abcdef"), "context"]);
   });
 
   it("is ended by a signal, by cancel, and by leaving the loop; the next one is answered", async () => {
     const { model, backend } = scripted("abcdefghi.");
     const control = new AbortController();
-    const records = [];
-    for await (const record of model.stream("x", { signal: control.signal })) {
-      records.push(record);
+    const chunks = [];
+    for await (const chunk of model.stream("x", { signal: control.signal })) {
+      chunks.push(chunk);
       control.abort();
     }
-    assert.deepEqual(records.map(({ finishReason }) => finishReason), [null, "cancelled"]);
+    assert.deepEqual(chunks.map(({ finishReason }) => finishReason), [null, "cancelled"]);
     const stream = model.stream("x");
     for await (const _ of stream) break;
     assert.equal(stream.finishReason, "cancelled");
@@ -73,7 +73,7 @@ describe("an answer", () => {
     await read(chat.send("x"));
     assert.deepEqual([chat.messages.at(-1)?.text, chat.isUnfinished], ["de", true]);
     backend.micro = micro;
-    await read(chat.proceed());
+    await read(chat.continueAnswer());
     assert.equal(chat.messages.at(-1)?.text, "def");
   });
 
@@ -141,10 +141,10 @@ describe("a conversation", () => {
   it("goes on with an answer that was cut, and begins anew", async () => {
     const { model } = scripted("abcdefg.xyz.");
     const chat = model.chat();
-    await assert.rejects(async () => read(chat.proceed()), /no unfinished answer/);
+    await assert.rejects(async () => read(chat.continueAnswer()), /no unfinished answer/);
     await read(chat.send("x", { maxTokens: 2 }));
     assert.ok(chat.isUnfinished);
-    await read(chat.proceed());
+    await read(chat.continueAnswer());
     assert.equal(chat.messages.at(-1)?.text, "abcdefg");
     chat.reset();
     assert.deepEqual([chat.messages, chat.groups], [[], []]);
@@ -178,8 +178,8 @@ describe("what is refused", () => {
     [{ topP: 0 }, /topP must be above 0/],
     [{ topK: 1.5 }, /topK/],
     [{ stop: [""] }, /stop/],
-    [{ banned: "abc" }, /banned/],
-    [{ banned: [28] }, /token 28 .* vocabulary of 28/],
+    [{ suppressTokens: "abc" }, /suppressTokens/],
+    [{ suppressTokens: [28] }, /token 28 .* vocabulary of 28/],
     [{ logitBias: { a: 1 } }, /logitBias token/],
     [{ seed: -1 }, /seed/],
     [{ seed: 2 ** 60 }, /seed.*bigint/],
@@ -198,7 +198,7 @@ describe("what is refused", () => {
     assert.throws(() => model.stream(/** @type {any} */ (null)), /text or token ids/);
     await assert.rejects(model.generate([]), /empty/);
     await assert.rejects(model.generate("x".repeat(101)), errors.ContextFullError);
-    await assert.rejects(scripted("ab.", { capacity: 3 }).model.generate("xxxx"), /4 slots but the cache holds 3/);
+    await assert.rejects(scripted("ab.", { cacheSlots: 3 }).model.generate("xxxx"), /4 slots but the cache holds 3/);
   });
 
   it("scores that are no numbers", async () => {

@@ -37,13 +37,13 @@ it("choices that are taken back are made again", () => {
   assert.equal(other.choose(scores).token, sampler.choose(scores).token);
 });
 
-it("a shortlist in any order is walked by token id, as the whole vocabulary is", () => {
+it("a draft vocabulary in any order is walked by token id, as the whole vocabulary is", () => {
   const { sampling } = new Settings({ temperature: 1, topK: 5, topP: 0.9, seed: 9 });
-  const shortlist = [7, 3, 9, 0, 5, 1, 8];
-  const scores = Float32Array.from(shortlist, (token) => token / 3);
+  const draftVocab = [7, 3, 9, 0, 5, 1, 8];
+  const scores = Float32Array.from(draftVocab, (token) => token / 3);
   const whole = new Float32Array(10).fill(-1000);
-  for (const [i, token] of shortlist.entries()) whole[token] = scores[i];
-  const [short, long] = [new Sampler(sampling, 10, shortlist), new Sampler(sampling, 10)];
+  for (const [i, token] of draftVocab.entries()) whole[token] = scores[i];
+  const [short, long] = [new Sampler(sampling, 10, draftVocab), new Sampler(sampling, 10)];
   for (let i = 0; i < 200; i++) assert.equal(short.chooseMicro(scores).token, long.choose(whole).token);
 });
 

@@ -19,7 +19,7 @@ describe("a structured answer", () => {
 
   it("has them merged into groups, or read one by one, where that is asked for", async () => {
     const groupsOf = async (/** @type {"merge" | "single"} */ forced, /** @type {string} */ script) => {
-      const { model, backend } = scripted(script, { maxSteps: 2 });
+      const { model, backend } = scripted(script, { maxGroupTokens: 2 });
       const { groups, stats } = await model.generate("x", { regex: "abb(c|d)ef", forced });
       assert.equal(stats.forcedTokens, 5);
       return [groups, backend.fed];
@@ -37,7 +37,7 @@ describe("a structured answer", () => {
 
   it("merges behind a forced token by what the base said of it", async () => {
     const groupsAt = async (/** @type {number} */ confidence) => {
-      const chat = scripted("zbcbc").model.chat({ mode: "reread", forced: "single", confidence });
+      const chat = scripted("zbcbc").model.chat({ mode: "hybrid", forced: "single", confidence });
       for await (const _ of chat.send("x", { regex: "a[b-d]{2}" }));
       return chat.groups.slice(1);
     };
@@ -74,7 +74,7 @@ describe("a structured answer", () => {
     const chat = scripted("bhi.").model.chat();
     for await (const _ of chat.send("x", { regex: "[ab]cdefg", maxTokens: 3 }));
     assert.equal(chat.messages.at(-1)?.text, "bcd");
-    for await (const _ of chat.proceed());
+    for await (const _ of chat.continueAnswer());
     assert.equal(chat.messages.at(-1)?.text, "bcdefg");
     for await (const _ of chat.send("y"));
     assert.equal(chat.messages.at(-1)?.text, "hi");
@@ -116,8 +116,8 @@ describe("a structured answer", () => {
     assert.throws(() => model.stream("x", { regex: " " }), /regex must be a text that says something/);
     assert.throws(() => model.stream("x", { regex: "a".repeat(70_000) }), /at most 65536 are taken/);
     await assert.rejects(model.generate("x", { regex: "[a" }), InputError);
-    await assert.rejects(model.generate("x", { regex: "ab", banned: ids("b") }), /which is banned: allow it/);
-    await assert.rejects(model.generate("x", { regex: "[ab]c", banned: ids("ab") }), /leaves no token here that is not banned/);
+    await assert.rejects(model.generate("x", { regex: "ab", suppressTokens: ids("b") }), /which is banned: allow it/);
+    await assert.rejects(model.generate("x", { regex: "[ab]c", suppressTokens: ids("ab") }), /leaves no token here that is not banned/);
     assert.equal((await model.generate("x")).text, "a");
     assert.equal((await model.generate("x", { regex: "b" })).text, "b");
   });

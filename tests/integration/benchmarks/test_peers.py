@@ -168,7 +168,9 @@ def test_weights_of_a_bundle_are_counted_as_they_are_read(source: Source) -> Non
     model = load_checkpoint("tiny").model
     base = 4 * sum(p.numel() for p in model.base.parameters())
     assert base <= read.macro < 1.1 * base  # the stop head, and tables of angles
-    micro = 4 * (sum(p.numel() for p in model.micro.parameters()) + 768 * 128)  # layers and shortlist head
+    micro = 4 * (
+        sum(p.numel() for p in model.micro.parameters()) + 768 * 128
+    )  # layers and draft vocabulary head
     assert micro <= read.micro < 1.3 * micro
     merger = 4 * sum(p.numel() for n, p in model.embedder.named_parameters() if "embed_tokens" not in n)
     assert 0.95 * merger <= read.embed <= 1.05 * merger

@@ -92,7 +92,7 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
     assert split.forced is not None
     # the first run of forced tokens rides with the prompt
     assert single.base_calls == len(single.tokens) > len(split.tokens) - split.forced >= split.base_calls
-    merged = ours.answer(request, "trust-0.8+merge")
+    merged = ours.answer(request, "merge-0.8+merge")
     assert merged.slots < len(merged.tokens)
     jsonschema.validate(json.loads(text_of(model, merged.tokens)), SCHEMA)
 
@@ -141,14 +141,14 @@ def test_the_whole_command(
     prompts.write_text("\n".join(json.dumps({"prompt": each, "answer": "{}"}) for each in QUESTIONS))
     schema.write_text(json.dumps(SCHEMA))
     asked = ("bench", str(source.bundle), "--prompts", str(prompts), "--json-schema", str(schema))
-    few = ("--max-tokens", "90", "--threads", "1", "--confidence", "trust-0.9")
+    few = ("--max-tokens", "90", "--threads", "1", "--confidence", "merge-0.9")
     code = cli.main([*asked, *few, "--json", str(file)])
     out, err = capsys.readouterr()
     assert code == 0, err
     report = json.loads(file.read_text())
     rows = {row["name"]: row for row in report["results"]}
     there = {name for name in ANSWERING if not PEERS[name].missing}
-    variants = ("trust-0.9+merge", "trust-0.9+split", "trust-0.9+single", "trust-0.9", "plain+split")
+    variants = ("merge-0.9+merge", "merge-0.9+split", "merge-0.9+single", "merge-0.9", "plain+split")
     assert set(rows) == {*(f"onnx@{variant}" for variant in variants), *there}
     assert {each["name"] for each in report["skipped"]} == {
         *(f"llamacpp@{variant}" for variant in variants),
@@ -156,9 +156,9 @@ def test_the_whole_command(
     }
     for name, row in rows.items():
         assert row["requests"] == 2
-        assert row["valid"] == float(name != "onnx@trust-0.9")
+        assert row["valid"] == float(name != "onnx@merge-0.9")
         assert row["right"] == 0
         assert name in out
-    assert rows["onnx@trust-0.9+merge"]["slots_per_token"] < rows["onnx@trust-0.9+split"]["slots_per_token"]
-    assert rows["onnx@trust-0.9+split"]["base_calls"] < rows["onnx@trust-0.9+single"]["base_calls"]
+    assert rows["onnx@merge-0.9+merge"]["slots_per_token"] < rows["onnx@merge-0.9+split"]["slots_per_token"]
+    assert rows["onnx@merge-0.9+split"]["base_calls"] < rows["onnx@merge-0.9+single"]["base_calls"]
     assert len(report["answers"]) == 2 * len(rows)

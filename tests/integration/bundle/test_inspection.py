@@ -26,7 +26,7 @@ def folder(bundle: Path, tmp_path: Path) -> Path:
 
 
 def test_inspection_needs_no_runtime(folder: Path, bundles: Callable[..., Path]) -> None:
-    facts = describe(folder, context=20)
+    facts = describe(folder, cache_slots=20)
     assert facts["memory"]["kv"] == 20 * facts["memory"]["kv_per_slot"]
     longest = describe(folder)["memory"]["kv"]  # 4096 slots, but the model has fewer positions
     assert longest == load_manifest(folder).model.context_length * facts["memory"]["kv_per_slot"]
@@ -60,9 +60,9 @@ def test_inspection_without_onnx_tells_all_but_operators(folder: Path) -> None:
     assert show(complete).splitlines()[: len(common)] == common
 
 
-@pytest.mark.parametrize("shortlist_size", [0, 100])
-def test_inspection_of_gguf_files_alone(shortlist_size: int) -> None:
-    folder, _ = gguf_bundle("q8_0", shortlist_size=shortlist_size)
+@pytest.mark.parametrize("draft_vocab_size", [0, 100])
+def test_inspection_of_gguf_files_alone(draft_vocab_size: int) -> None:
+    folder, _ = gguf_bundle("q8_0", draft_vocab_size=draft_vocab_size)
     facts = json.loads(json.dumps(describe(folder)))
     assert facts["operators"] == {}
     assert facts["fingerprint"] == load_manifest(folder).gguf_fingerprint

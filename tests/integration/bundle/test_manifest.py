@@ -79,7 +79,7 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("model.hidden_size", 0, ["hidden_size"]),
         ("model.hidden_size", -5, ["hidden_size"]),
         ("model.num_layers", 10**9, ["num_layers"]),
-        ("model.max_steps", 1000, ["max_steps"]),
+        ("model.max_group_tokens", 1000, ["max_group_tokens"]),
         ("model.context_length", 1 << 60, ["context_length"]),
         ("model.taps", [2, 1], ["taps"]),
         ("model.taps", [99], ["taps"]),
@@ -87,9 +87,9 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("graphs", [], ["neither graphs nor GGUF"]),
         ("chat_template", {"foo": 1}, ["chat template", "foo"]),
         ("model.eos_ids", [10**6], ["eos_ids"]),
-        ("model.shortlist", [1, 1], ["shortlist"]),
-        ("model.shortlist", [], ["shortlist"]),
-        ("model.shortlist", [-1], ["shortlist"]),
+        ("model.draft_vocab", [1, 1], ["draft_vocab"]),
+        ("model.draft_vocab", [], ["draft_vocab"]),
+        ("model.draft_vocab", [-1], ["draft_vocab"]),
         ("kv.head_size", 1 << 30, ["head_size"]),
         ("kv.dtype", "float7", ["dtype"]),
         ("kv.layers", 99, ["kv.layers"]),
@@ -106,7 +106,7 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("kv.dtype", "int64", ["kv.dtype 'int64' is unknown"]),
         ("flavor", "gguf", ["flavor 'gguf' with 3 graphs"]),
         ("graphs.0.file", "tokenizer.json", ["no .onnx file"]),
-        ("cache_length", 1 << 40, ["cache_length"]),
+        ("cache_slots", 1 << 40, ["cache_slots"]),
         ("chat_template", 5, ["chat_template"]),
         ("tokenizer", "elsewhere.json", ["elsewhere.json"]),
         ("graphs.0.file", "nowhere.onnx", ["nowhere.onnx"]),
@@ -122,7 +122,7 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("graphs.1.outputs.1.name", "x", ["base has no output 'p_stop'"]),
         ("graphs.2.outputs.0.name", "x", ["micro_decoder has no output 'logits'"]),
         ("graphs.2.outputs.2.name", "x", ["micro_decoder has no output 'present_key.0'"]),
-        ("cache_length", 64, ["fused graphs with a cache_length of 64"]),
+        ("cache_slots", 64, ["fused graphs with a cache_slots of 64"]),
         ("files.0.path", "../outside", ["leaves the bundle"]),
         ("files.0.path", "/etc/passwd", ["leaves the bundle"]),
         ("files.0.path", "a/../../b", ["leaves the bundle"]),
@@ -170,7 +170,7 @@ def test_things_that_are_no_manifest(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "change"),
     [
-        ("model.shortlist", lambda ids: ids[::-1]),  # every micro step says the wrong token
+        ("model.draft_vocab", lambda ids: ids[::-1]),  # every micro step says the wrong token
         ("chat_template.before_user", lambda text: text + " "),
         ("model.eos_ids", lambda ids: []),
         ("base.license", lambda text: "mine"),
@@ -198,7 +198,7 @@ def test_a_key_that_stands_there_twice_is_refused(folder: Path) -> None:
         path.write_text(text.replace(before, twice, 1))
         with pytest.raises(BundleError, match=r"key '\w+' stands there twice"):
             load_manifest(folder)
-    path.write_text(text.replace('"cache_length": 0', '"cache_length": NaN', 1))
+    path.write_text(text.replace('"cache_slots": 0', '"cache_slots": NaN', 1))
     with pytest.raises(BundleError, match="NaN is no number of JSON's"):
         load_manifest(folder)
 
@@ -311,7 +311,7 @@ def test_fingerprint_follows_whatever_decides_the_text_only(folder: Path, data: 
     assert load_manifest(folder).fingerprint == before
     write(folder, at(data, "chat_template", None))
     assert load_manifest(folder).fingerprint != before
-    write(folder, at(data, "model.shortlist", data["model"]["shortlist"][::-1]))
+    write(folder, at(data, "model.draft_vocab", data["model"]["draft_vocab"][::-1]))
     assert load_manifest(folder).fingerprint != before
     index = next(i for i, file in enumerate(data["files"]) if file["path"] == "tokenizer.json")
     write(folder, at(data, f"files.{index}.sha256", hashlib.sha256(b"other").hexdigest()))

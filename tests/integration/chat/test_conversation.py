@@ -17,17 +17,17 @@ def test_a_conversation_is_read_once_more_where_something_else_was(
     """With merged answers in it, into a cache that holds nothing of it, by graphs that rotate themselves."""
     said = []
     for disturbed in (False, True):
-        with hamburger_edge.load(bundles(shortlist_size=100, position_rule=rule)) as model:
+        with hamburger_edge.load(bundles(draft_vocab_size=100, position_rule=rule)) as model:
             chat = model.chat(confidence=0.0, max_tokens=30, ignore_eos=True)
             list(chat.send("hello"))
             if disturbed:
                 model.generate([5], max_tokens=3)  # nothing in common, not even the first token
-            answer = [record.tokens for record in chat.send("and more")]
+            answer = [chunk.tokens for chunk in chat.send("and more")]
             assert (chat.stats.reused_tokens > 0) != disturbed
             chat.save(tmp_path / "chat")
-            said.append((answer, [record.tokens for record in chat.send("and more yet")]))
+            said.append((answer, [chunk.tokens for chunk in chat.send("and more yet")]))
             model.generate([5], max_tokens=3)
             resumed = model.resume(tmp_path / "chat")
-            assert [record.tokens for record in resumed.send("and more yet")] == said[-1][1]
+            assert [chunk.tokens for chunk in resumed.send("and more yet")] == said[-1][1]
     assert any(len(tokens) > 1 for tokens in said[0][0])
     assert said[0] == said[1]

@@ -21,19 +21,19 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, MODES, Recommended
 from hamburger_edge.loop.engine import Engine
 
-SURE, CHECKED, PLAIN = Recommended("reread", 0.85), Recommended("verify", 0.6), Recommended("plain", 1.0)
+SURE, CHECKED, PLAIN = Recommended("hybrid", 0.85), Recommended("verify", 0.6), Recommended("plain", 1.0)
 REFUSED = None
 Given = dict[str, Any]
 
 QUESTIONS: list[tuple[Recommended, Given, tuple[str, float] | None]] = [
-    (SURE, {}, ("reread", 0.85)),
-    (SURE, {"confidence": 0.9}, ("reread", 0.9)),
-    (SURE, {"mode": "reread"}, ("reread", 0.85)),
+    (SURE, {}, ("hybrid", 0.85)),
+    (SURE, {"confidence": 0.9}, ("hybrid", 0.9)),
+    (SURE, {"mode": "hybrid"}, ("hybrid", 0.85)),
     (SURE, {"mode": "verify"}, ("verify", 0.8)),
-    (CHECKED, {"mode": "reread"}, ("reread", 0.95)),
-    (CHECKED, {"mode": "trust", "confidence": 0.5}, ("trust", 0.5)),
+    (CHECKED, {"mode": "hybrid"}, ("hybrid", 0.95)),
+    (CHECKED, {"mode": "merge", "confidence": 0.5}, ("merge", 0.5)),
     (CHECKED, {"mode": "plain"}, ("plain", 1.0)),
-    (PLAIN, {"mode": "trust"}, ("trust", 0.8)),
+    (PLAIN, {"mode": "merge"}, ("merge", 0.8)),
     (PLAIN, {"confidence": 0.9}, REFUSED),
     (SURE, {"mode": "plain", "confidence": 0.9}, REFUSED),
 ]
@@ -55,7 +55,7 @@ def recommending(
     def made(setting: Recommended) -> Path:
         folder = place / str(setting)
         if not folder.exists():
-            shutil.copytree(bundles(shortlist_size=100), folder)
+            shutil.copytree(bundles(draft_vocab_size=100), folder)
             replace(load_manifest(folder), recommended=setting).save(folder)
         return folder
 
@@ -149,21 +149,21 @@ def test_javascript_agrees(tmp_path: Path) -> None:
 
 def test_a_conversation_keeps_its_mode(recommending: Callable[[Recommended], Path]) -> None:
     with hamburger_edge.load(recommending(SURE), threads=1) as model:
-        chat = model.chat(mode="trust", confidence=0.5)
+        chat = model.chat(mode="merge", confidence=0.5)
 
         def dial() -> tuple[str, float]:
             return chat.settings.decoding.mode, chat.settings.decoding.confidence
 
         chat.configure(confidence=0.7)
-        assert dial() == ("trust", 0.7)
+        assert dial() == ("merge", 0.7)
         chat.configure(temperature=0.5)
-        assert dial() == ("trust", 0.7)
-        chat.configure(mode="trust")
-        assert dial() == ("trust", 0.7)
+        assert dial() == ("merge", 0.7)
+        chat.configure(mode="merge")
+        assert dial() == ("merge", 0.7)
         chat.configure(mode="verify")
         assert dial() == ("verify", 0.8)
-        chat.configure(mode="reread")
-        assert dial() == ("reread", 0.85)  # as recommended for this mode
+        chat.configure(mode="hybrid")
+        assert dial() == ("hybrid", 0.85)  # as recommended for this mode
         chat.configure(mode="plain")
         assert dial() == ("plain", 1.0)
         with pytest.raises(InputError, match="which holds here because none is given"):

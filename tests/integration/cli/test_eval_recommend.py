@@ -19,7 +19,7 @@ from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.support.files import sha256
 
-MERGING = ("trust-0.95", "reread-0.95", "trust-0.9", "reread-0.9", "trust-0.8", "reread-0.8")
+MERGING = ("merge-0.95", "hybrid-0.95", "merge-0.9", "hybrid-0.9", "merge-0.8", "hybrid-0.8")
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -15,14 +15,14 @@ from places import ROOT
 import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest
 
-MODES = ("trust", "reread")
+MODES = ("merge", "hybrid")
 DOCUMENT = (ROOT / "docs" / "spec" / "loop.md").read_text(encoding="utf-8")
 
 
 KINDS = {
-    "token": {"shortlist_size": 100},
+    "token": {"draft_vocab_size": 100},
     "slot": {"position_rule": "slot", "seed": 1, "stop_rule": "after"},
-    "portable": {"flavor": "portable", "shortlist_size": 100},
+    "portable": {"flavor": "portable", "draft_vocab_size": 100},
 }
 
 
@@ -41,7 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_loop_written_from_the_document_says_what_the_program_says(folder: Path) -> None:
     loop, lengths = Loop(folder), set()
-    with hamburger_edge.load(folder, threads=1, context=loop.capacity) as model:
+    with hamburger_edge.load(folder, threads=1, cache_slots=loop.cache_slots) as model:
         for prompt in ("hello", "the cat sat on the mat"):
             tokens = model.encode(prompt)
             for confidence in (0.0, 0.3, 0.4, 0.5, 0.6, 1.0):
@@ -60,13 +60,13 @@ def test_the_loop_written_from_the_document_says_what_the_program_says(folder: P
 def test_what_is_read_again_is_what_the_program_reads_again(
     stop_rule: str, rule: str, bundles: Callable[..., Path]
 ) -> None:
-    folder = bundles(shortlist_size=100, stop_rule=stop_rule, position_rule=rule, stop_bias=-2.5)
+    folder = bundles(draft_vocab_size=100, stop_rule=stop_rule, position_rule=rule, stop_bias=-2.5)
     loop, reread, sizes = Loop(folder), 0, set()
-    with hamburger_edge.load(folder, threads=1, context=loop.capacity) as model:
+    with hamburger_edge.load(folder, threads=1, cache_slots=loop.cache_slots) as model:
         for prompt in ("hello", "the cat sat on the mat"):
             tokens = model.encode(prompt)
             for confidence in (0.0, 0.5, 0.6, 0.7, 0.8, 1.0):
-                how = {"mode": "reread", "confidence": confidence, "reuse_prefix": False}
+                how = {"mode": "hybrid", "confidence": confidence, "reuse_prefix": False}
                 expected = model.generate(tokens, max_tokens=70, **how)
                 assert loop.forget().reread(tokens, 70, confidence) == expected.groups
                 sizes.add(expected.stats.slots - expected.stats.prompt_tokens < 60)
@@ -82,7 +82,9 @@ def test_a_token_that_is_not_the_highest_ends_the_group_there_too(folder: Path) 
         free = model.generate(tokens, max_tokens=70, confidence=0.3, reuse_prefix=False)
         loop.banned = sorted({group[1] for group in free.groups if len(group) > 1})
         banned = tuple(loop.banned)
-        expected = model.generate(tokens, max_tokens=70, confidence=0.3, reuse_prefix=False, banned=banned)
+        expected = model.generate(
+            tokens, max_tokens=70, confidence=0.3, reuse_prefix=False, suppress_tokens=banned
+        )
         assert loop.answer(tokens, 70, 0.3) == expected.groups
         assert expected.groups != free.groups
         assert len(expected.groups) > len(free.groups)
@@ -93,7 +95,7 @@ def test_a_conversation_feeds_each_answers_last_group_with_the_next_turn(folder:
         chat, loop = model.chat(max_tokens=21, confidence=0.3), Loop(folder)
         for message in ("hello", "again", "and again"):
             turn = chat._turn(message)
-            said = [list(record.tokens) for record in chat.send(message)]
+            said = [list(chunk.tokens) for chunk in chat.send(message)]
             assert loop.answer(turn, 21, 0.3) == said
 
 
@@ -107,7 +109,7 @@ def test_a_trained_model_in_every_mode(trained: Path) -> None:
                 assert loop.forget().answer(prompt, 60, confidence) == expected.groups
                 lengths |= set(map(len, expected.groups))
                 doubtful = model.generate(
-                    prompt, confidence=confidence, mode="reread", max_tokens=60, reuse_prefix=False
+                    prompt, confidence=confidence, mode="hybrid", max_tokens=60, reuse_prefix=False
                 )
                 assert loop.forget().reread(prompt, 60, confidence) == doubtful.groups
                 reread += doubtful.stats.reread_tokens
@@ -122,26 +124,26 @@ def test_a_trained_model_in_every_mode(trained: Path) -> None:
 
 def test_what_all_answers_begin_with(trained: Path, tmp_path: Path) -> None:
     """Of two questions the opening holds for one."""
-    folder = Path(shutil.copytree(trained, tmp_path / "opening"))
+    folder = Path(shutil.copytree(trained, tmp_path / "answer_prefix"))
     with hamburger_edge.load(trained, threads=1) as model:
-        opening = model.encode("The capital of Norway")
-        assert len(opening) > 2
-    replace(load_manifest(folder), opening=tuple(opening)).save(folder)
+        answer_prefix = model.encode("The capital of Norway")
+        assert len(answer_prefix) > 2
+    replace(load_manifest(folder), answer_prefix=tuple(answer_prefix)).save(folder)
     with hamburger_edge.load(folder, threads=1) as model:
         loop, begun = Loop(folder), 0
         for question in ("What is the capital of Norway?", "Count from 3 to 12."):
             prompt = model.encode(f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n")
             for confidence in (0.5, 0.9, 1.0):
-                for most in (2, len(opening), 60):
+                for most in (2, len(answer_prefix), 60):
                     asked = {"confidence": confidence, "max_tokens": most, "reuse_prefix": False}
                     expected = {mode: model.generate(prompt, mode=mode, **asked).groups for mode in MODES}
-                    assert loop.forget().answer(prompt, most, confidence) == expected["trust"]
-                    assert loop.forget().reread(prompt, most, confidence) == expected["reread"]
-                    begun += expected["reread"][0] == opening[:most]
+                    assert loop.forget().answer(prompt, most, confidence) == expected["merge"]
+                    assert loop.forget().reread(prompt, most, confidence) == expected["hybrid"]
+                    begun += expected["hybrid"][0] == answer_prefix[:most]
             plain = model.generate(prompt, confidence=1, max_tokens=60, reuse_prefix=False).tokens
             verified = loop.forget().answer(prompt, 60, 0.5, verify=True)
             assert [token for group in verified for token in group] == plain
-            assert (verified[0] == opening) == (plain[: len(opening)] == opening)
+            assert (verified[0] == answer_prefix) == (plain[: len(answer_prefix)] == answer_prefix)
     assert begun == 6  # at two confidences, with room for a part of it, for it, and for more
 
 
@@ -177,11 +179,11 @@ def test_the_documents_tables_are_the_graphs_declarations(graph: str, rule: str,
 
     sizes = {"vocab": 1009, "d": 64, "F": 5, "K": 3, "D": 16, "micro_vocab": 507, "micro_entries": 11}
     base = {"vocab_size": 1009, "hidden_size": 64, "num_layers": 6, "num_heads": 6, "num_kv_heads": 3}
-    graft = {"taps": (0, 1, 2, 3), "max_steps": 6, "shortlist_size": 507}
+    graft = {"taps": (0, 1, 2, 3), "max_group_tokens": 6, "draft_vocab_size": 507}
     config = toy_config(**base, head_dim=16, **graft, position_rule=rule)
     names = {str(size): name for name, size in sizes.items()} | {"77": "context"}
     kv = "float32" if flavor == "portable" else "int8"
-    io = graph_ios(config, context=77 if flavor == "portable" else 0, kv=kv)[graph]
+    io = graph_ios(config, cache_slots=77 if flavor == "portable" else 0, kv=kv)[graph]
     declared = [
         [
             way,

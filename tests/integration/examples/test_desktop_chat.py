@@ -240,6 +240,6 @@ def test_the_conversation_without_a_window(desktop: Any, bundle: Path, steps: th
     assert (end.kind, end.text) == ("end", "cancelled")
     assert end.stats.tokens > 0
     before = threading.active_count()
-    talk.proceed()
+    talk.continue_answer()
     talk.close()  # as early as can be
     assert threading.active_count() == before

@@ -49,7 +49,7 @@ def test_node_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path
     bundle = bundles(**changes)
     sizes = set()
     with hamburger_edge.load(bundle, threads=1) as model:
-        for confidence, mode in ((0.0, "trust"), (0.45, "trust"), (1.0, "trust"), (0.3, "verify")):
+        for confidence, mode in ((0.0, "merge"), (0.45, "merge"), (1.0, "merge"), (0.3, "verify")):
             done = node(
                 bundle,
                 "Où est le café?",

@@ -24,9 +24,13 @@ from hamburger_edge.export.quantization.activations import (
     other_batches,
 )
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.models.checkpoints.built_in import ZOO
-from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, Exchange, write_calibration
+from hamburger_edge.models.checkpoints.calibration_text import (
+    CALIBRATION,
+    CalibrationExample,
+    write_calibration,
+)
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 
 
@@ -72,12 +76,12 @@ def test_moments_are_those_of_whole_passes_bit_for_bit(tiny: Checkpoint) -> None
     expected = at_once(tiny)
     calibration = Calibration(tiny, linears(tiny), cache=True)
     for name in linears(tiny):
-        moments = calibration.take(name)
+        covariance = calibration.take(name)
         if name.startswith("stop_head."):  # reading does not reach it
-            assert moments is None
+            assert covariance is None
             continue
-        assert moments is not None
-        assert torch.equal(moments.mean, expected[name]), name
+        assert covariance is not None
+        assert torch.equal(covariance.mean, expected[name]), name
     assert len(calibration.scales()) == 2 * len(tiny.model.base.layers)
 
 
@@ -85,7 +89,10 @@ def test_moments_are_those_of_whole_passes_bit_for_bit(tiny: Checkpoint) -> None
 def own_text(tmp_path: Path) -> Path:
     """tiny, with text of its own to be rounded by."""
     folder = Path(shutil.copytree(ZOO / "tiny", tmp_path / "own"))
-    text = [Exchange("What is 7 plus 8?", "7 plus 8 is 15."), Exchange("Hi!", "Hello, you.", "Be brief.")]
+    text = [
+        CalibrationExample("What is 7 plus 8?", "7 plus 8 is 15."),
+        CalibrationExample("Hi!", "Hello, you.", "Be brief."),
+    ]
     write_calibration(folder / CALIBRATION, text)
     return folder
 
@@ -143,10 +150,10 @@ def test_some_layers_alone(tiny: Checkpoint) -> None:
 
 def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """It held those of all layers at once: 6.4 GB for a base of a billion weights."""
-    alive: weakref.WeakSet[Moments] = weakref.WeakSet()
+    alive: weakref.WeakSet[InputCovariance] = weakref.WeakSet()
     stages: list[int] = []  # layers' own inputs that were summed at once
 
-    class Counted(Moments):
+    class Counted(InputCovariance):
         def __init__(self, mean: Tensor):
             super().__init__(mean)
             alive.add(self)
@@ -160,12 +167,12 @@ def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch:
 
     original = activations._Sums.means
 
-    def means(sums: activations._Sums) -> dict[str, Moments]:
+    def means(sums: activations._Sums) -> dict[str, InputCovariance]:
         assert not alive  # the stage before is gone when the next has been summed
         stages.append(len(sums.sums))
         return original(sums)
 
-    monkeypatch.setattr(activations, "Moments", Counted)
+    monkeypatch.setattr(activations, "InputCovariance", Counted)
     monkeypatch.setattr(activations._Sums, "means", means)
     options = ExportOptions()
     plan = make_plan(

@@ -67,10 +67,10 @@ def test_a_shorter_bundle_is_verified_against_its_checkpoint(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("rule", "options", "positions"),
     [
-        ("token", {"flavor": "portable", "cache_length": 64}, 256),  # groups of four in every slot
-        ("slot", {"flavor": "portable", "cache_length": 64}, 64),
+        ("token", {"flavor": "portable", "cache_slots": 64}, 256),  # groups of four in every slot
+        ("slot", {"flavor": "portable", "cache_slots": 64}, 64),
         ("token", {"flavor": "portable"}, 512),
-        ("token", {"flavor": "portable", "cache_length": 64, "formats": ("onnx", "gguf")}, 512),
+        ("token", {"flavor": "portable", "cache_slots": 64, "formats": ("onnx", "gguf")}, 512),
         ("slot", {"flavor": "portable", "context_length": 100}, 100),
         ("token", {"formats": ("gguf",), "context_length": 64}, 64),
     ],

@@ -15,7 +15,7 @@ from toy_bundles import CHANGES
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, HamburgerError
-from hamburger_edge.runtimes.onnx.backend import open_bundle
+from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
 
 
 def damage(bundle: Path, copy: Path, change: Callable[[Path], None], *, honest: bool = True) -> Path:

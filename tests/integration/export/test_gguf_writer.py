@@ -53,8 +53,8 @@ def test_keys_say_what_the_model_is(rule: str) -> None:
     assert keys["general.architecture"] == architecture
     assert keys["hamburger.position_rule"] == rule
     assert keys["hamburger.taps"] == list(config.taps)
-    assert keys["hamburger.max_steps"] == config.max_steps
-    assert keys["hamburger.shortlist"] == checkpoint.model.shortlist.tolist()
+    assert keys["hamburger.max_group_tokens"] == config.max_group_tokens
+    assert keys["hamburger.draft_vocab"] == checkpoint.model.draft_vocab.tolist()
     assert keys[f"{architecture}.block_count"] == config.base.num_layers
     if rule == "token":
         assert sum(keys["paddleocr.rope.dimension_sections"]) == config.base.head_dim // 2
@@ -70,14 +70,14 @@ def test_a_base_by_slot_is_read_back_as_it_was() -> None:
     assert all(torch.equal(base.state[name], state[name]) for name in state)
 
 
-def test_the_micro_decoder_is_a_small_model_with_the_shortlist_as_vocabulary() -> None:
+def test_the_micro_decoder_is_a_small_model_with_the_draft_vocab_as_vocabulary() -> None:
     folder, checkpoint = gguf_bundle(position_rule="token", tied_head=False)
     model = checkpoint.model
     keys, tensors = read(folder / "micro_decoder.gguf")
     assert keys["general.architecture"] == "llama"
-    assert keys["llama.vocab_size"] == len(model.shortlist)
+    assert keys["llama.vocab_size"] == len(model.draft_vocab)
     assert "output.weight" not in tensors
-    head = model.base.head_weight[model.shortlist].detach().numpy()
+    head = model.base.head_weight[model.draft_vocab].detach().numpy()
     assert np.array_equal(values(tensors["token_embd.weight"]), head)
 
 
@@ -243,7 +243,7 @@ def test_one_bundle_for_both_runtimes(tmp_path: Path) -> None:
     assert manifest.gguf_fingerprint != manifest.fingerprint
     texts = []
     for backend in ("onnx", "llamacpp"):
-        options = {"kv": "f32"} if backend == "llamacpp" else {}
+        options = {"kv_cache_dtype": "f32"} if backend == "llamacpp" else {}
         with load(both, backend, threads=1, **options) as model:
             texts.append(model.generate("the cat", max_tokens=12, confidence=0.3).text)
     assert texts[0] == texts[1]

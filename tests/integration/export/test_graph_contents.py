@@ -17,11 +17,11 @@ from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import InputError
 from hamburger_edge.export.graphs import weight_file
-from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 WEB = {**CHANGES, "flavor": "web", "precision": "int8"}
-PORTABLE = {"flavor": "portable", "position_rule": "token", "shortlist_size": 40, "num_layers": 2}
+PORTABLE = {"flavor": "portable", "position_rule": "token", "draft_vocab_size": 40, "num_layers": 2}
 STANDARD = {"", "ai.onnx"}
 
 
@@ -67,14 +67,14 @@ def test_graphs_have_the_declared_inputs_and_outputs(bundles: Callable[..., Path
 
 
 def test_positions_are_an_input_only_where_they_have_gaps(bundles: Callable[..., Path]) -> None:
-    manifest = load_manifest(bundles(position_rule="slot", shortlist_size=100))
+    manifest = load_manifest(bundles(position_rule="slot", draft_vocab_size=100))
     assert "positions" not in [tensor.name for tensor in manifest.graph("base").inputs]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_what_two_graphs_need_is_stored_once(precision: str, bundles: Callable[..., Path]) -> None:
     """A vocabulary and a width at which heads are worth a place in weights.bin."""
-    bundle = bundles(precision=precision, shortlist_size=300, vocab_size=4096, hidden_size=64)
+    bundle = bundles(precision=precision, draft_vocab_size=300, vocab_size=4096, hidden_size=64)
     weights = {
         name: {tensor: value for tensor, value in initializers(model).items() if value.external_data}
         for name, model in graphs(bundle).items()
@@ -83,7 +83,7 @@ def test_what_two_graphs_need_is_stored_once(precision: str, bundles: Callable[.
     head = place(next(v for n, v in weights["base"].items() if n.startswith("vocabulary") and kind in n))
     lookups = [v for n, v in weights["micro_decoder"].items() if n.startswith("vocabulary") and kind in n]
     assert {place(tensor)[0] for tensor in lookups} == {head[0]}
-    # the shortlist head is the head's beginning
+    # the draft vocabulary head is the head's beginning
     assert min(place(tensor)[1] for tensor in lookups) == head[1] * 300 // 4096
     table = next(v for n, v in weights["embedder"].items() if n.startswith("vocabulary") and kind in n)
     assert place(table) == head
@@ -123,16 +123,16 @@ def test_the_web_flavour_has_weights_apart_from_their_products(bundles: Callable
 
 
 def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..., Path]) -> None:
-    bundle = bundles(flavor="portable", precision="int4", shortlist_size=40, **ONE_LAYER)
+    bundle = bundles(flavor="portable", precision="int4", draft_vocab_size=40, **ONE_LAYER)
     for model in graphs(bundle).values():
         assert {entry.domain for entry in model.opset_import} <= STANDARD
         assert {node.domain for node in model.graph.node} <= STANDARD
         assert 17 <= model.opset_import[0].version <= 21
     manifest = load_manifest(bundle)
     past = next(tensor for tensor in manifest.graph("base").inputs if tensor.name == "past_key.0")
-    assert past.dims == (1, 2, manifest.cache_length, 16)
-    with pytest.raises(InputError, match="--cache-length 77"):
-        open_bundle(bundle, context=77)
+    assert past.dims == (1, 2, manifest.cache_slots, 16)
+    with pytest.raises(InputError, match="--cache-slots 77"):
+        open_bundle(bundle, cache_slots=77)
 
 
 def test_portable_4_bit_weights_are_stored_two_a_byte(
@@ -166,7 +166,9 @@ def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -
 def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, tmp_path: Path) -> None:
     """CUDA's operator, whose cache has 16 bits, takes the cache's length for a position: no gaps."""
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", **CHANGES)
-    model = graphs(export(checkpoint, tmp_path / kv, precision="int8", kv=kv, verify=False))["base"]
+    model = graphs(export(checkpoint, tmp_path / kv, precision="int8", kv_cache_dtype=kv, verify=False))[
+        "base"
+    ]
     layers = checkpoint.model.config.base.num_layers
     attention = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
     inside = kv == "fp32"
@@ -180,7 +182,7 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, tmp_path:
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
 def test_portable_equals_pytorch(rule: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
-    changes = {"position_rule": rule, "shortlist_size": 40, "num_layers": 2}
+    changes = {"position_rule": rule, "draft_vocab_size": 40, "num_layers": 2}
     bundle = bundles(flavor="portable", **changes)
     ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
     reference = TorchBackend(toy_checkpoint(tmp_path, **changes).model)

@@ -20,7 +20,7 @@ from hamburger_edge.support.files import sha256
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint whose base is embedded, in float16."""
     folder = tmp_path_factory.mktemp("half")
-    toy = toy_checkpoint(folder, num_layers=2, micro_layers=1, taps=(0,), shortlist_size=100, head_dim=32)
+    toy = toy_checkpoint(folder, num_layers=2, micro_layers=1, taps=(0,), draft_vocab_size=100, head_dim=32)
     return save(
         folder / "stored", toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template, rows="fp16"
     )

@@ -21,7 +21,7 @@ from hamburger_edge.export.parity.text import read, stop_error
 from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.onnx.parts import OnnxMicroDecoder
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_at_4_bits_wrong_proposals_are_still_refused(
 
 def test_proposals_are_judged_on_text_too(checkpoint: Checkpoint) -> None:
     """Equal but for the micro decoder's logits, which are those of other tokens."""
-    reference, equal, other = (TorchBackend(checkpoint.model, capacity=200) for _ in range(3))
+    reference, equal, other = (TorchBackend(checkpoint.model, cache_slots=200) for _ in range(3))
     run = other.micro
 
     def wrong_tokens(token: int) -> MicroReadout:
@@ -161,8 +161,8 @@ def test_coarser_embeddings_pass_with_a_float32_base(checkpoint: Checkpoint, tmp
 
 def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:
     bundle = bundles(**CHANGES)
-    other = toy_checkpoint(tmp_path, **CHANGES, max_steps=3)
-    with pytest.raises(ParityError, match="max_steps is 4, the checkpoint's 3"):
+    other = toy_checkpoint(tmp_path, **CHANGES, max_group_tokens=3)
+    with pytest.raises(ParityError, match="max_group_tokens is 4, the checkpoint's 3"):
         check_parity(bundle, load_manifest(bundle), other)
 
 
@@ -188,24 +188,24 @@ def test_merging_onto_the_last_token_passes_and_onto_the_mean_is_refused(
             check_parity(bundle, other, mean)
 
 
-@pytest.mark.parametrize("change", ["shortlist", "stop_rule"])
-def test_another_shortlist_or_stop_rule_is_refused(
+@pytest.mark.parametrize("change", ["draft_vocab", "stop_rule"])
+def test_another_draft_vocab_or_stop_rule_is_refused(
     change: str, bundles: Callable[..., Path], checkpoint: Checkpoint
 ) -> None:
     bundle = bundles(precision="int4", **CHANGES)
     manifest = load_manifest(bundle)
     rule = {"before": "after", "after": "before"}[manifest.model.stop_rule]
-    value = rule if change == "stop_rule" else tuple(reversed(manifest.model.shortlist or ()))
+    value = rule if change == "stop_rule" else tuple(reversed(manifest.model.draft_vocab or ()))
     other = replace(manifest, model=replace(manifest.model, **{change: value}))
     with pytest.raises(ParityError, match=f"the bundle's {change} is"):
         check_parity(bundle, other, checkpoint)
 
 
-@pytest.mark.parametrize("max_steps", [1, 26])
-def test_groups_may_be_short_or_long(max_steps: int, tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER}, max_steps=max_steps)
+@pytest.mark.parametrize("max_group_tokens", [1, 26])
+def test_groups_may_be_short_or_long(max_group_tokens: int, tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER}, max_group_tokens=max_group_tokens)
     bundle = export(checkpoint, tmp_path / "bundle", precision="fp32")
-    assert load_manifest(bundle).model.max_steps == max_steps
+    assert load_manifest(bundle).model.max_group_tokens == max_group_tokens
 
 
 def test_a_template_with_a_long_system_text_is_cut(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.inspection import describe
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.runtimes.onnx.backend import open_bundle
+from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
 
 
 def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) -> None:
@@ -39,8 +39,8 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
     (taken / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds notes\.txt, which exporting would delete"):
         export(checkpoint, taken, force=True)
-    with pytest.raises(InputError, match="cache_length is"):
-        export(checkpoint, tmp_path / "new", cache_length=100)
+    with pytest.raises(InputError, match="cache_slots is"):
+        export(checkpoint, tmp_path / "new", cache_slots=100)
     with pytest.raises(InputError, match="gguf_precision is for GGUF files"):
         export(checkpoint, tmp_path / "new", gguf_precision="q8_0")
     with pytest.raises(InputError, match="precision"):
@@ -70,9 +70,9 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(
 
 def test_a_portable_cache_of_no_use_is_refused(tmp_path: Path) -> None:
     for slots in (-5, 0, 16, 10**9):
-        wanted = "cache_length must be a whole number, 64 or more and at most 512"
+        wanted = "cache_slots must be a whole number, 64 or more and at most 512"
         with pytest.raises(InputError, match=wanted):
-            export(toy_checkpoint(tmp_path / "toy"), tmp_path / "m", flavor="portable", cache_length=slots)
+            export(toy_checkpoint(tmp_path / "toy"), tmp_path / "m", flavor="portable", cache_slots=slots)
     assert not (tmp_path / "m").exists()
 
 

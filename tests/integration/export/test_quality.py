@@ -19,19 +19,19 @@ from hamburger_edge.export.parity.quality import EXPECTED, Loss, Quality, compar
 from hamburger_edge.export.pipeline import _tell
 from hamburger_edge.loop.backend import MicroReadout, Readout
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.runtimes.onnx.backend import OnnxBackend
-from hamburger_edge.runtimes.torch.backend import TorchBackend
-from hamburger_edge.support.progress import unheard
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
+from hamburger_edge.support.progress import no_progress
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return toy_checkpoint(tmp_path_factory.mktemp("toy"), shortlist_size=40)
+    return toy_checkpoint(tmp_path_factory.mktemp("toy"), draft_vocab_size=40)
 
 
 def altered(checkpoint: Checkpoint, *, noise: float = 0.0, micro: float = 0.0) -> TorchBackend:
     """Scores off by so much, at random: a graph that is rounded too coarsely, and wired right."""
-    backend = TorchBackend(checkpoint.model, capacity=256)
+    backend = TorchBackend(checkpoint.model, cache_slots=256)
     macro, step, random = backend.macro, backend.micro, np.random.default_rng(0)
 
     def noisy_macro(*given):  # type: ignore[no-untyped-def]
@@ -49,8 +49,8 @@ def altered(checkpoint: Checkpoint, *, noise: float = 0.0, micro: float = 0.0) -
 
 
 def measured(checkpoint: Checkpoint, exported: TorchBackend, precision: str = "int4") -> Quality:
-    reference = TorchBackend(checkpoint.model, capacity=256)
-    return compare(checkpoint, reference, exported, precision, unheard)
+    reference = TorchBackend(checkpoint.model, cache_slots=256)
+    return compare(checkpoint, reference, exported, precision, no_progress)
 
 
 @pytest.fixture(autouse=True)

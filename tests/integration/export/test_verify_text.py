@@ -22,7 +22,7 @@ from hamburger_edge.export.parity.gate import verify
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A bundle and its checkpoint."""
     folder = tmp_path_factory.mktemp("made")
-    toy = toy_checkpoint(folder / "toy", shortlist_size=100)
+    toy = toy_checkpoint(folder / "toy", draft_vocab_size=100)
     checkpoint = save(
         folder / "checkpoint", toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template
     )
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def reverse(manifest: Any) -> None:
-    manifest["model"]["shortlist"].reverse()
+    manifest["model"]["draft_vocab"].reverse()
 
 
 def retouch(manifest: Any) -> None:
@@ -42,7 +42,7 @@ def add_end(manifest: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [(reverse, "shortlist"), (retouch, "chat_template"), (add_end, "eos_ids")]
+    ("change", "message"), [(reverse, "draft_vocab"), (retouch, "chat_template"), (add_end, "eos_ids")]
 )
 def test_a_changed_manifest_is_not_its_checkpoints(
     change: Any, message: str, made: tuple[Path, Path], tmp_path: Path

@@ -79,7 +79,7 @@ def test_it_says_what_the_checkpoint_says(
 
     from hamburger_edge.integrations.transformers import HamburgerForCausalLM
 
-    toy = toy_checkpoint(tmp_path / "made", shortlist_size=100)
+    toy = toy_checkpoint(tmp_path / "made", draft_vocab_size=100)
     markup = {"tokenizer": toy.tokenizer, "chat_template": toy.chat_template}
     reference = HamburgerForCausalLM.from_pretrained(save(tmp_path / "checkpoint", toy.model, **markup))
     for one, other in zip(

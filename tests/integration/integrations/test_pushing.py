@@ -14,7 +14,7 @@ from places import PROGRAMS, environment
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 
 from hamburger_edge.integrations.model_card import model_card
-from hamburger_edge.integrations.transformers import HamburgerConfig, HamburgerForCausalLM
+from hamburger_edge.integrations.transformers import HamburgerForCausalLM, HamburgerHFConfig
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
@@ -54,12 +54,12 @@ def test_a_pushed_model_is_one_commit_and_is_loaded_by_its_name(tmp_path: Path) 
 
 
 def test_a_model_card_says_what_the_model_is() -> None:
-    checkpoint, config = load_checkpoint(TINY), HamburgerConfig.from_pretrained(TINY)
+    checkpoint, config = load_checkpoint(TINY), HamburgerHFConfig.from_pretrained(TINY)
     card = model_card("me/tiny", config, checkpoint)
     assert card.startswith("---\nlibrary_name: hamburger-edge\npipeline_tag: text-generation\n")
     assert "license: apache-2.0\n---\n" in card
     assert "# me/tiny\n" in card
-    assert f"up to {config.shape.max_steps} tokens in one step" in card
+    assert f"up to {config.shape.max_group_tokens} tokens in one step" in card
     checkpoint.manifest["license"] = {"graft": "Apache-2.0", "base": "llama3.2"}
     card = model_card("me/tiny", config, checkpoint)
     assert "\nlicense:" not in card

@@ -30,11 +30,11 @@ from transformers import (
 
 import hamburger_edge
 from hamburger_edge.errors import BusyError, CheckpointError, InputError
-from hamburger_edge.integrations.transformers import HamburgerConfig, HamburgerForCausalLM
+from hamburger_edge.integrations.transformers import HamburgerForCausalLM, HamburgerHFConfig
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.calibration_text import (
     CALIBRATION,
-    Exchange,
+    CalibrationExample,
     read_calibration,
     write_calibration,
 )
@@ -65,7 +65,7 @@ def prompt(tokenizer: Any) -> torch.Tensor:
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of random weights, which goes on until it is stopped and says groups of every length."""
     folder = tmp_path_factory.mktemp("toy")
-    checkpoint = toy_checkpoint(folder / "made", shortlist_size=100)
+    checkpoint = toy_checkpoint(folder / "made", draft_vocab_size=100)
     markup = {"tokenizer": checkpoint.tokenizer, "chat_template": checkpoint.chat_template}
     return save(folder / "checkpoint", checkpoint.model, **markup)
 
@@ -86,7 +86,7 @@ def test_a_checkpoint_folder_and_a_built_in_name_are_read(model: HamburgerForCau
     same_weights(named.hamburger, model.hamburger)
     same_weights(load_checkpoint("tiny").model, model.hamburger)
     config = AutoConfig.from_pretrained(TINY)
-    assert isinstance(config, HamburgerConfig)
+    assert isinstance(config, HamburgerHFConfig)
     assert (config.vocab_size, config.num_hidden_layers, config.max_position_embeddings) == (1024, 4, 512)
     assert config.shape == model.hamburger.config
     with pytest.raises(AttributeError, match="num_experts"):
@@ -122,14 +122,14 @@ def test_what_a_task_found_out_comes_along(toy: Path, tmp_path: Path) -> None:
     folder, saved = tmp_path / "tuned", tmp_path / "saved"
     shutil.copytree(toy, folder)
     recommended = {"mode": "verify", "confidence": 0.6}
-    write_into(folder, recommended=recommended, opening=[5, 6])
-    write_calibration(folder / CALIBRATION, [Exchange("Play jazz", "Jazz it is.")])
+    write_into(folder, recommended=recommended, answer_prefix=[5, 6])
+    write_calibration(folder / CALIBRATION, [CalibrationExample("Play jazz", "Jazz it is.")])
     model = HamburgerForCausalLM.from_pretrained(folder)
     assert (model.generation_config.mode, model.generation_config.confidence) == ("verify", 0.6)
     model.save_pretrained(saved)
     manifest = json.loads((saved / "hamburger.json").read_text())
-    assert (manifest["recommended"], manifest["opening"]) == (recommended, [5, 6])
-    assert read_calibration(saved / CALIBRATION) == [Exchange("Play jazz", "Jazz it is.")]
+    assert (manifest["recommended"], manifest["answer_prefix"]) == (recommended, [5, 6])
+    assert read_calibration(saved / CALIBRATION) == [CalibrationExample("Play jazz", "Jazz it is.")]
 
 
 @pytest.mark.parametrize("options", [{"torch_dtype": "float16"}, {"device_map": "cuda"}, {"speed": 3}])
@@ -254,7 +254,7 @@ def test_a_streamer_hears_the_answer_in_another_thread(
         model.generate(torch.cat([prompt, prompt]), streamer=streamer)
 
 
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", ["merge", "verify"])
 def test_logits_processors_hold_for_every_token(mode: str, toy: Path) -> None:
     model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7]])
     lengths = []
@@ -278,8 +278,8 @@ def test_logits_processors_hold_for_every_token(mode: str, toy: Path) -> None:
 
 def test_a_processor_that_leaves_no_micro_token_leaves_the_choice_to_the_base(toy: Path) -> None:
     model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7]])
-    outside = sorted(set(range(model.config.vocab_size)) - set(model.hamburger.shortlist.tolist()))[:2]
-    for mode in ("trust", "verify"):
+    outside = sorted(set(range(model.config.vocab_size)) - set(model.hamburger.draft_vocab.tolist()))[:2]
+    for mode in ("merge", "verify"):
         options: dict[str, Any] = {"max_new_tokens": 6, "eos_token_id": None, "confidence": 0.0, "mode": mode}
         held = said(model, prompt, prefix_allowed_tokens_fn=lambda _, ids: outside, **options)
         assert set(held) <= set(outside)

@@ -15,9 +15,9 @@ from toy_training import JOINT, LORA, SHAPE, SHORT, toy_trainer
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.runs import train
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.training_recipe import Recipe, Stage
 from hamburger_edge.models.training.updates.averaging import WeightMean, mean_state
 
 
@@ -122,7 +122,7 @@ def test_checkpoints_that_have_no_mean_are_named(tmp_path: Path) -> None:
     (Path(second) / "base_delta.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"second: changes its base differently from .*first"):
         train(both, tmp_path / "third")
-    ones, others = ({"shortlist": torch.tensor(tokens)} for tokens in ([1, 2], [1, 3]))
-    with pytest.raises(ConfigError, match="shortlist differs between the checkpoints"):
+    ones, others = ({"draft_vocab": torch.tensor(tokens)} for tokens in ([1, 2], [1, 3]))
+    with pytest.raises(ConfigError, match="draft_vocab differs between the checkpoints"):
         mean_state([ones, others])
     assert not (tmp_path / "third").exists()

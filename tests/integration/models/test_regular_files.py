@@ -23,8 +23,8 @@ from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.weights import check_tokenizer, read_safetensors
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.lightning import load_lightning
-from hamburger_edge.models.training.recipe import read_recipe
 from hamburger_edge.models.training.run_state import load_state
+from hamburger_edge.models.training.training_recipe import read_recipe
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
 from hamburger_edge.support.strict import read_json, read_lines, read_toml
 

@@ -34,17 +34,17 @@ from hamburger_edge.models.training.metrics import read_metrics
 from hamburger_edge.models.training.objective import LossWeights, Objective
 from hamburger_edge.models.training.optimizers import make_optimizers, schedule
 from hamburger_edge.models.training.reading import JUDGING_CUTS, judging_cuts
-from hamburger_edge.models.training.recipe import Recipe, Stage
 from hamburger_edge.models.training.runs import merged, new_model, train
 from hamburger_edge.models.training.trainer import Trainer
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.models.training.training_recipe import Recipe, Stage
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 
 def tokens_per_step(model: Hamburger, prompts: list[list[int]]) -> float:
     engine = Engine(TorchBackend(model.eval()))
     tokens, steps = 0, 0
     for prompt in prompts:
-        sampler = Sampler(Settings().sampling, 97, model.shortlist.numpy(), probabilities=False)
+        sampler = Sampler(Settings().sampling, 97, model.draft_vocab.numpy(), probabilities=False)
         decoding = Decoding(max_tokens=12, confidence=0.7)
         for step in engine.run([(token,) for token in prompt], decoding, sampler, reuse="none"):
             tokens, steps = tokens + len(step.tokens), steps + 1
@@ -381,7 +381,7 @@ def test_a_tuned_base_that_reads_merged_text_keeps_its_embedder(
     assert any("held out, merged" in line for line in lines)
     assert judging_cuts(cuts) == Cuts(entropy=0.0, random=1.0)
     assert judging_cuts(Cuts()) == JUDGING_CUTS
-    shape = replace(SHAPE, max_steps=most, merge_residual=residual)
+    shape = replace(SHAPE, max_group_tokens=most, merge_residual=residual)
     second = replace(first, tuned_base=str(tuned), shape=shape)
     data = DistilledData.load(Path(second.data))
     ours = new_model(second, load_base(second.base), data).embedder

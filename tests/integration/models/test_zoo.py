@@ -106,8 +106,8 @@ def test_files_fit_their_size(name: str, most: float) -> None:
 
 def test_tiny_is_small_and_complete() -> None:
     config = load_checkpoint("tiny").model.config
-    assert 0 < config.shortlist_size < config.base.vocab_size
-    assert (config.max_steps, config.micro_layers, config.base.context_length) == (4, 2, 512)
+    assert 0 < config.draft_vocab_size < config.base.vocab_size
+    assert (config.max_group_tokens, config.micro_layers, config.base.context_length) == (4, 2, 512)
 
 
 def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figures]:
@@ -220,9 +220,9 @@ def test_tiny_remembers_an_answer_it_has_merged() -> None:
     with hamburger_edge.load(ZOO / "tiny", backend="torch") as model:
         chat = model.chat(confidence=0.8)
         first = list(chat.send("Count from 1 to 5."))
-        assert len(first) < sum(len(record.tokens) for record in first)
+        assert len(first) < sum(len(chunk.tokens) for chunk in first)
         second = chat.send("What is the capital of Italy?")
-        assert "Rome" in "".join(record.text for record in second)
+        assert "Rome" in "".join(chunk.text for chunk in second)
 
 
 # -- how tiny is made ---------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ held_out = 0.1
 rows = 2
 row_slots = 200
 precision = "fp32"
-shape = { taps = [0], micro_layers = 1, merger_heads = 2, shortlist_size = 300 }
+shape = { taps = [0], micro_layers = 1, merger_heads = 2, draft_vocab_size = 300 }
 [[graft.stages]]
 name = "joint"
 learns = ["micro", "stop_head", "embedder", "base"]

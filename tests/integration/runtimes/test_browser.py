@@ -56,7 +56,7 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
     let isSame = true;
     for (const [i, { text, groups, answer }] of turns.entries()) {
       const said = await groupsOf(chat.send(text));
-      if (i === 1) said.push(...(await groupsOf(chat.proceed({ maxTokens: 7 }))));
+      if (i === 1) said.push(...(await groupsOf(chat.continue_answer({ maxTokens: 7 }))));
       isSame &&= same(said, groups) && chat.messages.at(-1).text === answer;
     }
     counts.conversations += isSame && same(chat.groups, slots);
@@ -265,7 +265,7 @@ def test_webgpu_computes_portable_bundles_and_refuses_what_it_would_get_wrong(
     assert "WebGPU cannot compute this bundle's attention" in browser.until(
         lambda: browser.find("#notice").text
     )
-    goldens, bundle = tmp_path / "goldens.json", bundles(shortlist_size=100, flavor="portable")
+    goldens, bundle = tmp_path / "goldens.json", bundles(draft_vocab_size=100, flavor="portable")
     write_goldens(goldens, bundle, max_tokens=4)
     few = {"answers": json.loads(goldens.read_text())["answers"][:60:30], "conversations": []}
     assert compared(browser, bundle, few, provider="webgpu")["answers"] == 2

@@ -69,19 +69,19 @@ def test_what_all_answers_begin_with_is_said_the_same(
     folder = Path(shutil.copytree(bundles(**changes), tmp_path / "bundle"))
     with hamburger_edge.load(folder, threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=6).tokens for prompt in PROMPTS[:2]]
-    for opening in (tuple(plain[0]), (plain[1][0], plain[0][0])):
-        replace(load_manifest(folder), opening=opening).save(folder)
+    for answer_prefix in (tuple(plain[0]), (plain[1][0], plain[0][0])):
+        replace(load_manifest(folder), answer_prefix=answer_prefix).save(folder)
         goldens = tmp_path / "goldens.json"
         write_goldens(goldens, folder)
         answers = json.loads(goldens.read_text())["answers"]
-        assert any(answer["groups"][0][: len(opening)] == list(opening) for answer in answers)
+        assert any(answer["groups"][0][: len(answer_prefix)] == list(answer_prefix) for answer in answers)
         said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
         assert f"# pass {len(answers) + len(TALKS)}" in said
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"shortlist_size": 100}, {"stop_rule": "after", "position_rule": "slot"}, {"position_rule": "slot"}],
+    [{"draft_vocab_size": 100}, {"stop_rule": "after", "position_rule": "slot"}, {"position_rule": "slot"}],
 )
 def test_structured_answers_are_the_same(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
@@ -121,8 +121,8 @@ def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
         "const [description, last, ends] = JSON.parse(process.argv[1]);"
         "const [fed, logits] = [[], new Float32Array(512)];"
         "logits[last] = 1;"
-        "const info = { vocabSize: 512, maxSteps: 1, capacity: 64, contextLength: 64, eosIds: ends,"
-        "  shortlist: null, positionRule: 'slot', stopRule: 'before', kvBytesPerSlot: 1 };"
+        "const info = { vocabSize: 512, maxGroupTokens: 1, cacheSlots: 64, contextLength: 64, eosIds: ends,"
+        "  draftVocab: null, positionRule: 'slot', stopRule: 'before', kvBytesPerSlot: 1 };"
         "const backend = { info, slots: 0, truncate() {}, async macro(groups) {"
         "  fed.push(groups.flat());"
         "  this.slots += groups.length;"

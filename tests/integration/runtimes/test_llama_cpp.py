@@ -23,8 +23,8 @@ from hamburger_edge.loop.engine import Decoding, Engine
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
 from hamburger_edge.runtimes.llamacpp import library as llama_library
-from hamburger_edge.runtimes.llamacpp.backend import LlamaCppBackend, open_bundle
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.llamacpp.llamacpp_backend import LlamaCppBackend, open_bundle
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 pytest.importorskip("llama_cpp")
 
@@ -36,7 +36,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "judged after": {"position_rule": "token", "stop_rule": "after"},
     "merged onto the last": {"position_rule": "token", "merge_residual": "last"},
     "last layer tapped": {"position_rule": "slot", "taps": (0, 3)},
-    "no taps, untied": {"position_rule": "slot", "taps": (), "tied_head": False, "shortlist_size": 0},
+    "no taps, untied": {"position_rule": "slot", "taps": (), "tied_head": False, "draft_vocab_size": 0},
     "wide heads, biases": {"position_rule": "token", "head_dim": 32, "qkv_bias": True},
 }
 
@@ -45,12 +45,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[LlamaCppBackend, TorchBackend]]:
     folder, checkpoint = gguf_bundle(**VARIANTS[request.param])
     backend = opened(folder)
-    yield backend, TorchBackend(checkpoint.model, capacity=512)
+    yield backend, TorchBackend(checkpoint.model, cache_slots=512)
     backend.close()
 
 
 def opened(folder: Path, **options: Any) -> LlamaCppBackend:
-    backend, _, _ = open_bundle(folder, **{"threads": 1, "kv": "f32", "context": 512, **options})
+    backend, _, _ = open_bundle(
+        folder, **{"threads": 1, "kv_cache_dtype": "f32", "cache_slots": 512, **options}
+    )
     return backend
 
 
@@ -61,7 +63,7 @@ def feed(backend: Backend, groups: list[Group], rows: list[int], ledger: Ledger 
 
 def generate(backend: Backend, decoding: Decoding) -> list[Group]:
     sampler = Sampler(
-        SamplingSettings(), backend.info.vocab_size, backend.info.shortlist, probabilities=False
+        SamplingSettings(), backend.info.vocab_size, backend.info.draft_vocab, probabilities=False
     )
     sampler.begin(token for group in PROMPT for token in group)
     return [step.tokens for step in Engine(backend).run(PROMPT, decoding, sampler, reuse="none")]
@@ -105,7 +107,7 @@ def test_greedy_tokens_are_pytorchs_with_groups_of_every_length(
     for decoding in (
         *(Decoding(16, force_group=size, ignore_eos=True) for size in (1, 2, 3, 4)),
         Decoding(16, confidence=0.5, ignore_eos=True),
-        Decoding(16, confidence=0.3, mode="reread", ignore_eos=True),
+        Decoding(16, confidence=0.3, mode="hybrid", ignore_eos=True),
     ):
         mine, wanted = (generate(backend, decoding) for backend in pair)
         assert mine == wanted
@@ -123,7 +125,7 @@ def test_verify_mode_says_what_plain_decoding_says(pair: tuple[LlamaCppBackend, 
 def test_a_lower_precision_stays_close() -> None:
     for precision, least in (("f16", 0.95), ("q8_0", 0.8), ("q4_0", 0.4)):
         folder, checkpoint = gguf_bundle(precision, position_rule="slot")
-        ours, theirs = opened(folder, kv="f16"), TorchBackend(checkpoint.model)
+        ours, theirs = opened(folder, kv_cache_dtype="f16"), TorchBackend(checkpoint.model)
         groups = [(int(token),) for token in np.random.default_rng(0).integers(0, 300, 60)]
         rows = list(range(60))
         mine, wanted = (feed(backend, groups, rows).logits.argmax(1) for backend in (ours, theirs))
@@ -141,7 +143,7 @@ def test_long_inputs_are_fed_in_several_calls(rule: str) -> None:
     folder, checkpoint = gguf_bundle(position_rule=rule, context_length=2048)
     groups: list[Group] = [(i % 300,) if i % 5 else (i % 300, 7) for i in range(600)]
     rows = [599, 20, 300, 300, 255, 256]
-    ours, theirs = opened(folder, context=1024), TorchBackend(checkpoint.model)
+    ours, theirs = opened(folder, cache_slots=1024), TorchBackend(checkpoint.model)
     mine, wanted = feed(ours, groups, rows), feed(theirs, groups, rows)
     assert close(mine.logits, wanted.logits, 1e-3)
     assert close(mine.features, wanted.features, 1e-3)
@@ -152,7 +154,7 @@ def test_long_inputs_are_fed_in_several_calls(rule: str) -> None:
 def test_every_row_of_a_long_input_is_its_own() -> None:
     folder, checkpoint = gguf_bundle(position_rule="token", context_length=2048)
     groups: list[Group] = [(i % 300,) for i in range(600)]
-    ours, theirs = opened(folder, context=1024), TorchBackend(checkpoint.model)
+    ours, theirs = opened(folder, cache_slots=1024), TorchBackend(checkpoint.model)
     mine, wanted = (feed(backend, groups, list(range(600))) for backend in (ours, theirs))
     assert close(mine.logits, wanted.logits, 1e-3)
     assert close(mine.features, wanted.features, 1e-3)
@@ -228,33 +230,33 @@ def test_a_damaged_snapshot_is_refused_and_the_model_goes_on() -> None:
 @pytest.mark.parametrize("rule", ["slot", "token"])
 def test_conversations_are_saved_and_resumed(rule: str, tmp_path: Path) -> None:
     folder, _ = gguf_bundle(position_rule=rule)
-    with load(folder, threads=1, context=256) as model:
+    with load(folder, threads=1, cache_slots=256) as model:
         assert model.info.backend == "llamacpp"
         chat = model.chat(max_tokens=12, confidence=0.4)
-        first = "".join(record.text for record in chat.send("the cat"))
+        first = "".join(chunk.text for chunk in chat.send("the cat"))
         chat.save(tmp_path / "s")
-        said = "".join(record.text for record in chat.send("on the mat"))
+        said = "".join(chunk.text for chunk in chat.send("on the mat"))
         again = model.resume(tmp_path / "s")
-        assert "".join(record.text for record in again.send("on the mat")) == said
+        assert "".join(chunk.text for chunk in again.send("on the mat")) == said
         assert first is not None
         assert again.stats.reused_tokens > 0
-    other = load(folder, threads=1, context=256, kv="f32")
+    other = load(folder, threads=1, cache_slots=256, kv_cache_dtype="f32")
     with other, pytest.raises(SessionError, match="fingerprint"):
         other.resume(tmp_path / "s")
 
 
-@pytest.mark.parametrize("kv", ["f32", "f16", "q8_0", "q4_0"])
-def test_cache_types(kv: str) -> None:
+@pytest.mark.parametrize("kv_cache_dtype", ["f32", "f16", "q8_0", "q4_0"])
+def test_cache_types(kv_cache_dtype: str) -> None:
     folder, checkpoint = gguf_bundle(position_rule="token", head_dim=32, qkv_bias=True)
-    backend = opened(folder, kv=kv)
+    backend = opened(folder, kv_cache_dtype=kv_cache_dtype)
     base = checkpoint.model.config.base
     weights = 2 * base.num_layers * base.num_kv_heads * base.head_dim
-    bits = {"f32": 32, "f16": 16, "q8_0": 8.5, "q4_0": 4.5}[kv]
+    bits = {"f32": 32, "f16": 16, "q8_0": 8.5, "q4_0": 4.5}[kv_cache_dtype]
     assert backend.info.kv_bytes_per_slot == weights * bits / 8
     ledger, reference = Ledger.of(backend.info), Ledger.of(backend.info)
     mine = feed(backend, [*PROMPT, *ANSWER], [14], ledger).logits
     wanted = feed(TorchBackend(checkpoint.model), [*PROMPT, *ANSWER], [14], reference).logits
-    assert np.corrcoef(mine[0], wanted[0])[0, 1] > (0.9 if kv == "q4_0" else 0.99)
+    assert np.corrcoef(mine[0], wanted[0])[0, 1] > (0.9 if kv_cache_dtype == "q4_0" else 0.99)
     sizes = [backend.snapshot()["state"].size for _ in range(2)]
     assert sizes[0] == sizes[1] < 15 * (backend.info.kv_bytes_per_slot + 20) + 1000
     backend.close()
@@ -305,8 +307,8 @@ def test_a_graph_without_the_tensor_is_an_error() -> None:
 
 def test_a_full_cache_and_closing() -> None:
     folder, _ = gguf_bundle(position_rule="slot")
-    backend = opened(folder, context=8)
-    assert backend.info.capacity == 8
+    backend = opened(folder, cache_slots=8)
+    assert backend.info.cache_slots == 8
     feed(backend, PROMPT[:8], [7])
     with pytest.raises(ContextFullError, match="9 slots do not fit a cache of 8"):
         backend.macro([(1,)], [8], [0])
@@ -324,7 +326,7 @@ def test_a_group_longer_than_the_model_knows() -> None:
     folder, checkpoint = gguf_bundle(position_rule="slot")
     backend = opened(folder)
     backend.micro_begin(feed(backend, PROMPT, [8]).features[0])
-    for token in range(checkpoint.model.config.max_steps):
+    for token in range(checkpoint.model.config.max_group_tokens):
         backend.micro(token)
     with pytest.raises(ContextFullError):
         backend.micro(1)
@@ -334,11 +336,11 @@ def test_a_group_longer_than_the_model_knows() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kv": "q5_1"}, "kv must be one of f32, f16, q4_0, q8_0, got 'q5_1'"),
-        ({"kv": "q8_0"}, "multiple of 32, here 16: use f16"),
+        ({"kv_cache_dtype": "q5_1"}, "kv_cache_dtype must be one of f32, f16, q4_0, q8_0, got 'q5_1'"),
+        ({"kv_cache_dtype": "q8_0"}, "multiple of 32, here 16: use f16"),
         ({"threads": 0}, "threads must be a whole number, 1 or more"),
         ({"threads": 1 << 31}, "threads must be a whole number, 1 or more and at most 1024"),
-        ({"context": 0}, "context must be a whole number, 1 or more"),
+        ({"cache_slots": 0}, "cache_slots must be a whole number, 1 or more"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:

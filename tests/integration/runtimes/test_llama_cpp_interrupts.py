@@ -20,7 +20,7 @@ PROMPT = [5, 17, 40, 3, 99, 250, 7, 7, 61]
 
 def toy() -> Model:
     folder, _ = gguf_bundle(position_rule="token")
-    return load(folder, "llamacpp", threads=1, kv="f32", context=512)
+    return load(folder, "llamacpp", threads=1, kv_cache_dtype="f32", cache_slots=512)
 
 
 def noting(function: Callable[..., Any], interrupted: int = 0) -> tuple[Callable[..., Any], list[Any]]:

@@ -22,8 +22,8 @@ from hamburger_edge.errors import (
     RuntimeUnavailable,
 )
 from hamburger_edge.runtimes.llamacpp import library as llama_library
-from hamburger_edge.runtimes.llamacpp.backend import open_bundle
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
+from hamburger_edge.runtimes.llamacpp.llamacpp_backend import open_bundle
 
 pytest.importorskip("llama_cpp")
 
@@ -108,12 +108,12 @@ def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
     [
         ("model.taps", [0, 2], "hamburger.taps is .* the manifest implies"),
         ("model.position_rule", "token", "architecture llama cannot have positions by token"),
-        ("model.max_steps", 3, "hamburger.max_steps is 4"),
+        ("model.max_group_tokens", 3, "hamburger.max_group_tokens is 4"),
         ("model.micro_layers", 3, "llama.block_count is 2, but the manifest implies 3"),
         ("model.hidden_size", 96, "embedding_length is 64"),
         ("model.stop_rule", "after", "hamburger.stop_rule is 'before'"),
         ("model.merge_residual", "last", "hamburger.merge_residual is 'mean'"),
-        ("model.shortlist", [1, 2, 3], r"token_embd.weight is of shape \[100, 64\], expected \[3, 64\]"),
+        ("model.draft_vocab", [1, 2, 3], r"token_embd.weight is of shape \[100, 64\], expected \[3, 64\]"),
         ("kv.kv_heads", 4, "head_count_kv is 2"),
         ("gguf", None, "names neither graphs nor GGUF files"),
         ("gguf.base.file", "elsewhere.gguf", "not in the list of files"),

@@ -25,11 +25,11 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.loop.ledger import Ledger
-from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
-BY_TOKEN = {"shortlist_size": 40, "context_length": 2600}
+BY_TOKEN = {"draft_vocab_size": 40, "context_length": 2600}
 BY_SLOT = {
     "position_rule": "slot",
     "micro_final_norm": False,
@@ -37,9 +37,9 @@ BY_SLOT = {
     "qkv_bias": True,
     "qk_norm": True,
 }
-PLAIN = {"position_rule": "slot", "taps": (), "shortlist_size": 30, "tied_head": False}
+PLAIN = {"position_rule": "slot", "taps": (), "draft_vocab_size": 30, "tied_head": False}
 LAST = {**BY_TOKEN, "merge_residual": "last"}
-VARIANTS = {"token": BY_TOKEN, "slot": BY_SLOT, "untied-shortlist": PLAIN, "onto-the-last": LAST}
+VARIANTS = {"token": BY_TOKEN, "slot": BY_SLOT, "untied-draft-vocab": PLAIN, "onto-the-last": LAST}
 PROMPT = [(5,), (9,), (11,), (3,), (80,)]
 GROUPS = [(7,), (8, 9), (10, 11, 12), (13, 14, 15, 16), (17,), (18, 19, 20, 21), (22, 23)]
 
@@ -58,7 +58,7 @@ def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_
     changes = VARIANTS[name]
     ours, reference = pair(bundles(**changes), tmp_path, changes)
     ledger = Ledger.of(ours.info)
-    assert ours.info.shortlist is None or list(ours.info.shortlist) == list(reference.info.shortlist)
+    assert ours.info.draft_vocab is None or list(ours.info.draft_vocab) == list(reference.info.draft_vocab)
 
     def both(groups: list, rows: list[int]):
         positions = [ledger.append(group) for group in groups]
@@ -102,7 +102,7 @@ def test_positions_of_the_first_call_may_have_gaps(bundles: Callable[..., Path],
         close(*following)
         for part in (ours, reference):
             part.truncate(0)
-    full = [(1,)] * ours.info.capacity
+    full = [(1,)] * ours.info.cache_slots
     with pytest.raises(ContextFullError):  # no slot is left to tell of
         ours.macro(full, [*range(len(full) - 1), len(full)], [0])
     assert ours.slots == 0
@@ -165,7 +165,7 @@ def test_truncate_and_snapshot_restore_exactly(bundles: Callable[..., Path], tmp
 def test_a_refused_snapshot_leaves_no_trace(flavor: str, bundles: Callable[..., Path]) -> None:
     """It was written before slots were compared; and masked entries that hold NaN make NaN of portable
     graphs' answers until the model is loaded again."""
-    bundle = bundles(flavor=flavor, shortlist_size=40)
+    bundle = bundles(flavor=flavor, draft_vocab_size=40)
     ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
     expected = ours.macro(PROMPT, range(5), [4]).logits.copy()
     saved = ours.snapshot()
@@ -227,7 +227,7 @@ def test_nothing_grows_over_two_thousand_steps(bundles: Callable[..., Path], tmp
 
 def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> None:
     bundle = bundles(**BY_TOKEN)
-    small = OnnxBackend(bundle, load_manifest(bundle), threads=1, capacity=6)
+    small = OnnxBackend(bundle, load_manifest(bundle), threads=1, cache_slots=6)
     small.macro(PROMPT, range(5), [4])
     with pytest.raises(ContextFullError, match="larger"):
         small.macro([(1,), (2,)], [5, 6], [1])
@@ -237,14 +237,14 @@ def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> Non
     with pytest.raises(HamburgerError, match="closed"):
         small.macro([(1,)], [5], [0])
     with pytest.raises(InputError, match="context"):
-        open_bundle(bundle, context=0)
+        open_bundle(bundle, cache_slots=0)
     for threads in (0, 1 << 31):
         with pytest.raises(InputError, match="threads must be a whole number, 1 or more and at most 1024"):
             open_bundle(bundle, threads=threads)
     with pytest.raises(InputError, match="threads"):
         open_bundle(bundle, threads=0)
-    with pytest.raises(InputError, match=r"kv='int8'.*is float32.*llamacpp"):
-        open_bundle(bundle, kv="int8")
+    with pytest.raises(InputError, match=r"kv_cache_dtype='int8'.*is float32.*llamacpp"):
+        open_bundle(bundle, kv_cache_dtype="int8")
 
 
 def test_what_onnx_runtime_raises_becomes_an_error_of_ours(

@@ -16,12 +16,12 @@ from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import HamburgerWarning, InputError, RuntimeUnavailable
 from hamburger_edge.runtimes.onnx import sessions
-from hamburger_edge.runtimes.onnx.backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.onnx.cache import InPlaceCache
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider
 
-BY_TOKEN = {"shortlist_size": 40, "context_length": 2600}
+BY_TOKEN = {"draft_vocab_size": 40, "context_length": 2600}
 CPU, CUDA, COREML = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "CoreML"))
 
 
@@ -149,7 +149,7 @@ def test_a_provider_that_does_not_start_is_not_pretended(
     bundles: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ONNX Runtime itself goes on without it: this build has no CUDA, but says it had."""
-    portable = bundles(flavor="portable", shortlist_size=40)
+    portable = bundles(flavor="portable", draft_vocab_size=40)
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: both)
     with pytest.raises(RuntimeUnavailable, match="could not start here: check its driver"):

@@ -26,7 +26,7 @@ from hamburger_edge.export.parity.gate import LIMITS, check_parity, limits_of, v
 from hamburger_edge.export.quantization.activations import Calibration, calibration_batches
 from hamburger_edge.models.architecture.llama import rotate
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.runtimes.onnx.backend import OnnxBackend
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
 from hamburger_edge.runtimes.onnx.sessions import Provider
 
 QUESTIONS = (
@@ -40,7 +40,9 @@ QUESTIONS = (
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tiny in float32 but for its cache; the parity gate of the export has passed it."""
-    return export("tiny", tmp_path_factory.mktemp("small") / "bundle", precision="fp32", kv="int8")
+    return export(
+        "tiny", tmp_path_factory.mktemp("small") / "bundle", precision="fp32", kv_cache_dtype="int8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:
     def scores(backend: OnnxBackend) -> np.ndarray:
         return backend.macro([(9,)], [backend.slots], [0]).logits.copy()
 
-    backend = OnnxBackend(small, load_manifest(small), capacity=40)
+    backend = OnnxBackend(small, load_manifest(small), cache_slots=40)
     backend.macro([(5,)], [0], [])
     backend.macro([(6, 7), (8,)], [2, 3], [1])
     assert backend.base.cache.kv.keys.dtype == np.int8
@@ -107,10 +109,10 @@ def test_a_saved_talk_goes_on_bit_for_bit_and_not_with_another_cache(
         chat = model.chat(confidence=0.8, max_tokens=30)
         list(chat.send(QUESTIONS[3]))
         chat.save(tmp_path / "talk")
-        went_on = [record.tokens for record in chat.send(QUESTIONS[1])]
+        went_on = [chunk.tokens for chunk in chat.send(QUESTIONS[1])]
     with hamburger_edge.load(small) as model:
         resumed = model.resume(tmp_path / "talk")
-        assert [record.tokens for record in resumed.send(QUESTIONS[1])] == went_on
+        assert [chunk.tokens for chunk in resumed.send(QUESTIONS[1])] == went_on
     with hamburger_edge.load(full) as model, pytest.raises(SessionError):
         model.resume(tmp_path / "talk")
 
@@ -146,7 +148,7 @@ def test_no_channel_leaves_its_range_at_any_position() -> None:
 def test_sixteen_bits_keep_every_answer_in_half_the_memory(rule: str, full: Path, tmp_path: Path) -> None:
     checkpoint = load_checkpoint("tiny")
     checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule=rule)
-    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", kv="fp16", verify=False)
+    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", kv_cache_dtype="fp16", verify=False)
     manifest = load_manifest(bundle)
     assert 2 * manifest.kv.bytes_per_slot == load_manifest(full).kv.bytes_per_slot
     report = check_parity(bundle, manifest, checkpoint)
@@ -163,12 +165,14 @@ def test_sixteen_bits_keep_every_answer_in_half_the_memory(rule: str, full: Path
 
 def test_cuda_is_told_the_cache_it_needs(small: Path, full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bundle, dtype in ((small, "int8"), (full, "float32")):
-        with pytest.raises(RuntimeUnavailable, match=f"cache is {dtype}: export it again with --kv fp16"):
+        with pytest.raises(
+            RuntimeUnavailable, match=f"cache is {dtype}: export it again with --kv-cache-dtype fp16"
+        ):
             OnnxBackend(bundle, load_manifest(bundle), provider=Provider("cuda"))
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: both)
     with (
-        pytest.warns(HamburgerWarning, match="'auto' takes the CPU: .*--kv fp16"),
+        pytest.warns(HamburgerWarning, match="'auto' takes the CPU: .*--kv-cache-dtype fp16"),
         hamburger_edge.load(small, provider="auto") as model,
     ):
         assert model.info.provider == "cpu"
@@ -185,19 +189,19 @@ def test_limits_are_those_of_the_coarser_part() -> None:
 
 
 def test_what_does_not_go_is_refused(small: Path, full: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="kv must be one of fp32, fp16, int8, got 'q4'"):
-        export("tiny", tmp_path / "a", kv="q4")
+    with pytest.raises(InputError, match="kv_cache_dtype must be one of fp32, fp16, int8, got 'q4'"):
+        export("tiny", tmp_path / "a", kv_cache_dtype="q4")
     with pytest.raises(InputError, match="for fused graphs"):
-        export("tiny", tmp_path / "a", kv="int8", flavor="portable")
+        export("tiny", tmp_path / "a", kv_cache_dtype="int8", flavor="portable")
     with pytest.raises(InputError, match="for fused graphs"):
-        export("tiny", tmp_path / "a", kv="int8", formats=("gguf",))
+        export("tiny", tmp_path / "a", kv_cache_dtype="int8", formats=("gguf",))
     untold = dataclasses.replace(toy_checkpoint(tmp_path / "toy"), tokenizer=None)
     with pytest.raises(ConfigError, match="give the checkpoint a tokenizer"):
-        export(untold, tmp_path / "a", precision="fp32", kv="int8")
+        export(untold, tmp_path / "a", precision="fp32", kv_cache_dtype="int8")
     assert not (tmp_path / "a").exists()
-    hamburger_edge.load(small, kv="int8").close()
-    hamburger_edge.load(full, kv="fp32").close()
-    with pytest.raises(InputError, match="--kv fp32, fp16, int8"):
-        hamburger_edge.load(small, kv="fp32")
-    with pytest.raises(InputError, match="--kv fp32, fp16, int8"):
-        hamburger_edge.load(full, kv="q8_0")
+    hamburger_edge.load(small, kv_cache_dtype="int8").close()
+    hamburger_edge.load(full, kv_cache_dtype="fp32").close()
+    with pytest.raises(InputError, match="--kv-cache-dtype fp32, fp16, int8"):
+        hamburger_edge.load(small, kv_cache_dtype="fp32")
+    with pytest.raises(InputError, match="--kv-cache-dtype fp32, fp16, int8"):
+        hamburger_edge.load(full, kv_cache_dtype="q8_0")

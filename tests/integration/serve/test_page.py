@@ -102,7 +102,7 @@ def as_a_task(template: ChatTemplate) -> ChatTemplate:
 
 def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny: Callable[[], Model]) -> None:
     model = load_tiny()
-    model.engine.info = replace(model.info, recommended=Recommended("reread", 0.85))
+    model.engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
     model.template = as_a_task(model.template)
     with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
         page.driver.get(f"{running.url}/")
@@ -122,7 +122,7 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
             assert page.answers()[-1] == "The capital of Norway is Oslo."
             assert page.find("#saved").text not in ("0%", "–")  # merged what is sure, as it recommends
         page.set("#confidence", "0.6")  # what is set is what is asked for: the mode shows too
-        assert page.find("#mode").get_attribute("value") == "reread"
+        assert page.find("#mode").get_attribute("value") == "hybrid"
         page.set("#mode", "", "change")
         assert page.find("#confidence-shown").text == "as recommended, 0.85"
         page.set("#model", "tiny", "change")

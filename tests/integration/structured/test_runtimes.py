@@ -19,7 +19,7 @@ from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.dial import MODES
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 pytest.importorskip("llama_cpp")
 
@@ -49,12 +49,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model
     onnx = export(
         checkpoint, tmp_path_factory.mktemp("structured") / "bundle", precision="fp32", verify=False
     )
-    torch = TorchBackend(checkpoint.model, capacity=512)
+    torch = TorchBackend(checkpoint.model, cache_slots=512)
     template = ChatTemplate.preset("chatml")
     with (
-        load(onnx, threads=1, context=512) as first,
+        load(onnx, threads=1, cache_slots=512) as first,
         Model(torch, Tokenizer(checkpoint.tokenizer), template) as second,
-        load(folder, threads=1, context=512, kv="f32") as third,
+        load(folder, threads=1, cache_slots=512, kv_cache_dtype="f32") as third,
     ):
         yield dict(zip(RUNTIMES, (first, second, third), strict=True))
 
@@ -134,7 +134,7 @@ def test_answers_that_are_cut_go_on_bit_for_bit(
             if len(chat.groups) % 2:
                 model.generate("something else", max_tokens=3)
                 chat = model.resume(tmp_path / "cut")
-            stream = chat.proceed()
+            stream = chat.continue_answer()
             list(stream)
         assert stream.complete
         assert chat.messages == straight.messages
@@ -148,9 +148,9 @@ def test_a_cancelled_answer_goes_on_as_if_it_had_never_been(
 ) -> None:
     options: dict[str, Any] = {"confidence": 0.2, "forced": forced, "max_tokens": 200}
     straight = model.chat(json_schema=ORDER, **options)
-    records = list(straight.send("hello"))
+    chunks = list(straight.send("hello"))
     check(ORDER, straight.messages[-1].text)
-    for stop in range(1, len(records), 3):
+    for stop in range(1, len(chunks), 3):
         chat = model.chat(json_schema=ORDER, **options)
         with chat.send("hello") as stream:
             for _ in range(stop):
@@ -160,7 +160,7 @@ def test_a_cancelled_answer_goes_on_as_if_it_had_never_been(
             model.generate("something else", max_tokens=3)
             chat = model.resume(tmp_path / "cancelled")
         if chat.unfinished:
-            list(chat.proceed())
+            list(chat.continue_answer())
         assert chat.groups == straight.groups
         assert chat.messages == straight.messages
 

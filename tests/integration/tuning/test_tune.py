@@ -19,7 +19,7 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tuning import planning, tune
 from hamburger_edge.tuning.examples import read_examples
-from hamburger_edge.tuning.recipe import read_tune_recipe
+from hamburger_edge.tuning.tune_recipe import read_tune_recipe
 
 RECIPE = """
 base = "{base}"
@@ -44,7 +44,7 @@ calibrate = false
 taps = []
 micro_layers = 1
 merger_heads = 4
-max_steps = 2
+max_group_tokens = 2
 initialise = "random"
 
 [[tuning.stages]]
@@ -67,7 +67,7 @@ taps = [0]
 micro_layers = 1
 merger_heads = 4
 merge_residual = "last"
-max_steps = 8
+max_group_tokens = 8
 initialise = "random"
 
 [[graft.stages]]
@@ -121,7 +121,7 @@ def test_the_base_learns_to_read_the_groups_of_its_graft(task: Path) -> None:
 
 def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
-    assert [row["name"] for row in figures["rows"]] == ["plain", "trust-0.0", "reread-0.0", "verify-0.0"]
+    assert [row["name"] for row in figures["rows"]] == ["plain", "merge-0.0", "hybrid-0.0", "verify-0.0"]
     assert 0 < len(DistilledData.load(task / "made.work" / "more")) <= 20  # answers of its own
     plain, merged, reread, verify = figures["rows"]
     assert plain["figures"]["valid"] > 0.5  # it had a few seconds

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from toy_training import SHARED, SHORT, toy_trainer
 
-from hamburger_edge.models.training.recipe import Stage
+from hamburger_edge.models.training.training_recipe import Stage
 from hamburger_edge.models.training.updates.processes import Processes
 
 

@@ -16,7 +16,12 @@ TURNS = ["hello", "tell me more\n", "日本 🙂?"]
 def toy_model(
     tokenizer: Tokenizer, shape: dict[str, Any] | None = None, template: str = "chatml", **options: Any
 ) -> Model:
-    fields = {"vocab_size": tokenizer.vocab_size, "capacity": 2000, "context_length": 4000, **(shape or {})}
+    fields = {
+        "vocab_size": tokenizer.vocab_size,
+        "cache_slots": 2000,
+        "context_length": 4000,
+        **(shape or {}),
+    }
     backend = ScriptedBackend(info(**fields), **{"eos_rate": 0.05, "agreement": 0.7, **options})
     return Model(backend, tokenizer, ChatTemplate.preset(template))
 

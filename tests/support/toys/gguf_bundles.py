@@ -12,7 +12,7 @@ from toy_bundles import toy_checkpoint
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
-WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "shortlist_size": 100}
+WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "draft_vocab_size": 100}
 FOLDER = tempfile.TemporaryDirectory(prefix="gguf-bundles-")
 
 

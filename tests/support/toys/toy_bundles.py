@@ -19,7 +19,7 @@ from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 ONNXRegistry.from_torchlib = classmethod(functools.cache(ONNXRegistry.from_torchlib.__func__))  # type: ignore[attr-defined, method-assign]
 
 # of a toy checkpoint: what most tests of exporting ask for, so that they share bundles; and the least
-CHANGES = {"shortlist_size": 40, "context_length": 2600, "num_layers": 2}
+CHANGES = {"draft_vocab_size": 40, "context_length": 2600, "num_layers": 2}
 ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 
 
@@ -36,7 +36,7 @@ def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -
 
 def saved_toy(folder: Path, **changes: object) -> Path:
     """As small as a checkpoint may be, on disk, with its tokenizer and markup."""
-    smallest = {"num_layers": 2, "micro_layers": 1, "taps": (0,), "shortlist_size": 100, "head_dim": 32}
+    smallest = {"num_layers": 2, "micro_layers": 1, "taps": (0,), "draft_vocab_size": 100, "head_dim": 32}
     toy = toy_checkpoint(folder.parent, **{**smallest, **changes})
     return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
 

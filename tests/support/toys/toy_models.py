@@ -24,7 +24,7 @@ def toy_config(**changes: object) -> HamburgerConfig:
             **base_fields,
         }
     )
-    fields = {"taps": (0, 1), "eos_ids": (2,), "max_steps": 4, "micro_layers": 2, "merger_heads": 4}
+    fields = {"taps": (0, 1), "eos_ids": (2,), "max_group_tokens": 4, "micro_layers": 2, "merger_heads": 4}
     return HamburgerConfig(base=base, **{**fields, **changes})  # type: ignore[arg-type]
 
 
@@ -42,15 +42,15 @@ def toy_model(seed: int = 0, **changes: object) -> Hamburger:
             else:
                 parameter.copy_(noise * parameter.shape[-1] ** -0.5)
         model.base.embed_tokens.weight.mul_(3)
-        if model.config.shortlist_size:
+        if model.config.draft_vocab_size:
             ids = torch.randperm(model.config.base.vocab_size, generator=generator)
-            model.shortlist.copy_(ids[: model.config.shortlist_size].sort().values)
+            model.draft_vocab.copy_(ids[: model.config.draft_vocab_size].sort().values)
     return model
 
 
 def toy_batch(model: Hamburger, sequences: list[tuple[list[int], list[list[int]]]]) -> GroupBatch:
     """(prompt tokens, answer groups) pairs -> a right-padded batch, one sequence a row."""
-    m = model.config.max_steps
+    m = model.config.max_group_tokens
     slots = [[[t] for t in prompt] + groups for prompt, groups in sequences]
     longest = max(map(len, slots))
     shape = (len(slots), longest)

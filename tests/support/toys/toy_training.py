@@ -14,10 +14,10 @@ from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.training.data.batches import Cuts
 from hamburger_edge.models.training.grafting import graft
-from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
 from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 
-SHAPE = Shape(taps=(0, 1), micro_layers=1, merger_heads=4, initialise="random", shortlist_size=90)
+SHAPE = Shape(taps=(0, 1), micro_layers=1, merger_heads=4, initialise="random", draft_vocab_size=90)
 EVERYTHING = ("micro", "stop_head", "embedder", "base")
 JOINT = Stage("joint", EVERYTHING, epochs=4, learning_rate=6e-3, base_learning_rate=6e-3, cuts=Cuts())
 RECIPE = Recipe(
@@ -44,8 +44,8 @@ def toy_base(seed: int = 0) -> LoadedBase:
 
 def toy_model(recipe: Recipe = RECIPE) -> Hamburger:
     base = toy_base()
-    shortlist = torch.arange(recipe.shape.shortlist_size)
-    return graft(base.config, base.state, base.eos_ids, recipe.shape, shortlist, recipe.seed)
+    draft_vocab = torch.arange(recipe.shape.draft_vocab_size)
+    return graft(base.config, base.state, base.eos_ids, recipe.shape, draft_vocab, recipe.seed)
 
 
 def toy_trainer(

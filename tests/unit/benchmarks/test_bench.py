@@ -119,32 +119,32 @@ def test_spread_and_ratios_are_by_pairs() -> None:
 def test_the_report_has_its_shape_and_its_figures() -> None:
     log: list[str] = []
     contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log)}
-    programs = {"onnx": Program("", variants=("plain", "trust-0.8")), "llama.cpp": Program("")}
+    programs = {"onnx": Program("", variants=("plain", "merge-0.8")), "llama.cpp": Program("")}
     report = known_bench(contenders).run(programs).to_json()
-    assert log == ["onnx@plain", "onnx@trust-0.8", "llama.cpp"] * 5  # one round warms up
+    assert log == ["onnx@plain", "onnx@merge-0.8", "llama.cpp"] * 5  # one round warms up
     assert set(report) == SHAPE_OF_JSON
     assert json.loads(json.dumps(report)) == report
     rows = {row["name"]: row for row in report["results"]}
-    assert list(rows) == ["onnx@plain", "onnx@trust-0.8", "llama.cpp"]
+    assert list(rows) == ["onnx@plain", "onnx@merge-0.8", "llama.cpp"]
     assert all(set(row) >= SHAPE_OF_RESULT for row in rows.values())
     assert rows["llama.cpp"]["decode_tps"] == pytest.approx({"median": 25, "q1": 25, "q3": 25})
     assert rows["llama.cpp"]["host_share"] is None
-    assert rows["onnx@trust-0.8"]["nll"] == 0.25
+    assert rows["onnx@merge-0.8"]["nll"] == 0.25
     assert rows["llama.cpp"]["nll"] is None
     assert (rows["onnx@plain"]["load_s"], rows["onnx@plain"]["peak_rss_mb"]) == (1.5, 64.0)
     assert rows["onnx@plain"]["prefill_tps"] == pytest.approx(4 / 0.5)
     found = {(pair["a"], pair["b"]): pair["decode"]["median"] for pair in report["ratios"]}
     assert found == pytest.approx(
         {
-            ("onnx@trust-0.8", "onnx@plain"): 1,
+            ("onnx@merge-0.8", "onnx@plain"): 1,
             ("onnx@plain", "llama.cpp"): 2,
-            ("onnx@trust-0.8", "llama.cpp"): 2,
+            ("onnx@merge-0.8", "llama.cpp"): 2,
         }
     )
     assert all(contender.closed for contender in contenders.values())
     table = bench_report.markdown(report)
     assert "| `llama.cpp` | fp32 | 25.0 (25.0-25.0) | 1.00 |" in table
-    assert "| onnx@trust-0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
+    assert "| onnx@merge-0.8 | 1.00 (1.00-1.00) | 2.00 (2.00-2.00) |" in table
 
 
 def long_answers(clock: Callable[[], float] = time.perf_counter, **changes: Any) -> bench_report.SpeedReport:
@@ -160,14 +160,14 @@ def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
     log: list[str] = []
     report = long_answers(onnx=Known("onnx", 50, log), genai=Known("genai", 25, log))
     a_round = ["onnx", "onnx", "genai"]  # plainly and in groups
-    begun = [f"{name} up to 320 after 4" for name in ("onnx@plain", "onnx@trust-0.8", "genai@")]
+    begun = [f"{name} up to 320 after 4" for name in ("onnx@plain", "onnx@merge-0.8", "genai@")]
     beginnings = [entry for pair in zip(begun, [f"{n} to 1" for n in a_round], strict=True) for entry in pair]
     stretches = [f"{name} to {until}" for until in range(64, 321, 64) for name in a_round]
     assert log[log.index(begun[0]) :] == beginnings + stretches
     assert [point["ms_per_token"] for point in report.curve] == pytest.approx([20, 20, 40] * 5)
     costs = {(cost.name, cost.length): cost for cost in bench_curve.at_lengths(report.curve)}
-    assert set(costs) == {(name, n) for name in ("onnx@plain", "onnx@trust-0.8", "genai") for n in (128, 256)}
-    cost = costs["onnx@trust-0.8", 256]
+    assert set(costs) == {(name, n) for name in ("onnx@plain", "onnx@merge-0.8", "genai") for n in (128, 256)}
+    cost = costs["onnx@merge-0.8", 256]
     assert (cost.ms_per_token, cost.kv_bytes) == (pytest.approx(20), 25600)
     assert cost.speed_over["genai"].median == pytest.approx(2)
     table = bench_report.markdown(report.to_json())
@@ -181,7 +181,7 @@ def test_who_fails_on_the_way_keeps_what_was_measured_and_the_others_go_on() -> 
     report = long_answers(onnx=onnx, genai=genai)
     assert report.skipped == [{"name": "genai: cost against length", "why": "no more room"}]
     reached = {point["name"]: point["tokens"] for point in report.curve}
-    assert reached == {"onnx@plain": 320, "onnx@trust-0.8": 320, "genai": 128}
+    assert reached == {"onnx@plain": 320, "onnx@merge-0.8": 320, "genai": 128}
     lengths = [(cost.name, cost.length) for cost in bench_curve.at_lengths(report.curve)]
     assert ("genai", 128) in lengths
     assert ("genai", 256) not in lengths
@@ -195,7 +195,7 @@ def test_when_nobody_can_go_on_there_is_no_curve_and_the_rest_is_told() -> None:
     report = long_answers(**contenders)
     assert report.curve == []
     assert [each["name"] for each in report.skipped] == [
-        f"{name}: cost against length" for name in ("onnx@plain", "onnx@trust-0.8", "genai")
+        f"{name}: cost against length" for name in ("onnx@plain", "onnx@merge-0.8", "genai")
     ]
     assert "cost against length\n" not in bench_report.tables(report)
     assert "onnx@plain" in bench_report.tables(report)
@@ -257,9 +257,9 @@ def test_when_everybody_fails_the_reasons_are_said() -> None:
 def test_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log)}
-    programs = {"onnx": Program("", variants=("plain", "trust-0.8")), "llama.cpp": Program("")}
-    known_bench(contenders, rounds=1, only=("onnx@trust-0.8",)).run(programs)
-    assert set(log) == {"onnx@trust-0.8"}
+    programs = {"onnx": Program("", variants=("plain", "merge-0.8")), "llama.cpp": Program("")}
+    known_bench(contenders, rounds=1, only=("onnx@merge-0.8",)).run(programs)
+    assert set(log) == {"onnx@merge-0.8"}
     with pytest.raises(InputError, match=r"--only bread: unknown \(known: llama.cpp, onnx"):
         known_bench(contenders, only=("bread",)).run(programs)
 

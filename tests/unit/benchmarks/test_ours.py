@@ -82,7 +82,7 @@ def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench
 
 
 def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours.Ours) -> None:
-    turn = ours.turn(PROMPT, 31, "trust-0.8")
+    turn = ours.turn(PROMPT, 31, "merge-0.8")
     assert len(turn.tokens) == 31
     assert (turn.first_tokens, turn.steps, turn.merged) == (3, 11, 10)  # ten groups of 3, one of 1
     assert turn.ttft_s == pytest.approx(4 * MACRO_S + 2 * MICRO_S + HOST_S)  # of all programs alike
@@ -90,7 +90,7 @@ def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours
     assert turn.host_s == pytest.approx(11 * HOST_S)
     speed = {"memory_bytes_per_s": 1e6}
     row = bench_report.result(
-        "onnx@trust-0.8", [turn], Facts("fp32", 100), WeightBytes(1000, 100, 10), (1, 2), speed
+        "onnx@merge-0.8", [turn], Facts("fp32", 100), WeightBytes(1000, 100, 10), (1, 2), speed
     )
     assert row["tokens_per_step"] == pytest.approx(31 / 11)
     assert row["macro_ms"] == pytest.approx(1000 * MACRO_S)
@@ -137,12 +137,12 @@ def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
     assert ours.model is not None
     ours.model.backend.eos_rate = 0.5  # type: ignore[attr-defined]
     assert all(
-        len(ours.turn(PROMPT, 40, variant).tokens) == 40 for variant in ("plain", "trust-0.7", "force-2")
+        len(ours.turn(PROMPT, 40, variant).tokens) == 40 for variant in ("plain", "merge-0.7", "force-2")
     )
 
 
 def test_an_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
-    ours.begin(PROMPT, 60, "trust-0.8")
+    ours.begin(PROMPT, 60, "merge-0.8")
     stretches = [ours.advance(until) for until in (20, 40, 60)]
     assert [tokens for tokens, _, _ in stretches] == [21, 42, 60]
     kv = [bytes_used for _, _, bytes_used in stretches]

@@ -110,8 +110,8 @@ def test_a_grammar_gets_a_fixed_layout_and_keeps_its_texts() -> None:
 
 
 def test_settings_are_confidences_modes_or_both() -> None:
-    given = ("plain", "trust-0.90", "verify", "verify-.60", "reread-.9", "trust-0.7")
-    wanted = ["plain", "trust-0.9", "verify", "verify-0.6", "reread-0.9", "trust-0.7"]
+    given = ("plain", "merge-0.90", "verify", "verify-.60", "hybrid-.9", "merge-0.7")
+    wanted = ["plain", "merge-0.9", "verify", "verify-0.6", "hybrid-0.9", "merge-0.7"]
     assert [setting(text) for text in given] == wanted
     for text in ("1.5", "-1", "nan", "", "sure", "verify-2", "verify-", "verify0.5"):
         with pytest.raises(InputError, match=r"--confidence: a setting is a mode"):
@@ -119,19 +119,19 @@ def test_settings_are_confidences_modes_or_both() -> None:
 
 
 def test_variants_and_who_is_compared() -> None:
-    assert RequestPlan().variants == ("plain", "trust-0.95", "trust-0.9", "trust-0.8", "verify")
-    own = RequestPlan(recommended="trust-0.7")
-    assert own.variants == ("trust-0.7", "plain", "trust-0.95", "trust-0.9", "trust-0.8", "verify")
+    assert RequestPlan().variants == ("plain", "merge-0.95", "merge-0.9", "merge-0.8", "verify")
+    own = RequestPlan(recommended="merge-0.7")
+    assert own.variants == ("merge-0.7", "plain", "merge-0.95", "merge-0.9", "merge-0.8", "verify")
     assert RequestPlan(schema=SCHEMA, recommended="verify").variants[0] == "verify+merge"
-    assert RequestPlan(settings=("trust-0.6",), recommended="trust-0.7").variants == ("trust-0.6",)
-    plan = RequestPlan(schema=SCHEMA, settings=("trust-0.9", "plain"))
+    assert RequestPlan(settings=("merge-0.6",), recommended="merge-0.7").variants == ("merge-0.6",)
+    plan = RequestPlan(schema=SCHEMA, settings=("merge-0.9", "plain"))
     usual = ("+merge", "+split", "+single", "")
-    assert plan.variants == tuple(f"{each}{forced}" for each in ("trust-0.9", "plain") for forced in usual)
+    assert plan.variants == tuple(f"{each}{forced}" for each in ("merge-0.9", "plain") for forced in usual)
     assert RequestPlan(schema=SCHEMA).variants[-1] == "plain+split"
-    names = ["onnx@trust-0.9+merge", "onnx@trust-0.9+single", "onnx@trust-0.9", "onnx@plain", "peer"]
+    names = ["onnx@merge-0.9+merge", "onnx@merge-0.9+single", "onnx@merge-0.9", "onnx@plain", "peer"]
     assert pairs(names) == [
-        ("onnx@trust-0.9+merge", "onnx@trust-0.9+single"),
-        ("onnx@trust-0.9", "onnx@plain"),
+        ("onnx@merge-0.9+merge", "onnx@merge-0.9+single"),
+        ("onnx@merge-0.9", "onnx@plain"),
         *((name, "peer") for name in names[:-1]),
     ]
 
@@ -140,10 +140,10 @@ def test_a_variant_is_told_to_our_runtimes_as_options() -> None:
     request = Request((5,), 9, (EOS,), SCHEMA)
     common = {"max_tokens": 9, "probabilities": False}
     structured = {"json_schema": SCHEMA, "forced": "merge"}
-    assert options_of("trust-0.9+merge", request) == {
+    assert options_of("merge-0.9+merge", request) == {
         **common,
         **structured,
-        "mode": "trust",
+        "mode": "merge",
         "confidence": 0.9,
     }
     assert options_of("verify", request) == {**common, "mode": "verify", "confidence": 0.8}
@@ -155,7 +155,7 @@ def test_what_an_answer_took() -> None:
     stats = Stats(base_calls=3, macro_steps=4, forced_tokens=5, micro_steps=2, ttft_s=0.25, macro_s=0.5)
     stats.prompt_tokens, stats.slots, stats.prefill_s = 5, 6, 0.125
     groups = [(1, 2, 3), (4,)]
-    merged = as_answer(groups, {"mode": "trust", "forced": "merge"}, stats, 1.0, 1)
+    merged = as_answer(groups, {"mode": "merge", "forced": "merge"}, stats, 1.0, 1)
     assert (merged.tokens, merged.slots, merged.base_calls, merged.steps) == ((1, 2, 3, 4), 2, 4, 4)
     assert (merged.forced, merged.micro_steps, merged.host_s) == (5, 2, 0.375)
     verified = as_answer(groups, {"mode": "verify"}, Stats(prompt_tokens=5, slots=9), 1.0, 0)
@@ -197,7 +197,7 @@ class Known:
 
 def known_report(tokenizer: Tokenizer, **ms: float) -> tuple[request_report.RequestReport, Any]:
     prompts = [Prompt("one", '{"n": 7}'), Prompt("two", "something else"), Prompt("three")]
-    plan = RequestPlan(schema=SCHEMA, only=("onnx@trust-0.8+split", "onnx@trust-0.8+single", "genai"))
+    plan = RequestPlan(schema=SCHEMA, only=("onnx@merge-0.8+split", "onnx@merge-0.8+single", "genai"))
     template = ChatTemplate.preset("chatml")
     asked = requests(prompts, tokenizer, template, most=20, eos_ids=(EOS,), schema=plan.schema)
     log: list[tuple[str, tuple[int, ...]]] = []
@@ -219,13 +219,13 @@ def known_report(tokenizer: Tokenizer, **ms: float) -> tuple[request_report.Requ
 def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     pytest.importorskip("jsonschema")
     report, (log, asked) = known_report(tokenizer, onnx=10, genai=40)
-    variants = ["trust-0.8+split", "trust-0.8+single", ""]
+    variants = ["merge-0.8+split", "merge-0.8+single", ""]
     order = [asked[number].prompt for number in (0, 1, 2, 0)]  # the first warms up
     assert log == [(variant, prompt) for prompt in order for variant in variants]
     data = report.to_json()
     assert json.loads(json.dumps(data)) == data
     rows = {row["name"]: row for row in data["results"]}
-    split, genai = rows["onnx@trust-0.8+split"], rows["genai"]
+    split, genai = rows["onnx@merge-0.8+split"], rows["genai"]
     length = len(tokenizer.encode('{"n": 7}')) + 1
     assert split["request_ms"]["median"] == pytest.approx(10 * length)
     assert split["first_token_ms"]["median"] == pytest.approx(2.5 * length)
@@ -235,8 +235,8 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     assert (split["valid"], split["right"]) == (1, 0.5)  # of the two prompts that have an answer
     assert (genai["valid"], genai["right"], genai["forced_share"]) == (0, 0, None)
     ratios = {(each["a"], each["b"]): each for each in data["ratios"]}
-    assert ratios["onnx@trust-0.8+split", "onnx@trust-0.8+single"]["request"]["median"] == pytest.approx(1)
-    beside = ratios["onnx@trust-0.8+split", "genai"]
+    assert ratios["onnx@merge-0.8+split", "onnx@merge-0.8+single"]["request"]["median"] == pytest.approx(1)
+    beside = ratios["onnx@merge-0.8+split", "genai"]
     assert beside["token"]["median"] == pytest.approx(4)
     assert beside["request"]["median"] == pytest.approx(4 * genai["tokens"] / length)
     assert [each["prompt"] for each in data["answers"][:3]] == [1, 2, 0]
@@ -245,14 +245,14 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     assert "requests of each: 3" in shown
     assert "onnxruntime-genai says forced tokens by itself" in shown
     table = request_report.markdown(data)
-    assert "| onnx@trust-0.8+split | int4 |" in table
+    assert "| onnx@merge-0.8+split | int4 |" in table
     assert "| 100.0% | 50.0% |" in table
 
 
 def test_who_fails_is_skipped_and_the_others_go_on(tokenizer: Tokenizer) -> None:
     pytest.importorskip("jsonschema")
     report, _ = known_report(tokenizer, onnx=10, genai=-1)
-    assert {row["name"] for row in report.results} == {"onnx@trust-0.8+split", "onnx@trust-0.8+single"}
+    assert {row["name"] for row in report.results} == {"onnx@merge-0.8+split", "onnx@merge-0.8+single"}
     assert report.skipped == [{"name": "genai", "why": "it fell over"}]
     assert "skipped genai: it fell over" in request_report.tables(report)
 
@@ -261,7 +261,7 @@ def test_who_fails_is_skipped_and_the_others_go_on(tokenizer: Tokenizer) -> None
     ("arguments", "message"),
     [
         (("bundle", "--json-schema", "{}"), "--json-schema is of whole requests: give  --prompts"),
-        (("bundle", "--confidence", "trust-0.9"), "--confidence is of whole requests: give  --prompts"),
+        (("bundle", "--confidence", "merge-0.9"), "--confidence is of whole requests: give  --prompts"),
         (("--prompts", "p.jsonl", "--shape", "tiny"), "--shape does not go with  --prompts"),
         (("bundle", "--prompts", "p.jsonl", "--tokens", "9"), "--tokens does not go with  --prompts"),
         (("bundle", "--prompts", "no.jsonl"), "no.jsonl: cannot be read"),

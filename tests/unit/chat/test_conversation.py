@@ -92,11 +92,11 @@ def test_turns_continue_one_text(model: Model, tokenizer: Tokenizer) -> None:
     expected = "".join(["<|im_start|>user\n", TURNS[0], "<|im_end|>\n<|im_start|>assistant\n"])
     tokens = tokenizer.encode(expected)
     for turn, following in zip(TURNS, [*TURNS[1:], None], strict=True):
-        records = list(chat.send(turn))
-        answer = [token for record in records for token in record.tokens]
+        chunks = list(chat.send(turn))
+        answer = [token for chunk in chunks for token in chunk.tokens]
         tokens += answer
         assert tokens_of(chat.groups) == tokens
-        assert chat.messages[-1].text == "".join(record.text for record in records)
+        assert chat.messages[-1].text == "".join(chunk.text for chunk in chunks)
         if following is not None:
             ended = answer[-1] == EOS
             tokens += tokenizer.encode(("" if ended else "<|im_end|>") + "\n<|im_start|>user\n")
@@ -142,11 +142,11 @@ def test_two_chats_and_other_uses_share_a_model(model: Model, tokenizer: Tokeniz
 
 def test_reset_begins_anew(model: Model) -> None:
     chat = model.chat(system="S", temperature=1.0, seed=5, max_tokens=20)
-    first = [record.tokens for record in chat.send("hello")]
+    first = [chunk.tokens for chunk in chat.send("hello")]
     list(chat.send("again"))
     chat.reset()
     assert (chat.messages, chat.groups) == ([], [])
-    assert [record.tokens for record in chat.send("hello")] == first
+    assert [chunk.tokens for chunk in chat.send("hello")] == first
 
 
 def test_a_turn_without_an_answer_never_happened(model: Model) -> None:
@@ -171,22 +171,22 @@ def test_a_turn_without_an_answer_never_happened(model: Model) -> None:
 def test_a_cancelled_answer_can_proceed_as_if_never_cut(model: Model, tokenizer: Tokenizer) -> None:
     options: dict[str, Any] = {"confidence": 0.3, "temperature": 1.0, "seed": 3, "repetition_penalty": 1.2}
     model.backend.eos_rate = 0.0
-    for mode in ("trust", "verify"):
+    for mode in ("merge", "verify"):
         whole = list(model.chat(max_tokens=40, mode=mode, **options).send("hello"))
         chat, cut = model.chat(max_tokens=40, mode=mode, **options), []
-        for record in chat.send("hello"):
-            cut.append(record)
+        for chunk in chat.send("hello"):
+            cut.append(chunk)
             if len(cut) == 4:
                 model.cancel()
         assert chat.unfinished
-        said = sum(len(record.tokens) for record in cut)
-        rest = list(chat.proceed(max_tokens=40 - said))
+        said = sum(len(chunk.tokens) for chunk in cut)
+        rest = list(chat.continue_answer(max_tokens=40 - said))
         assert tokens_of([r.tokens for r in cut + rest]) == tokens_of([r.tokens for r in whole])
-        text = "".join(record.text for record in cut + rest)
-        assert "".join(record.text for record in whole).startswith(text)
+        text = "".join(chunk.text for chunk in cut + rest)
+        assert "".join(chunk.text for chunk in whole).startswith(text)
         assert chat.messages[-1].text == text
     with pytest.raises(InputError, match="no unfinished answer"):
-        model.chat().proceed()
+        model.chat().continue_answer()
 
 
 def test_a_character_cut_by_max_tokens_is_finished_by_proceeding(model: Model, tokenizer: Tokenizer) -> None:
@@ -201,8 +201,8 @@ def test_a_character_cut_by_max_tokens_is_finished_by_proceeding(model: Model, t
         return row
 
     model.backend.scores = scores
-    first = "".join(record.text for record in chat.send("x"))
-    second = "".join(record.text for record in chat.proceed(max_tokens=100))
+    first = "".join(chunk.text for chunk in chat.send("x"))
+    second = "".join(chunk.text for chunk in chat.continue_answer(max_tokens=100))
     assert (first, first + second) == ("ab", "ab🙃cd")
     assert not chat.unfinished
 
@@ -215,14 +215,14 @@ def test_what_a_stop_string_held_back_is_said_when_there_is_none_any_more(model:
         chat.configure(stop=[whole[cut] + "\0"])
         list(chat.send("hello", max_tokens=cut))
         chat.configure(stop=[])
-        list(chat.proceed(max_tokens=30 - cut))
+        list(chat.continue_answer(max_tokens=30 - cut))
         assert chat.messages[-1].text == whole
 
 
 def test_what_a_stop_string_held_back_is_said_when_another_message_follows(model: Model) -> None:
     whole = model.generate("hello", max_tokens=12, confidence=1.0).text
     chat = model.chat(confidence=1.0, max_tokens=12, stop=[whole[-3:] + "\0"])
-    said = "".join(record.text for record in chat.send("hello"))
+    said = "".join(chunk.text for chunk in chat.send("hello"))
     assert said == whole[:-3]
     stream = chat.send("and then?")
     model.cancel()
@@ -259,11 +259,11 @@ def test_what_a_stop_string_drops_was_never_drawn(model: Model) -> None:
     short = 0
     for seed in range(30):
         chat = model.chat(temperature=1.0, seed=seed, force_group=4, stop=["e", "t"], max_tokens=200)
-        records = list(chat.send("x"))
-        said = tokens_of([record.tokens for record in records])
+        chunks = list(chat.send("x"))
+        said = tokens_of([chunk.tokens for chunk in chunks])
         assert tokens_of(chat.groups)[-len(said) :] == said == chat.sampler.answer
         assert chat.sampler.state()["draws"] == len(said)
-        short += len(records[-1].tokens) < 4
+        short += len(chunks[-1].tokens) < 4
     assert short > 5
 
 
@@ -281,11 +281,11 @@ def test_another_use_of_the_same_words_is_not_taken_for_this_chat(model: Model) 
 def test_options_can_change_between_answers(model: Model) -> None:
     model.backend.eos_rate = 0.0
     chat = model.chat(max_tokens=8, confidence=1.0, temperature=1.0, seed=4)
-    assert [len(record.tokens) for record in chat.send("a")] == [1] * 8
+    assert [len(chunk.tokens) for chunk in chat.send("a")] == [1] * 8
     draws = chat.sampler.state()["draws"]
     chat.configure(confidence=0.0, top_k=1)  # every draw the likeliest: what the head has judged
     assert chat.sampler.state()["draws"] == draws
-    assert [len(record.tokens) for record in chat.send("b")] == [4, 4]
+    assert [len(chunk.tokens) for chunk in chat.send("b")] == [4, 4]
     chat.configure(seed=9)
     assert (chat.sampler.seed, chat.sampler.state()["draws"]) == (9, 0)
     with pytest.raises(InputError):

@@ -28,7 +28,7 @@ def liking(model: Model, likes: dict[int, float]) -> None:
     model.backend.scores = lambda text, salt=0: row.copy()
 
 
-@pytest.mark.parametrize("options", [{"banned": (UNKNOWN,)}, {"logit_bias": {UNKNOWN: 1.0}}])
+@pytest.mark.parametrize("options", [{"suppress_tokens": (UNKNOWN,)}, {"logit_bias": {UNKNOWN: 1.0}}])
 def test_refused_options_leave_the_chat_as_it_was(
     model: Model, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -40,14 +40,14 @@ def test_refused_options_leave_the_chat_as_it_was(
     assert (chat.settings, chat.sampler.state(), chat.groups, chat.messages) == before
     chat.save(tmp_path / "s")
     assert model.resume(tmp_path / "s").settings == chat.settings
-    assert list(chat.proceed())
+    assert list(chat.continue_answer())
 
 
 def test_a_refused_reset_loses_nothing(model: Model) -> None:
     chat = model.chat(max_tokens=6)
     list(chat.send("hello"))
     before = (chat.groups, chat.messages, chat.stats)
-    chat.settings = Settings.of({"banned": (UNKNOWN,)})
+    chat.settings = Settings.of({"suppress_tokens": (UNKNOWN,)})
     with pytest.raises(InputError, match="not in the vocabulary"):
         chat.reset()
     assert (chat.groups, chat.messages, chat.stats) == before
@@ -56,20 +56,20 @@ def test_a_refused_reset_loses_nothing(model: Model) -> None:
 def test_a_new_seed_does_not_forget_what_the_answer_said(model: Model) -> None:
     liking(model, dict.fromkeys(range(50, 60), 2.0))
     chat = model.chat(presence_penalty=9.0, max_tokens=4)
-    said = [token for record in chat.send("x") for token in record.tokens]
+    said = [token for chunk in chat.send("x") for token in chunk.tokens]
     chat.configure(seed=5)
     assert (chat.sampler.seed, chat.sampler.state()["draws"]) == (5, 0)
-    said += [token for record in chat.proceed() for token in record.tokens]
+    said += [token for chunk in chat.continue_answer() for token in chunk.tokens]
     assert said == [*range(50, 58)]  # each of them once
 
 
 def test_a_new_penalty_knows_the_prompt_of_an_answer_under_way(model: Model, tokenizer: Tokenizer) -> None:
     (asked,) = tokenizer.encode("z")
     liking(model, {asked: 10.0, 50: 5.0, 51: 4.0})
-    chat = model.chat(banned=(asked,), max_tokens=1)
-    assert [record.tokens for record in chat.send("z")] == [(50,)]
-    chat.configure(banned=(), repetition_penalty=3.0)  # 10 / 3, 5 / 3 and 4
-    assert [record.tokens for record in chat.proceed()] == [(51,)]
+    chat = model.chat(suppress_tokens=(asked,), max_tokens=1)
+    assert [chunk.tokens for chunk in chat.send("z")] == [(50,)]
+    chat.configure(suppress_tokens=(), repetition_penalty=3.0)  # 10 / 3, 5 / 3 and 4
+    assert [chunk.tokens for chunk in chat.continue_answer()] == [(51,)]
 
 
 def test_a_tokenizer_of_another_vocabulary_is_an_input_error(tokenizer: Tokenizer) -> None:
@@ -95,7 +95,7 @@ def interrupted(function: Callable[..., Any], at: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("part", ["micro", "macro", "choose"])
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", ["merge", "verify"])
 def test_an_answer_interrupted_inside_a_group_proceeds_as_if_it_had_not_been(
     mode: str, part: str, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +103,7 @@ def test_an_answer_interrupted_inside_a_group_proceeds_as_if_it_had_not_been(
     options = {"confidence": 0.3, "temperature": 1.0, "seed": 3, "frequency_penalty": 0.5, "mode": mode}
     shape: dict[str, Any] = {"eos_rate": 0.0}
     straight = toy_model(tokenizer, **shape).chat(max_tokens=30, **options)  # type: ignore[arg-type]
-    whole = [token for record in straight.send("hello") for token in record.tokens]
+    whole = [token for chunk in straight.send("hello") for token in chunk.tokens]
     prompt = len(tokens_of(straight.groups)) - len(whole)
     tried = 0
     for call in range(1, 100):
@@ -114,8 +114,8 @@ def test_an_answer_interrupted_inside_a_group_proceeds_as_if_it_had_not_been(
         with monkeypatch.context() as patched:
             patched.setattr(owner, part, interrupted(getattr(owner, part), call))
             try:
-                for record in chat.send("hello"):
-                    said += record.tokens
+                for chunk in chat.send("hello"):
+                    said += chunk.tokens
                 break  # there are fewer calls
             except KeyboardInterrupt:
                 pass
@@ -124,6 +124,6 @@ def test_an_answer_interrupted_inside_a_group_proceeds_as_if_it_had_not_been(
             continue
         tried += 1
         assert tokens_of(chat.groups)[prompt:] == chat.sampler.answer == said
-        said += [token for record in chat.proceed(max_tokens=30 - len(said)) for token in record.tokens]
+        said += [token for chunk in chat.continue_answer(max_tokens=30 - len(said)) for token in chunk.tokens]
         assert said == whole, call
     assert tried > 5

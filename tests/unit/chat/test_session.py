@@ -23,14 +23,14 @@ OPTIONS: dict[str, Any] = {
     "top_p": 0.95,
     "frequency_penalty": 0.2,
     "logit_bias": {40: 1.5},
-    "banned": (41,),
+    "suppress_tokens": (41,),
     "stop": ["zq"],
     "max_tokens": 25,
 }
 
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", ["merge", "verify"])
 def test_a_resumed_session_goes_on_bit_for_bit(
     tokenizer: Tokenizer, tmp_path: Path, rule: str, mode: str
 ) -> None:
@@ -71,14 +71,14 @@ def test_an_answer_in_the_middle_survives_a_session(
     options = {**OPTIONS, "max_tokens": 40}
     whole = list(model.chat(**options).send("hello"))
     chat, cut = model.chat(**options), []
-    for record in chat.send("hello"):
-        cut.append(record)
+    for chunk in chat.send("hello"):
+        cut.append(chunk)
         if len(cut) == 5:
             model.cancel()
     chat.save(tmp_path / "s")
     fresh = toy_model(tokenizer, eos_rate=0.0)
     resumed = fresh.resume(tmp_path / "s")
-    rest = list(resumed.proceed(max_tokens=40 - sum(len(record.tokens) for record in cut)))
+    rest = list(resumed.continue_answer(max_tokens=40 - sum(len(chunk.tokens) for chunk in cut)))
     assert [r.tokens for r in cut[:-1]] + [r.tokens for r in rest] == [r.tokens for r in whole]
 
 
@@ -125,7 +125,7 @@ def test_a_session_too_large_for_this_cache_is_refused(
     list(chat.send("hello"))
     chat.save(tmp_path / "s")
     used = model.engine.ledger.slots
-    small = toy_model(tokenizer, {"capacity": 10})
+    small = toy_model(tokenizer, {"cache_slots": 10})
     with pytest.raises(SessionError, match=f"{used} slots, .* has 10: load .* larger context"):
         small.resume(tmp_path / "s")
     assert small.backend.slots == small.engine.ledger.slots == 0

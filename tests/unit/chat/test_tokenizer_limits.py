@@ -120,7 +120,7 @@ def test_a_prompt_of_megabytes_is_refused_before_it_is_read_as_tokens(
 def test_a_prompt_that_may_fit_is_read(tokenizer: Tokenizer) -> None:
     longest = "a token with spaces"
     assert tokenizer.longest == len(longest)
-    with toy_model(tokenizer, {"capacity": 20, "context_length": 40}, template="plain") as model:
+    with toy_model(tokenizer, {"cache_slots": 20, "context_length": 40}, template="plain") as model:
         fits = longest * 19
         assert model.generate(fits, max_tokens=1, raw=True).tokens
         with pytest.raises(ContextFullError, match="361 positions but the model's context has 40"):

@@ -56,7 +56,7 @@ def test_the_reference_is_the_base_without_the_graft_s_changes(tmp_path: Path) -
         rows="fp32",
     )
     changed, unchanged = load_checkpoint(folder).model, toy_model(**_shape(model))
-    base = reference_base(str(folder), context=64)
+    base = reference_base(str(folder), cache_slots=64)
     assert "without what training the graft changed in it" in base.description
     found = base.judge.model.backend.model.base.state_dict()  # type: ignore[attr-defined]
     for name, expected in unchanged.base.state_dict().items():
@@ -64,7 +64,7 @@ def test_the_reference_is_the_base_without_the_graft_s_changes(tmp_path: Path) -
     assert not torch.allclose(changed.base.state_dict()[weight], found[weight], atol=0.1)
     ids = prompt_ids(base.judge.model, "the cat")
     assert base.judge.read(ids, ids).nll.shape == (len(ids),)
-    assert base.judge.model.info.capacity == 64
+    assert base.judge.model.info.cache_slots == 64
 
 
 def _shape(model: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hamburger_edge.evaluation.judges import exact
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
 
-SETTINGS = (PLAIN, Recommended.of("trust"), Recommended.of("verify"))
+SETTINGS = (PLAIN, Recommended.of("merge"), Recommended.of("verify"))
 REQUESTS = [Request(tuple(range(5, 8 + n)), f"{n}", "") for n in range(4)]
 
 

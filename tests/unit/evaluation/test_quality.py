@@ -48,7 +48,7 @@ class Damaged(ScriptedBackend):
 
 
 def scripted(tokenizer: Tokenizer, backend: type[ScriptedBackend] = ScriptedBackend, **options: Any) -> Model:
-    fields = {name: options.pop(name) for name in ("stop_rule", "capacity") if name in options}
+    fields = {name: options.pop(name) for name in ("stop_rule", "cache_slots") if name in options}
     described = info(vocab_size=tokenizer.vocab_size, **fields)
     return Model(backend(described, **{"eos_rate": 0.0, **options}), tokenizer, ChatTemplate.preset("chatml"))
 
@@ -248,7 +248,7 @@ def test_sampling_is_compared_with_plain_decoding_of_the_same_seed(tokenizer: To
 
 
 def test_prompts_that_do_not_fit_are_left_out_and_said(tokenizer: Tokenizer) -> None:
-    small, large = scripted(tokenizer, capacity=70), scripted(tokenizer)
+    small, large = scripted(tokenizer, cache_slots=70), scripted(tokenizer)
     prompts = [Prompt("the cat"), Prompt("0123456789" * 8, "long")]
     report = evaluate(large, {"large": large, "small": small}, EvalPlan((0.5,), max_tokens=20), prompts)
     assert [model.rows[0].all.answers for model in report.models] == [2, 1]

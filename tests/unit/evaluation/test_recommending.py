@@ -21,8 +21,8 @@ def row(setting: Recommended, lost: float, faster: float, error: float = 0.0) ->
 def test_the_fastest_that_loses_little() -> None:
     plain, sure, bold = (
         row(PLAIN, 0, 1),
-        row(Recommended("trust", 0.9), 0.005, 2),
-        row(Recommended.of("trust"), 0.02, 3),
+        row(Recommended("merge", 0.9), 0.005, 2),
+        row(Recommended.of("merge"), 0.02, 3),
     )
     verify = row(VERIFY, -0.001, 1.5)
     assert recommend([plain, sure, bold, verify], 0.5) is sure
@@ -36,11 +36,11 @@ def test_what_merges_has_to_show_that_it_loses_no_more() -> None:
     """Of ten settings on 300 prompts one that lost nothing by luck was recommended: it lost 2.5 points on 359
     others."""
     plain, verify = row(PLAIN, 0, 1), row(VERIFY, 0, 1.9, 0.005)
-    lucky = row(Recommended("reread", 0.95), 0.0, 2.2, 0.0133)
+    lucky = row(Recommended("hybrid", 0.95), 0.0, 2.2, 0.0133)
     assert recommend([plain, lucky, verify], 0.5) is verify
     assert recommend([plain, lucky, verify], 1.5) is lucky
-    assert recommend([plain, replace(lucky, lost_error=0.005), verify], 0.5).name == "reread-0.95"
-    better = row(Recommended("trust", 0.95), -0.01, 2.5, 0.014)
+    assert recommend([plain, replace(lucky, lost_error=0.005), verify], 0.5).name == "hybrid-0.95"
+    better = row(Recommended("merge", 0.95), -0.01, 2.5, 0.014)
     assert recommend([plain, better, verify], 0.5) is better
 
 
@@ -58,9 +58,9 @@ def test_a_loss_that_chance_does_not_explain_is_one() -> None:
 
 
 def test_what_people_see() -> None:
-    head, first = table([row(Recommended("trust", 0.9), 0.1, 2)])
+    head, first = table([row(Recommended("merge", 0.9), 0.1, 2)])
     assert dict(zip(head, first, strict=True)) == {
-        "confidence": "trust-0.9",
+        "confidence": "merge-0.9",
         "score": "80.0",
         "worse, better": "0, 0",
         "field f1": "95.0",
@@ -69,13 +69,13 @@ def test_what_people_see() -> None:
         "ms a request": "100 (90 to 110)",
         "faster than plain": "2.00x",
     }
-    assert [each.mode for each in EvaluationPlan().settings] == ["plain", *["trust", "reread"] * 3, "verify"]
+    assert [each.mode for each in EvaluationPlan().settings] == ["plain", *["merge", "hybrid"] * 3, "verify"]
     assert row(VERIFY, 0, 1).name == "verify-0.8"
     assert row(PLAIN, 0, 1).to_json()["name"] == "plain"
 
 
 def test_a_recommendation_is_checked() -> None:
     with pytest.raises(ConfigError, match=r"recommended\.confidence must be 0 to 1, got 2"):
-        Recommended("trust", 2)
+        Recommended("merge", 2)
     with pytest.raises(ConfigError, match=r"recommended\.confidence must be 1 in mode 'plain', got 0\.9"):
         Recommended("plain", 0.9)

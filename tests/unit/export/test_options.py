@@ -40,7 +40,9 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
     monkeypatch.setattr("hamburger_edge.exporting.export_checkpoint", take)
     assert cli.main(["export", "tiny", "-o", "bundle"]) == 0
     line = "export tiny -o b --format onnx --format gguf --flavor portable --precision int8 --block-size 32"
-    line += " --gguf-precision q4_0 --keep-head fp32 --kv fp32 --cache-length 99 --no-verify --force"
+    line += (
+        " --gguf-precision q4_0 --keep-head fp32 --kv-cache-dtype fp32 --cache-slots 99 --no-verify --force"
+    )
     assert cli.main(line.split()) == 0
     assert asked == [
         ExportOptions(),
@@ -51,8 +53,8 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
             gguf_precision="q4_0",
             block_size=32,
             keep_head="fp32",
-            kv="fp32",
-            cache_length=99,
+            kv_cache_dtype="fp32",
+            cache_slots=99,
             verify=False,
             force=True,
         ),
@@ -67,7 +69,7 @@ def test_every_option_is_told_to_who_asks() -> None:
     assert all(f"    {name} " in described for name in FIELDS)
     assert "export_checkpoint" in hamburger_edge.__all__
     with pytest.raises(InputError, match=r"unknown option 'context' of an export \(known: formats, flavor"):
-        export_checkpoint("tiny", "bundle", context=100)
+        export_checkpoint("tiny", "bundle", cache_slots=100)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +79,10 @@ def test_every_option_is_told_to_who_asks() -> None:
         ({"precision": "q4_1"}, "precision must be one of fp32, fp16, int8, int4, got 'q4_1'"),
         ({"precision": "int3", "formats": "gguf"}, "precision must be one of f32, .* for GGUF, got 'int3'"),
         ({"keep_head": "q8_0"}, "keep_head must be one of fp32, fp16, int8, int4, got 'q8_0'"),
-        ({"kv": "f16"}, "kv must be one of fp32, fp16, int8, got 'f16'"),
+        ({"kv_cache_dtype": "f16"}, "kv_cache_dtype must be one of fp32, fp16, int8, got 'f16'"),
         ({"block_size": "64"}, "block_size must be 16, 32, 64, 128 or 256, got '64'"),
-        ({"cache_length": 128}, "cache_length is for portable graphs"),
-        ({"kv": "int8", "formats": ["gguf"]}, "kv 'int8' is for fused graphs"),
+        ({"cache_slots": 128}, "cache_slots is for portable graphs"),
+        ({"kv_cache_dtype": "int8", "formats": ["gguf"]}, "kv_cache_dtype 'int8' is for fused graphs"),
     ],
     ids=str,
 )

@@ -25,7 +25,7 @@ from hamburger_edge.export.quantization.block_quantizer import (
     quantize_with_minimum,
     unpacked,
 )
-from hamburger_edge.export.quantization.moments import Moments
+from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.export.quantization.own_grid import (
     GridForm,
     has_minima,
@@ -87,14 +87,14 @@ def one_thread() -> Iterator[None]:
 def test_rows_are_quantized_apart_from_each_other(informed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many at a time, in whatever order they are asked for."""
     weight, inputs, order = weights(48, 80), correlated_inputs(80), torch.randperm(48)[:37]
-    moments = Moments(inputs.T @ inputs / 500) if informed else None
-    at_once = quantize(weight[order], 4, 16, moments=moments)
+    covariance = InputCovariance(inputs.T @ inputs / 500) if informed else None
+    at_once = quantize(weight[order], 4, 16, covariance=covariance)
     monkeypatch.setattr(block_quantizer, "ROWS_AT_ONCE", 10)
-    in_parts = quantize(weight, 4, 16, rows=order, moments=moments)
+    in_parts = quantize(weight, 4, 16, rows=order, covariance=covariance)
     assert in_parts.shape == at_once.shape == (37, 80)
     for name in ("packed", "scales", "zeros"):
         assert torch.equal(getattr(in_parts, name), getattr(at_once, name))
-    assert torch.equal(quantize(weight[order], 4, 16, moments=moments).packed, at_once.packed)
+    assert torch.equal(quantize(weight[order], 4, 16, covariance=covariance).packed, at_once.packed)
 
 
 @pytest.mark.parametrize("K", [128, 80])
@@ -103,23 +103,23 @@ def test_knowing_the_inputs_helps(K: int) -> None:
     inputs = correlated_inputs(K)
     weight = weights(48, K)
     plain = dequantize(quantize(weight, 4, 32))
-    informed = dequantize(quantize(weight, 4, 32, moments=Moments(inputs.T @ inputs / 500)))
+    informed = dequantize(quantize(weight, 4, 32, covariance=InputCovariance(inputs.T @ inputs / 500)))
     error = [(inputs @ (back - weight).T).norm() for back in (plain, informed)]
     assert error[1] < 0.5 * error[0]
-    unused = Moments(torch.zeros(K, K))
-    assert torch.isfinite(dequantize(quantize(weight, 4, 32, moments=unused))).all()
+    unused = InputCovariance(torch.zeros(K, K))
+    assert torch.isfinite(dequantize(quantize(weight, 4, 32, covariance=unused))).all()
 
 
 @pytest.mark.parametrize("minimum", [False, True])
 def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
     """Each of them, moved by itself, leaves the outputs no nearer to what they were."""
     inputs, weight = correlated_inputs(96), weights(24, 96)
-    moments = Moments(inputs.T @ inputs / 500)
+    covariance = InputCovariance(inputs.T @ inputs / 500)
     if minimum:
-        q, scales, minima = quantize_with_minimum(weight, 32, moments=moments)
+        q, scales, minima = quantize_with_minimum(weight, 32, covariance=covariance)
         levels, offset = q.float(), minima.repeat_interleave(32, 1)
     else:
-        blocks = quantize(weight, 4, 32, moments=moments)
+        blocks = quantize(weight, 4, 32, covariance=covariance)
         q, zeros = unpacked(blocks)
         scales, offset = blocks.scales, 0.0
         levels = q.float() - zeros.float().repeat_interleave(32, 1)
@@ -143,10 +143,10 @@ def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
 def test_knowing_the_inputs_helps_on_a_grid_with_minima() -> None:
     """Also against what the columns of means lose to their own 4 bits."""
     inputs, weight = correlated_inputs(128), q4_1(48, 128) + 0.03 * weights(48, 128, seed=1)
-    moments = Moments(inputs.T @ inputs / 500)
+    covariance = InputCovariance(inputs.T @ inputs / 500)
     error = [
-        (inputs @ (without_means(quantize_with_means(weight, 32, moments=known)) - weight).T).norm()
-        for known in (None, moments)
+        (inputs @ (without_means(quantize_with_means(weight, 32, covariance=known)) - weight).T).norm()
+        for known in (None, covariance)
     ]
     assert error[1] < 0.7 * error[0]
 
@@ -229,8 +229,8 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
 def test_gguf_blocks_are_read_back_and_rounded_for_their_inputs(kind: Type) -> None:
     weight, inputs = weights(48, 128), correlated_inputs(128)
-    moments = Moments(inputs.T @ inputs / 500)
-    data = four_bits(weight, kind, moments)
+    covariance = InputCovariance(inputs.T @ inputs / 500)
+    data = four_bits(weight, kind, covariance)
     plain = gguf.quants.quantize(weight.numpy(), kind)
     assert (data.shape, data.dtype) == (plain.shape, plain.dtype)
     error = [
@@ -238,7 +238,7 @@ def test_gguf_blocks_are_read_back_and_rounded_for_their_inputs(kind: Type) -> N
         for packed in (plain, data)
     ]
     assert error[1] < 0.6 * error[0]
-    zero = gguf.quants.dequantize(four_bits(torch.zeros(2, 64), kind, Moments(torch.eye(64))), kind)
+    zero = gguf.quants.dequantize(four_bits(torch.zeros(2, 64), kind, InputCovariance(torch.eye(64))), kind)
     assert not np.abs(zero).max() > 1e-6
 
 
@@ -252,12 +252,12 @@ def test_the_first_rows_of_a_form_are_a_slice_of_its_memory() -> None:
 
 
 def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
-    model = toy_model(hidden_size=64, shortlist_size=20)
+    model = toy_model(hidden_size=64, draft_vocab_size=20)
     plan = fit_plan(plan_for("int4"), model, tiers=True)
     assert plan.frequent_rows == 40
     assert fit_plan(plan_for("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
     assert fit_plan(plan_for("int8"), model, tiers=True).frequent_rows == 0
-    assert fit_plan(plan_for("int4"), toy_model(shortlist_size=0), tiers=True).frequent_rows == 0
+    assert fit_plan(plan_for("int4"), toy_model(draft_vocab_size=0), tiers=True).frequent_rows == 0
     _, vocabulary = apply_plan(model, plan, Calibration(None))
     assert isinstance(vocabulary.head, TieredForm)
     assert vocabulary.places is not None

@@ -86,23 +86,23 @@ def test_an_answer_that_repeats_its_prompt_takes_few_calls() -> None:
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
     mistakes=st.sampled_from([0.0, 0.2, 0.6]),
     max_tokens=st.integers(1, 30),
-    capacity=st.integers(13, 40),
+    cache_slots=st.integers(13, 40),
     stop=st.sampled_from([None, 0.0, 1.0]),
     sampling=st.sampled_from(
-        [{}, {"temperature": 0.5, "seed": 3}, {"repetition_penalty": 1.3}, {"banned": (5, 6)}]
+        [{}, {"temperature": 0.5, "seed": 3}, {"repetition_penalty": 1.3}, {"suppress_tokens": (5, 6)}]
     ),
 )
 def test_what_is_kept_is_what_plain_decoding_says(
     prompt: list[int],
     mistakes: float,
     max_tokens: int,
-    capacity: int,
+    cache_slots: int,
     stop: float | None,
     sampling: dict[str, Any],
 ) -> None:
     texts = []
     for decoding in ({"confidence": 1.0}, {"mode": "verify", "confidence": 0.5, "probabilities": True}):
-        backend = Repeating(info(capacity=capacity), prompt, mistakes)
+        backend = Repeating(info(cache_slots=cache_slots), prompt, mistakes)
         backend.p_stop = stop
         engine = Engine(backend)
         steps, stats = run(engine, prompt, sampling, max_tokens=max_tokens, **decoding)

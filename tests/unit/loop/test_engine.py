@@ -21,7 +21,7 @@ from hamburger_edge.loop.engine import Engine
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=20),
     rule=st.sampled_from(["token", "slot"]),
     stop_rule=st.sampled_from(["before", "after"]),
-    max_steps=st.integers(1, 6),
+    max_group_tokens=st.integers(1, 6),
     max_tokens=st.integers(1, 40),
     confidence=st.floats(0, 1),
     force=st.integers(0, 6),
@@ -32,21 +32,21 @@ def test_grouping_never_changes_the_text(
     prompt: list[int],
     rule: str,
     stop_rule: str,
-    max_steps: int,
+    max_group_tokens: int,
     max_tokens: int,
     confidence: float,
     force: int,
     eos_rate: float,
     chunk: int,
 ) -> None:
-    shape = info(position_rule=rule, stop_rule=stop_rule, max_steps=max_steps)
+    shape = info(position_rule=rule, stop_rule=stop_rule, max_group_tokens=max_group_tokens)
     backend = ScriptedBackend(shape, eos_rate=eos_rate)
     engine = Engine(backend, chunk=chunk)
-    forced = min(force, max_steps) or None
+    forced = min(force, max_group_tokens) or None
     steps, stats = run(engine, prompt, max_tokens=max_tokens, confidence=confidence, force_group=forced)
     expected = backend.plain(prompt, max_tokens)
     assert said(steps) == expected
-    assert all(1 <= len(step.tokens) <= (forced or max_steps) for step in steps)
+    assert all(1 <= len(step.tokens) <= (forced or max_group_tokens) for step in steps)
     assert [step.finish_reason for step in steps[:-1]] == [None] * (len(steps) - 1)
     assert steps[-1].finish_reason == ("eos" if expected[-1] == EOS else "length")
     check_the_books(engine, prompt, steps)
@@ -62,7 +62,7 @@ SAMPLERS = st.sampled_from(
         {},
         {"temperature": 1.0, "seed": 7},
         {"temperature": 0.7, "seed": 1, "top_p": 0.9, "frequency_penalty": 0.8},
-        {"temperature": 0.3, "seed": 2, "banned": (5, 6, 7)},
+        {"temperature": 0.3, "seed": 2, "suppress_tokens": (5, 6, 7)},
         {"repetition_penalty": 1.5, "presence_penalty": 0.4},
     ]
 )
@@ -76,9 +76,9 @@ SAMPLERS = st.sampled_from(
     max_tokens=st.integers(1, 30),
     agreement=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
     confidence=st.floats(0, 1),
-    capacity=st.integers(12, 40),
+    cache_slots=st.integers(12, 40),
     sampling=SAMPLERS,
-    shortlist=st.booleans(),
+    draft_vocab=st.booleans(),
 )
 def test_verified_equals_plain(
     prompt: list[int],
@@ -87,17 +87,17 @@ def test_verified_equals_plain(
     max_tokens: int,
     agreement: float,
     confidence: float,
-    capacity: int,
+    cache_slots: int,
     sampling: dict[str, Any],
-    shortlist: bool,
+    draft_vocab: bool,
 ) -> None:
-    frequent = np.random.default_rng(0).permutation(40)[:25] if shortlist else None
+    frequent = np.random.default_rng(0).permutation(40)[:25] if draft_vocab else None
     shape = info(
         position_rule=rule,
         stop_rule=stop_rule,
-        capacity=capacity,
+        cache_slots=cache_slots,
         context_length=34,
-        shortlist=frequent,
+        draft_vocab=frequent,
     )
     plain = Engine(ScriptedBackend(shape, agreement))
     steps, _ = run(plain, prompt, sampling, max_tokens=max_tokens, confidence=1.0)
@@ -162,7 +162,7 @@ def test_a_token_that_the_head_has_not_judged_joins_no_group(stop_rule: str) -> 
     for step in steps[:-1]:
         for token in step.tokens[1:]:
             assert token == next(judged)
-        if len(step.tokens) < backend.info.max_steps:
+        if len(step.tokens) < backend.info.max_group_tokens:
             next(judged)  # the one that ended the group
     assert len(joined) < stats.micro_steps
 
@@ -294,7 +294,7 @@ def test_end_token_can_be_ignored() -> None:
     assert EOS in said(steps)[:-1]
 
 
-def test_a_banned_shortlist_leaves_single_tokens() -> None:
-    backend = ScriptedBackend(info(shortlist=np.array([5, 6])), p_stop=0.0, eos_rate=0)
-    steps, _ = run(Engine(backend), max_tokens=6, sampling={"banned": (5, 6)})
+def test_a_suppressed_draft_vocab_leaves_single_tokens() -> None:
+    backend = ScriptedBackend(info(draft_vocab=np.array([5, 6])), p_stop=0.0, eos_rate=0)
+    steps, _ = run(Engine(backend), max_tokens=6, sampling={"suppress_tokens": (5, 6)})
     assert [len(step.tokens) for step in steps] == [1] * 6

@@ -18,15 +18,15 @@ from hamburger_edge.loop.settings import Decoding
 
 def test_prompt_that_does_not_fit() -> None:
     with pytest.raises(ContextFullError, match=r"9 slots .* holds 8"):
-        run(Engine(ScriptedBackend(info(capacity=8))), [5] * 9)
+        run(Engine(ScriptedBackend(info(cache_slots=8))), [5] * 9)
     for rule in ("token", "slot"):
         with pytest.raises(ContextFullError, match=r"9 positions .* has 8"):
             run(Engine(ScriptedBackend(info(context_length=8, position_rule=rule))), [5] * 9)
         with pytest.raises(ContextFullError, match=r"9 positions .* has 8: shorten it$"):
-            run(Engine(ScriptedBackend(info(capacity=8, context_length=8, position_rule=rule))), [5] * 9)
+            run(Engine(ScriptedBackend(info(cache_slots=8, context_length=8, position_rule=rule))), [5] * 9)
 
 
-@pytest.mark.parametrize("mode", ["trust", "verify"])
+@pytest.mark.parametrize("mode", ["merge", "verify"])
 def test_context_runs_out_while_answering(mode: str) -> None:
     def finish(confidence: float, **shape: Any) -> tuple[list[int], Any, Engine]:
         engine = Engine(ScriptedBackend(info(**shape), p_stop=0.0, eos_rate=0))
@@ -34,16 +34,16 @@ def test_context_runs_out_while_answering(mode: str) -> None:
         check_the_books(engine, [5] * 8, steps)
         return [len(step.tokens) for step in steps], steps[-1].finish_reason, engine
 
-    sizes, reason, _ = finish(1.0, capacity=8)
+    sizes, reason, _ = finish(1.0, cache_slots=8)
     assert (sizes, reason) == ([1], "context")  # a full cache still has one readout to give
-    sizes, reason, _ = finish(1.0, capacity=11)
+    sizes, reason, _ = finish(1.0, cache_slots=11)
     assert (sizes, reason) == ([1] * 4, "context")
-    sizes, reason, engine = finish(0.5, capacity=11)
-    assert (sum(sizes), reason) == ((16, "context") if mode == "trust" else (4, "context"))
+    sizes, reason, engine = finish(0.5, cache_slots=11)
+    assert (sum(sizes), reason) == ((16, "context") if mode == "merge" else (4, "context"))
     assert engine.ledger.slots == 11
     sizes, reason, _ = finish(0.5, context_length=13)  # positions 8+4-1 fits, the next group would sit at 15
-    assert (sum(sizes), reason) == ((8, "context") if mode == "trust" else (6, "context"))
-    if mode == "trust":
+    assert (sum(sizes), reason) == ((8, "context") if mode == "merge" else (6, "context"))
+    if mode == "merge":
         sizes, reason, engine = finish(0.5, context_length=13, position_rule="slot")
         assert (sum(sizes), reason) == (4 * 6, "context")
         assert engine.ledger.slots == 13
@@ -83,7 +83,7 @@ def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: 
 
 
 def test_cancelled_between_macro_steps() -> None:
-    for mode in ("trust", "verify"):
+    for mode in ("merge", "verify"):
         engine, cancel = Engine(ScriptedBackend(eos_rate=0)), Flag()
         source = sampler(engine.backend)
         steps = []
@@ -111,7 +111,7 @@ def test_cancelled_while_reading_the_prompt() -> None:
     assert said(steps) == backend.plain(list(range(3, 33)), 5)
 
 
-@pytest.mark.parametrize("mode", ["trust", "reread", "verify"])
+@pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
 @pytest.mark.parametrize("damage", ["half done", "all lost"])
 def test_a_failing_backend_leaves_books_that_agree(mode: str, damage: str) -> None:
     backend = ScriptedBackend(eos_rate=0)

@@ -36,8 +36,8 @@ def grammars(tokenizer: Tokenizer) -> Grammars:
 
 def scripted(tokenizer: Tokenizer, **options: Any) -> ScriptedBackend:
     shape = {name: options.pop(name) for name in list(options) if name in info().__dataclass_fields__}
-    if shape.get("shortlist") is not None:
-        shape["shortlist"] = np.array(shape["shortlist"])
+    if shape.get("draft_vocab") is not None:
+        shape["draft_vocab"] = np.array(shape["draft_vocab"])
     return ScriptedBackend(info(vocab_size=tokenizer.vocab_size, **shape), **{"agreement": 0.7, **options})
 
 
@@ -50,10 +50,10 @@ def run(
 ) -> tuple[list[Step], Stats, Sampler, Engine]:
     wanted = Structure.of(**structure)
     assert wanted
-    shortlist = backend.info.shortlist
-    grammar = grammars.start(wanted, shortlist)
+    draft_vocab = backend.info.draft_vocab
+    grammar = grammars.start(wanted, draft_vocab)
     settings = SamplingSettings(**(sampling or {}))
-    sampler = Sampler(settings, backend.info.vocab_size, shortlist, grammar=grammar)
+    sampler = Sampler(settings, backend.info.vocab_size, draft_vocab, grammar=grammar)
     sampler.begin(PROMPT)
     engine, stats = Engine(backend), Stats()
     steps = list(engine.run([(token,) for token in PROMPT], Decoding(**options), sampler, stats=stats))
@@ -114,8 +114,8 @@ def test_merged_forced_tokens_fill_groups(grammars: Grammars, tokenizer: Tokeniz
     structure = {"regex": "[0-9]the cat sat on the mat[0-9]x"}
     steps, _stats, *_ = run(grammars, backend, structure, forced="merge", confidence=0.0)
     sizes = [len(step.tokens) for step in steps]
-    assert max(sizes) == backend.info.max_steps
-    assert sizes[0] == backend.info.max_steps  # the digit, and what follows it
+    assert max(sizes) == backend.info.max_group_tokens
+    assert sizes[0] == backend.info.max_group_tokens  # the digit, and what follows it
     assert backend.macro_calls == [len(PROMPT), len(backend.context) - len(PROMPT)]
 
 
@@ -135,7 +135,7 @@ def test_in_verify_mode_forced_tokens_are_read_with_the_draft_and_not_verified(
 def test_a_run_longer_than_a_call_may_be_takes_several(
     grammars: Grammars, tokenizer: Tokenizer, mode: str
 ) -> None:
-    backend = scripted(tokenizer, capacity=2000, context_length=2000)
+    backend = scripted(tokenizer, cache_slots=2000, context_length=2000)
     steps, stats, *_ = run(grammars, backend, {"regex": "[0-9](x y ){300}[0-9]"}, mode=mode, max_tokens=1500)
     assert steps[-1].finish_reason == "stop"
     assert stats.forced_tokens > 256
@@ -144,7 +144,7 @@ def test_a_run_longer_than_a_call_may_be_takes_several(
 
 def test_a_full_cache_ends_a_forced_run(grammars: Grammars, tokenizer: Tokenizer) -> None:
     for mode in MODES:
-        backend = scripted(tokenizer, capacity=12, context_length=12)
+        backend = scripted(tokenizer, cache_slots=12, context_length=12)
         steps, _, sampler, _ = run(grammars, backend, {"json_schema": LONG}, mode=mode)
         assert (steps[-1].finish_reason, sampler.grammar.complete) == ("context", False)
 
@@ -166,9 +166,9 @@ def test_complete_answers_follow_their_schema(
     shape = {
         "position_rule": data.draw(st.sampled_from(["token", "slot"])),
         "stop_rule": data.draw(st.sampled_from(["before", "after"])),
-        "shortlist": data.draw(st.sampled_from([None, list(range(60, 130))])),
+        "draft_vocab": data.draw(st.sampled_from([None, list(range(60, 130))])),
     }
-    backend = scripted(tokenizer, capacity=2000, context_length=2000, **shape)
+    backend = scripted(tokenizer, cache_slots=2000, context_length=2000, **shape)
     steps, _stats, sampler, _ = run(
         grammars, backend, {"json_schema": schema}, sampling, mode=mode, forced=forced, **options
     )
@@ -196,7 +196,7 @@ def test_how_forced_tokens_are_fed_does_not_change_plain_decoding(
         {"mode": "verify", "confidence": 0.3},
         {"mode": "verify", "confidence": 0.3, "forced": "single"},
     ):
-        backend = scripted(tokenizer, capacity=2000, context_length=2000)
+        backend = scripted(tokenizer, cache_slots=2000, context_length=2000)
         sampling = {"temperature": temperature, "seed": 5}
         steps, _, sampler, _ = run(
             grammars, backend, {"json_schema": schema}, sampling, max_tokens=120, **options
@@ -206,12 +206,12 @@ def test_how_forced_tokens_are_fed_does_not_change_plain_decoding(
         assert answer == plain
 
 
-def test_a_banned_forced_token_is_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_a_suppressed_forced_token_is_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
     [*_, banned] = tokenizer.encode("the cat")
     with pytest.raises(
         InputError, match=rf"^the structure needs token {banned} here, which is banned: allow it$"
     ):
-        run(grammars, scripted(tokenizer), {"regex": "[0-9]the cat"}, {"banned": [banned]})
+        run(grammars, scripted(tokenizer), {"regex": "[0-9]the cat"}, {"suppress_tokens": [banned]})
 
 
 def test_bans_that_leave_nothing_are_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
@@ -219,17 +219,17 @@ def test_bans_that_leave_nothing_are_an_error(grammars: Grammars, tokenizer: Tok
     with pytest.raises(
         InputError, match=r"^the structure leaves no token here that is not banned: allow one$"
     ):
-        run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"banned": digits})
+        run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"suppress_tokens": digits})
 
 
-def test_micro_steps_wait_where_the_shortlist_holds_only_banned_tokens(
+def test_micro_steps_wait_where_the_draft_vocab_holds_only_suppressed_tokens(
     grammars: Grammars, tokenizer: Tokenizer
 ) -> None:
     """The base can still choose another one."""
     one, two, x, y = (tokenizer.encode(letter)[0] for letter in "12xy")
-    backend = scripted(tokenizer, shortlist=[one, two, x], p_stop=0.0)
+    backend = scripted(tokenizer, draft_vocab=[one, two, x], p_stop=0.0)
     for mode in MODES:
-        steps, *_ = run(grammars, backend, {"regex": "[12][xy]"}, {"banned": [x]}, mode=mode)
+        steps, *_ = run(grammars, backend, {"regex": "[12][xy]"}, {"suppress_tokens": [x]}, mode=mode)
         assert said(steps)[1] == y
 
 
@@ -243,8 +243,8 @@ def test_a_bias_chooses_among_what_the_grammar_allows(grammars: Grammars, tokeni
 
 def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer) -> None:
     [*_, banned] = tokenizer.encode("the cat")
-    chat = toy_model(tokenizer).chat(banned=[banned])
-    with pytest.raises(InputError, match="banned"):
+    chat = toy_model(tokenizer).chat(suppress_tokens=[banned])
+    with pytest.raises(InputError, match="suppress_tokens"):
         list(chat.send("hello", regex="[0-9]the cat"))
     assert chat.sampler.answer == chat.sampler.answer[:2]
     list(chat.send("hello", regex="[0-9]x"))

@@ -108,7 +108,7 @@ def test_an_end_token_ends_what_may_end(grammars: Grammars, tokenizer: Tokenizer
     assert grammar.ended
 
 
-def test_micro_steps_see_the_shortlist(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_micro_steps_see_the_draft_vocab(grammars: Grammars, tokenizer: Tokenizer) -> None:
     one, x, two = (tokenizer.encode(letter)[0] for letter in "1x2")
     grammar = start(grammars, np.array([two, x, one]), regex="[12]x?")
     assert grammar.allowed_micro().tolist() == [True, False, True]

@@ -10,8 +10,8 @@ from hamburger_edge.loop.ledger import Ledger
 GROUPS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple), max_size=12)
 
 
-def ledger(rule: str = "token", capacity: int = 64, context_length: int = 256) -> Ledger:
-    return Ledger(rule, capacity, context_length, bytes_per_slot=10)  # type: ignore[arg-type]
+def ledger(rule: str = "token", cache_slots: int = 64, context_length: int = 256) -> Ledger:
+    return Ledger(rule, cache_slots, context_length, bytes_per_slot=10)  # type: ignore[arg-type]
 
 
 def filled(groups: list[tuple[int, ...]], rule: str = "token") -> Ledger:
@@ -60,7 +60,7 @@ def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.Da
 
 
 def test_limits_of_slots_and_positions() -> None:
-    book = ledger(capacity=2)
+    book = ledger(cache_slots=2)
     book.append((1,))
     book.append((1, 2, 3, 4))
     assert not book.fits(1)
@@ -77,7 +77,7 @@ def test_limits_of_slots_and_positions() -> None:
 
 
 def test_a_refused_group_leaves_no_trace() -> None:
-    book = ledger(capacity=1)
+    book = ledger(cache_slots=1)
     with pytest.raises(InputError):
         book.append(())
     with pytest.raises(InputError):

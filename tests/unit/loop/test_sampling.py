@@ -16,8 +16,8 @@ VOCAB = 12
 SCORES = np.array([0.5, 3.0, 2.9, -1.0, 0.0, 1.0, 2.0, -3.0, 0.1, 0.2, 0.3, 1.5], dtype=np.float32)
 
 
-def sampler(vocab: int = VOCAB, shortlist: list[int] | None = None, **settings: object) -> Sampler:
-    tokens = None if shortlist is None else np.array(shortlist)
+def sampler(vocab: int = VOCAB, draft_vocab: list[int] | None = None, **settings: object) -> Sampler:
+    tokens = None if draft_vocab is None else np.array(draft_vocab)
     return Sampler(SamplingSettings(**settings), vocab, tokens)  # type: ignore[arg-type]
 
 
@@ -55,9 +55,9 @@ def drawn(count: int = 4000, **settings: object) -> np.ndarray:
         ({"logit_bias": {1: math.nan}}, "logit_bias"),
         ({"logit_bias": {-1: 1.0}}, "logit_bias"),
         ({"logit_bias": [1]}, "logit_bias"),
-        ({"banned": ("a",)}, "banned"),
-        ({"banned": "abc"}, "banned"),
-        ({"banned": 3}, "banned"),
+        ({"suppress_tokens": ("a",)}, "suppress_tokens"),
+        ({"suppress_tokens": "abc"}, "suppress_tokens"),
+        ({"suppress_tokens": 3}, "suppress_tokens"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**64}, "seed"),
         ({"seed": 0.5}, "seed"),
@@ -70,7 +70,7 @@ def test_bad_settings_are_named(settings: dict[str, object], named: str) -> None
 
 def test_tokens_outside_the_vocabulary_are_refused() -> None:
     with pytest.raises(InputError, match=r"token 12 .* vocabulary of 12"):
-        sampler(banned=(12,))
+        sampler(suppress_tokens=(12,))
     with pytest.raises(InputError, match="token 99"):
         sampler(logit_bias={99: 1.0})
 
@@ -86,7 +86,7 @@ def test_greedy_takes_the_highest_with_its_softmax_probability() -> None:
 def test_greedy_draws_nothing_and_leaves_the_scores_alone() -> None:
     scores = SCORES.copy()
     scores.flags.writeable = False  # runtimes hand out their own buffers
-    for changes in ({}, {"banned": (1,)}, {"repetition_penalty": 2.0}, {"temperature": 1.0}):
+    for changes in ({}, {"suppress_tokens": (1,)}, {"repetition_penalty": 2.0}, {"temperature": 1.0}):
         source = sampler(**changes)
         source.begin([1])
         source.choose(scores)
@@ -104,7 +104,7 @@ def test_greedy_draws_nothing_and_leaves_the_scores_alone() -> None:
         ({"min_p": 0.3}, {1, 2, 6}),
         ({"min_p": 1.0}, {1}),
         ({"top_k": 2, "top_p": 0.99}, {1, 2}),
-        ({"banned": (1, 2), "top_k": 2}, {6, 11}),
+        ({"suppress_tokens": (1, 2), "top_k": 2}, {6, 11}),
     ],
 )
 def test_truncations(settings: dict[str, object], allowed: set[int]) -> None:
@@ -158,29 +158,29 @@ def test_penalties() -> None:
 
 def test_bias_and_bans() -> None:
     assert sampler(logit_bias={7: 10.0}).choose(SCORES).token == 7
-    assert sampler(banned=(1,)).choose(SCORES).token == 2
-    assert sampler(banned=(7,), logit_bias={7: 100.0}).choose(SCORES).token == 1  # a ban wins
+    assert sampler(suppress_tokens=(1,)).choose(SCORES).token == 2
+    assert sampler(suppress_tokens=(7,), logit_bias={7: 100.0}).choose(SCORES).token == 1  # a ban wins
 
 
-def test_shortlist_speaks_in_token_ids() -> None:
-    shortlist = [6, 2, 9, 1]  # ranked, not sorted
-    micro = SCORES[shortlist]
-    assert sampler(shortlist=shortlist).choose_micro(micro).token == 1
-    assert sampler(shortlist=shortlist, banned=(1, 0)).choose_micro(micro).token == 2
-    assert sampler(shortlist=shortlist, logit_bias={9: 9.0, 5: 99.0}).choose_micro(micro).token == 9
-    penalised = sampler(shortlist=shortlist, presence_penalty=50.0)
+def test_draft_vocab_speaks_in_token_ids() -> None:
+    draft_vocab = [6, 2, 9, 1]  # ranked, not sorted
+    micro = SCORES[draft_vocab]
+    assert sampler(draft_vocab=draft_vocab).choose_micro(micro).token == 1
+    assert sampler(draft_vocab=draft_vocab, suppress_tokens=(1, 0)).choose_micro(micro).token == 2
+    assert sampler(draft_vocab=draft_vocab, logit_bias={9: 9.0, 5: 99.0}).choose_micro(micro).token == 9
+    penalised = sampler(draft_vocab=draft_vocab, presence_penalty=50.0)
     assert [penalised.choose_micro(micro).token for _ in range(4)] == [1, 2, 6, 9]
     assert penalised.choose(SCORES).token == 11  # the first token outside what micro steps said
 
 
 def test_only_the_judged_token_of_a_micro_step_is_chosen() -> None:
-    shortlist = [6, 2, 9, 1]  # the highest score is token 1's
-    micro = SCORES[shortlist]
-    assert sampler(shortlist=shortlist).choose_judged(micro) == sampler(shortlist=shortlist).choose_micro(
-        micro
-    )
-    assert sampler(shortlist=shortlist, banned=(1,)).choose_judged(micro) is None
-    penalised = sampler(shortlist=shortlist, presence_penalty=50.0)
+    draft_vocab = [6, 2, 9, 1]  # the highest score is token 1's
+    micro = SCORES[draft_vocab]
+    assert sampler(draft_vocab=draft_vocab).choose_judged(micro) == sampler(
+        draft_vocab=draft_vocab
+    ).choose_micro(micro)
+    assert sampler(draft_vocab=draft_vocab, suppress_tokens=(1,)).choose_judged(micro) is None
+    penalised = sampler(draft_vocab=draft_vocab, presence_penalty=50.0)
     assert [penalised.choose_judged(micro) is None for _ in range(3)] == [False, True, True]
     assert penalised.answer == [1]
 
@@ -202,13 +202,13 @@ def test_a_token_that_nobody_judged_costs_no_draw() -> None:
 
 
 def test_base_and_micro_scores_meet_the_same_draw() -> None:
-    """Equal distributions give equal tokens, however the shortlist is ranked."""
-    shortlist = [6, 2, 9, 1, 0, 11]
-    outside = [token for token in range(VOCAB) if token not in shortlist]
-    base = sampler(temperature=1.0, seed=5, banned=outside)
-    micro = sampler(temperature=1.0, seed=5, shortlist=shortlist)
+    """Equal distributions give equal tokens, however the draft vocabulary is ranked."""
+    draft_vocab = [6, 2, 9, 1, 0, 11]
+    outside = [token for token in range(VOCAB) if token not in draft_vocab]
+    base = sampler(temperature=1.0, seed=5, suppress_tokens=outside)
+    micro = sampler(temperature=1.0, seed=5, draft_vocab=draft_vocab)
     for _ in range(200):
-        assert base.choose(SCORES).token == micro.choose_micro(SCORES[shortlist]).token
+        assert base.choose(SCORES).token == micro.choose_micro(SCORES[draft_vocab]).token
 
 
 def test_a_large_vocabulary_is_drawn_from_as_it_should() -> None:
@@ -237,15 +237,15 @@ def test_the_ends_of_the_distribution_have_weight(draw: float) -> None:
     assert share <= 1
 
 
-def test_a_fully_banned_shortlist_is_known_beforehand() -> None:
-    assert not sampler(shortlist=[3, 5], banned=(3, 5, 7)).micro_usable
-    assert sampler(shortlist=[3, 5], banned=(3, 7)).micro_usable
+def test_a_fully_suppressed_draft_vocab_is_known_beforehand() -> None:
+    assert not sampler(draft_vocab=[3, 5], suppress_tokens=(3, 5, 7)).micro_usable
+    assert sampler(draft_vocab=[3, 5], suppress_tokens=(3, 7)).micro_usable
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_nothing_to_choose_from(temperature: float) -> None:
-    with pytest.raises(InputError, match="banned"):
-        sampler(banned=tuple(range(VOCAB)), temperature=temperature).choose(SCORES)
+    with pytest.raises(InputError, match="suppress_tokens"):
+        sampler(suppress_tokens=tuple(range(VOCAB)), temperature=temperature).choose(SCORES)
     for bad in (math.nan, -math.inf, math.inf):
         with pytest.raises(CheckpointError, match="not usable"):
             sampler(temperature=temperature).choose(np.full(VOCAB, bad, dtype=np.float32))

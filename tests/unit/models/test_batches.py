@@ -21,7 +21,7 @@ RANDOM = Cuts(entropy=0.0, random=1.0)
 
 def batches_of(data: DistilledData, cuts: Cuts | None = RANDOM, **changes: object) -> Batches:
     settings = {
-        "max_steps": 4, "shortlist": None, "vocab_size": 97, "rows": 2,
+        "max_group_tokens": 4, "draft_vocab": None, "vocab_size": 97, "rows": 2,
         "row_slots": 30, "cuts": cuts, "seed": 5,
     } | changes  # fmt: skip
     return Batches(data, list(range(len(data))), **settings)  # type: ignore[arg-type]
@@ -121,21 +121,21 @@ def test_merged_slots_ask_for_what_comes_after_them_whatever_the_cuts() -> None:
     assert groups.targets[0, 2, :2].tolist() == [24, 2]
 
 
-def test_tokens_outside_the_shortlist_only_open_groups() -> None:
+def test_tokens_outside_the_draft_vocab_only_open_groups() -> None:
     roles, ids = [0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2]
-    shortlist = np.array([2, 20, 21, 23, 24])  # 22 is missing
+    draft_vocab = np.array([2, 20, 21, 23, 24])  # 22 is missing
     easy = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
-    plain = one(roles, ids, None, shortlist=shortlist)
+    plain = one(roles, ids, None, draft_vocab=draft_vocab)
     assert plain.target_sizes[0, 1:8].tolist() == [2, 1, 4, 3, 2, 1, 0]
-    merged = one(roles, ids, easy, shortlist=shortlist)
+    merged = one(roles, ids, easy, draft_vocab=draft_vocab)
     assert merged.sizes[0, :4].tolist() == [1, 1, 2, 4]
 
 
-def test_the_stop_head_is_asked_where_a_token_outside_the_shortlist_follows() -> None:
+def test_the_stop_head_is_asked_where_a_token_outside_the_draft_vocab_follows() -> None:
     """Such places were left out: at run time the head vouched for whatever was said there instead."""
     roles = [[0, 0, 2, 2, 2, 2, 2, 2, 0, 2, 2]]
     data = DataFiles.in_memory(roles=roles, ids=[[10, 11, 20, 21, 22, 23, 24, 2, 12, 20, 22]])
-    batches = batches_of(data, None, rows=1, shortlist=np.array([2, 20, 21, 23, 24]))  # 22 is missing
+    batches = batches_of(data, None, rows=1, draft_vocab=np.array([2, 20, 21, 23, 24]))  # 22 is missing
     batch = batches.build(batches.plan(0)[0])
     sizes = batch.groups.target_sizes
     assert sizes[0, :11].tolist() == [0, 2, 1, 4, 3, 2, 1, 0, 1, 1, 0]

@@ -37,7 +37,7 @@ from hamburger_edge.models.checkpoints.checkpoint import check_target, load_chec
     "changes",
     [
         {},
-        {"shortlist_size": 20},
+        {"draft_vocab_size": 20},
         {"micro_final_norm": False, "tied_head": False},
         {"merge_residual": "last"},
     ],
@@ -220,20 +220,29 @@ BAD_FOLDERS = {
         edit_tensors("graft.safetensors", embedder__places=lambda t: torch.ones(t.shape, dtype=torch.int8)),
         "missing tensor embedder.places.scale",
     ),
-    "no shortlist": (edit_tensors("graft.safetensors", shortlist=None), "missing tensor shortlist"),
-    "repeating shortlist": (
-        edit_tensors("graft.safetensors", shortlist=lambda t: t.clamp(max=3)),
-        "shortlist repeats token ids",
+    "no draft vocabulary": (
+        edit_tensors("graft.safetensors", draft_vocab=None),
+        "missing tensor draft_vocab",
     ),
-    "float shortlist": (edit_tensors("graft.safetensors", shortlist=lambda t: t.float()), "torch.float32"),
-    "short shortlist": (edit_tensors("graft.safetensors", shortlist=lambda t: t[:5]), r"\[5\], expected"),
+    "repeating draft vocabulary": (
+        edit_tensors("graft.safetensors", draft_vocab=lambda t: t.clamp(max=3)),
+        "draft_vocab repeats token ids",
+    ),
+    "float draft vocabulary": (
+        edit_tensors("graft.safetensors", draft_vocab=lambda t: t.float()),
+        "torch.float32",
+    ),
+    "short draft vocabulary": (
+        edit_tensors("graft.safetensors", draft_vocab=lambda t: t[:5]),
+        r"\[5\], expected",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD_FOLDERS)
 def test_damaged_checkpoints_are_named(case: str, tmp_path: Path) -> None:
     damage, message = BAD_FOLDERS[case]
-    folder = save(tmp_path / "saved", toy_model(shortlist_size=20))
+    folder = save(tmp_path / "saved", toy_model(draft_vocab_size=20))
     damage(folder)
     with pytest.raises((CheckpointError, ConfigError), match=message) as error:
         load_checkpoint(folder)

@@ -13,11 +13,11 @@ from hamburger_edge.errors import SessionError
 from hamburger_edge.models.architecture.documents import WholeDocuments
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger, block_diagonal, lengths
 from hamburger_edge.models.architecture.llama import WholeSequence, rotary_tables
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 VARIANTS = [
-    {"position_rule": rule, "micro_final_norm": norm, "shortlist_size": shortlist, "stop_rule": stop}
-    for rule, norm, shortlist, stop in itertools.product(
+    {"position_rule": rule, "micro_final_norm": norm, "draft_vocab_size": draft_vocab, "stop_rule": stop}
+    for rule, norm, draft_vocab, stop in itertools.product(
         ("token", "slot"), (True, False), (0, 40), ("before", "after")
     )
 ]

@@ -57,7 +57,11 @@ def reference() -> Hamburger:
 
 def test_lightning_checkpoint(reference: Hamburger, tmp_path: Path) -> None:
     write_hf(tmp_path, reference)
-    content = {"epoch": 1, "state_dict": reference_state(reference), "hyper_parameters": {"max_steps": 4}}
+    content = {
+        "epoch": 1,
+        "state_dict": reference_state(reference),
+        "hyper_parameters": {"max_group_tokens": 4},
+    }
     torch.save(content, tmp_path / "last.ckpt")
     loaded = load_checkpoint(tmp_path / "last.ckpt")
     assert loaded.model.config == reference.config

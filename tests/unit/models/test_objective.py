@@ -22,7 +22,7 @@ from hamburger_edge.models.training.objective import (
 from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, fit_stop_logits, reliability
 from hamburger_edge.models.training.updates.lora import LoraLinear, add_lora, merge_lora
-from hamburger_edge.runtimes.torch.backend import TorchBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 
 def conversations(seed: int = 0) -> DistilledData:
@@ -34,19 +34,19 @@ def conversations(seed: int = 0) -> DistilledData:
 
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
-@pytest.mark.parametrize("shortlist", [0, 60])
+@pytest.mark.parametrize("draft_vocab", [0, 60])
 @pytest.mark.parametrize("stop_rule", ["before", "after"])
 @torch.no_grad()
-def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int, stop_rule: str) -> None:
+def test_packed_loss_equals_a_loop_over_groups(rule: str, draft_vocab: int, stop_rule: str) -> None:
     """Conversation by conversation, slot by slot, stepped through a cache; sums written out by hand."""
-    model = toy_model(position_rule=rule, shortlist_size=shortlist, stop_rule=stop_rule)
+    model = toy_model(position_rule=rule, draft_vocab_size=draft_vocab, stop_rule=stop_rule)
     data = conversations()
     weights = LossWeights(first=0.7, micro=1.3, stop=0.4, hard=0.2)
     batches = Batches(
         data,
         list(range(len(data))),
-        max_steps=4,
-        shortlist=model.shortlist.numpy() if shortlist else None,
+        max_group_tokens=4,
+        draft_vocab=model.draft_vocab.numpy() if draft_vocab else None,
         vocab_size=97,
         rows=3,
         row_slots=40,
@@ -66,8 +66,8 @@ def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int, stop_r
         for slots in row:
             loop(model, data, slots, weights.hard, sums, lengths)
     means = {name: sum(values) / max(len(values), 1) for name, values in sums.items()}
-    if shortlist:
-        assert len(sums["stop"]) > 1.1 * len(sums["micro"]), "the shortlist holds everything"
+    if draft_vocab:
+        assert len(sums["stop"]) > 1.1 * len(sums["micro"]), "the draft vocabulary holds everything"
     expected = 0.7 * means["first"] + 1.3 * means["micro"] + 0.4 * (means["stop"] + means["attempt"])
     assert got["loss"].item() == pytest.approx(expected, rel=1e-4)
     assert got["first_loss"].tolist() == pytest.approx([sum(sums["first"]), len(sums["first"])], rel=1e-4)
@@ -83,8 +83,8 @@ def test_packed_loss_equals_a_loop_over_groups(rule: str, shortlist: int, stop_r
 @torch.no_grad()
 def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
     """Text with runs of the micro decoder's own choices in it, found again token by token."""
-    model = toy_model(position_rule="token", shortlist_size=60)
-    backend, draw = TorchBackend(model, capacity=64), np.random.default_rng(1)
+    model = toy_model(position_rule="token", draft_vocab_size=60)
+    backend, draw = TorchBackend(model, cache_slots=64), np.random.default_rng(1)
 
     def says(ids: list[int], length: int) -> list[int]:
         """The micro decoder's choice behind each of the last `length` tokens, which are one group."""
@@ -93,7 +93,7 @@ def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
         read = backend.macro([(token,) for token in before], range(len(before)), [len(before) - 1])
         backend.micro_begin(read.features[0])
         scores = [backend.micro(token).logits for token in ids[-length:]]
-        return [int(model.shortlist[int(each.argmax())]) for each in scores]
+        return [int(model.draft_vocab[int(each.argmax())]) for each in scores]
 
     ids = [int(token) for token in draw.integers(3, 97, 6)]
     while len(ids) < 30:
@@ -102,7 +102,7 @@ def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
             ids.append(says(ids, length)[-1])
     roles = [0] * 6 + [2] * (len(ids) - 6)
     data = DataFiles.in_memory(roles=[roles], ids=[ids])
-    options = {"max_steps": 4, "shortlist": model.shortlist.numpy(), "vocab_size": 97, "rows": 1}
+    options = {"max_group_tokens": 4, "draft_vocab": model.draft_vocab.numpy(), "vocab_size": 97, "rows": 1}
     batches = Batches(data, [0], row_slots=len(ids), cuts=None, seed=0, **options)
     found = own_lengths(Objective(model, LossWeights()), batches, torch.device("cpu"))
     expected = [1] * 6
@@ -128,7 +128,7 @@ def loop(
 ) -> None:
     """Every slot of one conversation, appended to a cache; then the tokens after it, one at a time."""
     backend = TorchBackend(model)
-    place = {int(token): i for i, token in enumerate(model.shortlist)}
+    place = {int(token): i for i, token in enumerate(model.draft_vocab)}
     position = -1
     for first, size, wanted in zip(slots.first, slots.sizes, slots.target_sizes, strict=True):
         position += int(size) if model.config.position_rule == "token" else 1
@@ -140,7 +140,7 @@ def loop(
         sums["first"].append(-(distribution * torch.tensor(said.logits[0]).log_softmax(-1)).sum().item())
         stop, length = float(said.p_stop[0]), 1
         backend.micro_begin(said.features[0])
-        # where a token outside the shortlist follows, it cannot be said, but the stop head is asked
+        # where a token outside the draft vocabulary follows, it cannot be said, but the stop head is asked
         later = after + wanted
         more = later < slots.first[-1] + slots.sizes[-1] and (data.roles[later - 1 :][:2] == 2).all()
         asked, goes_on = wanted + int(wanted < 4 and more), True
@@ -190,8 +190,8 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> Non
     batches = Batches(
         data,
         list(range(len(data))),
-        max_steps=4,
-        shortlist=None,
+        max_group_tokens=4,
+        draft_vocab=None,
         vocab_size=97,
         rows=3,
         row_slots=40,
@@ -226,7 +226,15 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> Non
 def test_first_tokens_can_be_scored_now_and_then() -> None:
     model, data = toy_model(), conversations()
     batches = Batches(
-        data, [0, 1, 2], max_steps=4, shortlist=None, vocab_size=97, rows=1, row_slots=90, cuts=None, seed=0
+        data,
+        [0, 1, 2],
+        max_group_tokens=4,
+        draft_vocab=None,
+        vocab_size=97,
+        rows=1,
+        row_slots=90,
+        cuts=None,
+        seed=0,
     )
     batch = batches.build(batches.plan(0)[0])
     out = model(batch.groups)
@@ -271,7 +279,15 @@ def test_a_batch_without_an_answer_teaches_nothing() -> None:
 def test_parts_can_be_left_out() -> None:
     model, data = toy_model(), conversations()
     batches = Batches(
-        data, [0, 1], max_steps=4, shortlist=None, vocab_size=97, rows=1, row_slots=80, cuts=None, seed=0
+        data,
+        [0, 1],
+        max_group_tokens=4,
+        draft_vocab=None,
+        vocab_size=97,
+        rows=1,
+        row_slots=80,
+        cuts=None,
+        seed=0,
     )
     batch = batches.build(batches.plan(0)[0])
     both = Objective(model, LossWeights())(batch)
@@ -298,7 +314,7 @@ def test_soft_cross_entropy_matches_autograd() -> None:
 
 
 def test_soft_targets_fall_back_to_the_written_token() -> None:
-    """No choice of the base is in the shortlist: all weight on what was written."""
+    """No choice of the base is in the draft vocabulary: all weight on what was written."""
     ids, weights = soft_targets(
         torch.tensor([[-1, -1], [3, -1]]),
         torch.tensor([[-0.1, -2.0], [-1.0, -0.5]]),
@@ -363,8 +379,8 @@ def test_lora_starts_as_identity_and_merges_into_the_same_model() -> None:
     batches = Batches(
         conversations(),
         [0],
-        max_steps=4,
-        shortlist=None,
+        max_group_tokens=4,
+        draft_vocab=None,
         vocab_size=97,
         rows=1,
         row_slots=40,

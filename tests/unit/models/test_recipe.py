@@ -14,9 +14,9 @@ from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.training.objective import LossWeights
-from hamburger_edge.models.training.recipe import read_recipe
 from hamburger_edge.models.training.run_state import Reached, load_state, save_state
 from hamburger_edge.models.training.runs import train
+from hamburger_edge.models.training.training_recipe import read_recipe
 
 GOOD = """
 base = "toy"

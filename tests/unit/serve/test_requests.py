@@ -42,7 +42,7 @@ def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None
     assert chat(advice).settings.decoding.mode == "verify"
     assert chat(advice).settings.decoding.confidence == 0.9
     assert chat(advice, confidence=0.5).settings.decoding.mode == "verify"
-    assert chat(advice, mode="trust").settings.decoding.confidence == 0.8
+    assert chat(advice, mode="merge").settings.decoding.confidence == 0.8
 
 
 def test_every_option_arrives() -> None:
@@ -69,8 +69,8 @@ def test_every_option_arrives() -> None:
     [
         ({"n": 2}, "n"),
         ({"top_logprobs": 3}, "top_logprobs"),
-        ({"logprobs": True, "mode": "trust"}, "logprobs"),
-        ({"logprobs": True, "mode": "reread", "confidence": 0.9}, "logprobs"),
+        ({"logprobs": True, "mode": "merge"}, "logprobs"),
+        ({"logprobs": True, "mode": "hybrid", "confidence": 0.9}, "logprobs"),
         ({"audio": {}}, "audio"),
         ({"metadata": {"a": 3}}, "metadata.a"),
         ({"metadata": "a"}, "metadata"),

@@ -17,7 +17,7 @@ from hamburger_edge.errors import HamburgerError, InputError, one_line
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
-from hamburger_edge.support.values import flag, shown
+from hamburger_edge.support.values import flag, safe_repr
 
 
 class Unkind:
@@ -57,10 +57,10 @@ def refused(call: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize(
-    "name", ["backend", "provider", "kv", "verify", "provider_options", "threads", "context"]
+    "name", ["backend", "provider", "kv_cache_dtype", "verify", "provider_options", "threads", "cache_slots"]
 )
 def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
-    if (name, odd) in {("threads", "one"), ("context", "one"), ("provider_options", "dictionary")}:
+    if (name, odd) in {("threads", "one"), ("cache_slots", "one"), ("provider_options", "dictionary")}:
         pytest.skip("possible, or for ONNX Runtime to say")
     refused(lambda: hamburger_edge.load(bundle, **{name: ODD[odd]}))
 
@@ -76,7 +76,7 @@ def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
         "temperature",
         "seed",
         "logit_bias",
-        "banned",
+        "suppress_tokens",
         "stop",
         "probabilities",
         "ignore_eos",
@@ -90,7 +90,12 @@ def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
 )
 def test_options_of_an_answer(name: str, odd: str) -> None:
     possible = {("seed", "one"), ("max_tokens", "one"), ("force_group", "one"), ("confidence", "one")}
-    possible |= {("temperature", "one"), ("banned", "set"), ("banned", "list"), ("json_schema", "dictionary")}
+    possible |= {
+        ("temperature", "one"),
+        ("suppress_tokens", "set"),
+        ("suppress_tokens", "list"),
+        ("json_schema", "dictionary"),
+    }
     possible |= {("stop", text) for text in ("list", "text", "lines", "half a character")}
     possible |= {(kind, "lines") for kind in ("regex", "grammar")}  # for the compiler to say
     possible |= {(kind, "half a character") for kind in ("regex", "grammar")}
@@ -127,7 +132,7 @@ def test_what_is_said_and_how(odd: str, model: Model) -> None:
         "block_size",
         "keep_head",
         "prefer",
-        "kv",
+        "kv_cache_dtype",
         "verify",
         "force",
     ],
@@ -139,7 +144,7 @@ def test_options_of_an_export(name: str, odd: str) -> None:
 
 @pytest.mark.parametrize("odd", ODD)
 def test_a_value_is_named_in_a_short_line(odd: str) -> None:
-    text = shown(ODD[odd])
+    text = safe_repr(ODD[odd])
     assert text.isprintable()
     assert 0 < len(text) <= 80
 

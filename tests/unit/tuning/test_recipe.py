@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import EvaluationPlan
 from hamburger_edge.models.training.data.batches import Cuts
-from hamburger_edge.models.training.recipe import Recipe, Shape, Stage
-from hamburger_edge.tuning.recipe import TuneRecipe, read_tune_recipe, to_toml, write_tune_recipe
+from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
+from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe, to_toml, write_tune_recipe
 
 STAGE = Stage("only", ("embedder", "base"), epochs=1.5, learning_rate=1e-3, cuts=Cuts(entropy=0.5))
 TRAINING = Recipe(base="", data="", out="", shape=Shape(taps=(1, 2)), stages=(STAGE,), rows=2)

@@ -7,9 +7,9 @@ from toy_models import toy_config
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
-from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.tuning import shape
-from hamburger_edge.tuning.shape import graft_recipe, shortlist_size, tuning_recipe
+from hamburger_edge.tuning.shape import draft_vocab_size, graft_recipe, tuning_recipe
 
 BASE = toy_config().base
 
@@ -41,15 +41,15 @@ def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> No
     assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.EPOCHS
 
 
-def test_the_shortlist_holds_nearly_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_draft_vocab_holds_nearly_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 tokens here, 94 are one of four, the others six rare ones."""
-    monkeypatch.setattr(shape, "SHORTLISTS", (2, 4, 5, 8))
+    monkeypatch.setattr(shape, "DRAFT_VOCABS", (2, 4, 5, 8))
     monkeypatch.setattr(shape, "COVERED", 0.95)
     said = [token for token in (3, 4, 5, 6) for _ in range(23)] + [3, 4, 10, 11, 12, 13, 14, 15]
     data = DataFiles.in_memory(roles=[[TEMPLATE, *[ANSWER] * 100]], ids=[[50, *said]])
-    assert shortlist_size(data, 97) == 5
+    assert draft_vocab_size(data, 97) == 5
     monkeypatch.setattr(shape, "COVERED", 0.94)
-    assert shortlist_size(data, 97) == 4
+    assert draft_vocab_size(data, 97) == 4
     monkeypatch.setattr(shape, "COVERED", 1.0)
-    assert shortlist_size(data, 97) == 8  # the largest, which is all that is tried
-    assert shortlist_size(data, 8) == 0  # as large as the vocabulary: all of that
+    assert draft_vocab_size(data, 97) == 8  # the largest, which is all that is tried
+    assert draft_vocab_size(data, 8) == 0  # as large as the vocabulary: all of that

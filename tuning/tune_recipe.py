@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import EvaluationPlan
-from hamburger_edge.models.training.recipe import Recipe
+from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_toml
 
@@ -26,7 +26,7 @@ class TuneRecipe:
     examples: str  # file, see examples.py
     held_out: str = ""  # file of examples to judge by, which nothing is trained on; "": a share of `examples`
     share: float = 0.05  # of questions that nothing is trained on; half as many more calibrate the stop head
-    exchange: int = 0  # copies of the examples with texts exchanged among them, see exchange.py
+    augment: int = 0  # copies of the examples with texts exchanged among them, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: as few as can be, or all the base's
     start: str = ""  # checkpoint on this base: the tuning goes on from its changes to it, and its embedder
     tune_base: bool = True  # False: it knows the task already
@@ -45,7 +45,7 @@ class TuneRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
-        for name in ("exchange", "scored", "read", "more_answers"):
+        for name in ("augment", "scored", "read", "more_answers"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"recipe.{name} must be 0 or more, got {getattr(self, name)}")
         for name in TRAININGS:

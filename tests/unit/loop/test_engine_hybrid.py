@@ -1,4 +1,4 @@
-"""Mode reread: what is sure is merged, the rest is checked by the base, and where it is not sure of what it
+"""Mode hybrid: what is sure is merged, the rest is checked by the base, and where it is not sure of what it
 read merged it reads that token by token."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_a_doubtful_reading_decides_nothing(
     """So the text is plain decoding's wherever every misreading is a doubtful one."""
     backend = Misreader(info(position_rule=position_rule, stop_rule=stop_rule), eos_rate=0.0)
     engine = Engine(backend)
-    steps, stats = run(engine, prompt, mode="reread", confidence=confidence, max_tokens=most)
+    steps, stats = run(engine, prompt, mode="hybrid", confidence=confidence, max_tokens=most)
     check_the_books(engine, prompt, steps)
     plain, _ = run(Engine(Misreader(backend.info, eos_rate=0.0)), prompt, confidence=1.0, max_tokens=most)
     assert said(steps) == said(plain)
@@ -78,7 +78,7 @@ class Misled(Misreader):
 def test_a_draft_that_errs_as_the_base_does_decides_nothing() -> None:
     """The base found its own misreading in the draft, and so kept it, however unsure it was."""
     engine = Engine(Misled(info(stop_rule="after"), eos_rate=0.0))
-    steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=100)
+    steps, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=100)
     assert said(steps) == ScriptedBackend(eos_rate=0.0).plain(PROMPT, 100)
     assert stats.reread_tokens > 0
     assert stats.base_calls < 90
@@ -102,7 +102,7 @@ def test_what_is_sure_is_merged_and_the_rest_is_checked(position_rule: str) -> N
         info(position_rule=position_rule, stop_rule="after"), agreement=0.5, p_stop=0.02, eos_rate=0.0
     )
     engine = Engine(backend)
-    steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=60, probabilities=True)
+    steps, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=60, probabilities=True)
     check_the_books(engine, PROMPT, steps)
     assert said(steps) == backend.plain(PROMPT, 60)
     sizes = {len(group) for group in engine.ledger.groups}
@@ -120,14 +120,14 @@ def test_what_nobody_checks_is_as_sure_as_the_confidence_a_whole_group_of_it(
     """Each token is surer than 0.8, and yet four of them together may not be."""
     backend = ScriptedBackend(info(stop_rule="after"), p_stop=p_stop, eos_rate=0.0)
     engine = Engine(backend)
-    steps, _ = run(engine, mode="reread", confidence=0.8, max_tokens=60)
+    steps, _ = run(engine, mode="hybrid", confidence=0.8, max_tokens=60)
     assert max(len(group) for step in steps for group in step.groups) == most
     assert [len(step.tokens) for step in steps] == [4] * 15  # they are proposed all the same
 
 
 def test_groups_that_are_forced_are_merged_whatever_the_stop_head_says() -> None:
     backend = ScriptedBackend(info(stop_rule="after"), p_stop=0.9, eos_rate=0.0)
-    steps, _ = run(Engine(backend), mode="reread", force_group=3, max_tokens=30)
+    steps, _ = run(Engine(backend), mode="hybrid", force_group=3, max_tokens=30)
     assert {len(group) for step in steps for group in step.groups} == {3}
 
 
@@ -141,16 +141,16 @@ def test_by_rule_before_the_step_before_vouches() -> None:
             return (0.01, 0.15)[len(text) % 2]  # how sure the next token is
 
     engine = Engine(Alternating(info(stop_rule="before"), eos_rate=0.0))
-    steps, _ = run(engine, [5, 6, 7, 8], mode="reread", confidence=0.8, max_tokens=40)
+    steps, _ = run(engine, [5, 6, 7, 8], mode="hybrid", confidence=0.8, max_tokens=40)
     assert [len(step.tokens) for step in steps] == [4] * 10
     assert {tuple(map(len, step.groups)) for step in steps} == {(2, 2)}
 
 
 @pytest.mark.parametrize("fewer", range(1, 8))
 def test_a_stop_string_may_end_inside_a_merged_slot(fewer: int) -> None:
-    backend = Guesser(info(stop_rule="after", max_steps=8), agreement=0.8, p_stop=0.02, eos_rate=0.0)
+    backend = Guesser(info(stop_rule="after", max_group_tokens=8), agreement=0.8, p_stop=0.02, eos_rate=0.0)
     engine = Engine(backend)
-    steps, _ = run(engine, mode="reread", confidence=0.8, max_tokens=60)
+    steps, _ = run(engine, mode="hybrid", confidence=0.8, max_tokens=60)
     while len(steps[-1].tokens) <= fewer:  # the newest step is long enough
         engine.drop(len(steps.pop().tokens))
     engine.drop(fewer)
@@ -161,8 +161,8 @@ def test_a_stop_string_may_end_inside_a_merged_slot(fewer: int) -> None:
 def test_a_doubt_reads_the_newest_groups_alone() -> None:
     backend = Misreader(p_stop=0.02, eos_rate=0.0)
     engine = Engine(backend)
-    _, stats = run(engine, mode="reread", confidence=0.8, max_tokens=200)
-    most = backend.info.max_steps
+    _, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=200)
+    most = backend.info.max_group_tokens
     assert stats.reread_tokens > 0
     assert (
         max(backend.macro_calls) < (REREAD + 2) * most
@@ -174,7 +174,7 @@ def test_trusting_believes_the_doubtful_readings() -> None:
     options: dict[str, Any] = {"confidence": 0.5, "max_tokens": 60}
     plain, _ = run(Engine(Misreader(eos_rate=0.0)), confidence=1.0, max_tokens=60)
     trusted, _ = run(Engine(Misreader(eos_rate=0.0, p_stop=0.1)), **options)
-    reread, stats = run(Engine(Misreader(eos_rate=0.0, p_stop=0.1)), mode="reread", **options)
+    reread, stats = run(Engine(Misreader(eos_rate=0.0, p_stop=0.1)), mode="hybrid", **options)
     assert said(trusted) != said(plain) == said(reread)
     assert 0 < stats.reread_tokens < 60
     assert stats.base_calls < 60  # and it is still cheaper
@@ -184,10 +184,10 @@ def test_a_sure_base_reads_nothing_twice() -> None:
     sure = Misreader(p_stop=0.02, eos_rate=0.0)
     sure.misreads = 0.0
     engine = Engine(sure)
-    steps, stats = run(engine, mode="reread", confidence=0.8, max_tokens=40)
+    steps, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=40)
     assert stats.reread_tokens == 0
     assert [len(step.tokens) for step in steps] == [4] * 10
-    assert engine.ledger.slots == len(PROMPT) + 9  # merged as in trust mode
+    assert engine.ledger.slots == len(PROMPT) + 9  # merged as in merge mode
 
 
 def test_what_comes_before_the_answer_stays_as_it_is() -> None:
@@ -195,13 +195,13 @@ def test_what_comes_before_the_answer_stays_as_it_is() -> None:
     backend = Misreader(p_stop=0.1, eos_rate=0.0)
     backend.misreads = 1.0
     engine = Engine(backend)
-    run(engine, mode="trust", confidence=0.5, max_tokens=8)
+    run(engine, mode="merge", confidence=0.5, max_tokens=8)
     earlier = engine.sequence
     assert any(len(group) > 1 for group in earlier)
     prompt = [*earlier, (9,), (8,)]
     source = Sampler(SamplingSettings(), backend.info.vocab_size)
     source.begin(token for group in prompt for token in group)
-    stats, decoding = Stats(), Decoding(max_tokens=12, confidence=0.5, mode="reread")
+    stats, decoding = Stats(), Decoding(max_tokens=12, confidence=0.5, mode="hybrid")
     steps = list(engine.run(prompt, decoding, source, stats=stats))
     assert stats.reread_tokens > 0
     assert engine.ledger.groups[: len(earlier)] == earlier
@@ -211,10 +211,10 @@ def test_what_comes_before_the_answer_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
 def test_without_room_the_doubtful_reading_has_to_do(rule: str) -> None:
-    backend = Misreader(info(capacity=8, position_rule=rule), p_stop=0.1, eos_rate=0.0)
+    backend = Misreader(info(cache_slots=8, position_rule=rule), p_stop=0.1, eos_rate=0.0)
     backend.misreads = 1.0
     engine = Engine(backend)
-    steps, stats = run(engine, mode="reread", confidence=0.5, max_tokens=100)
+    steps, stats = run(engine, mode="hybrid", confidence=0.5, max_tokens=100)
     check_the_books(engine, PROMPT, steps)
     assert steps[-1].finish_reason == "context"
     assert engine.ledger.slots == 8

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from hamburger_edge.tuning.augment import augmented
 from hamburger_edge.tuning.examples import Example, Turn
-from hamburger_edge.tuning.exchange import exchanged
 
 NAMES = ["Ann", "Bo", "Cy Twombly", "Dé", "Eve O'Hara", "Flo"]
 
@@ -35,7 +35,7 @@ def calls(ascii_only: bool = False) -> list[Example]:
 
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_copied_texts_change_places(ascii_only: bool) -> None:
-    made = exchanged(calls(ascii_only), 20)
+    made = augmented(calls(ascii_only), 20)
     assert len(made) > 20
     given = {one.turns[0].prompt for one in calls()}
     assert len({one.turns[0].prompt for one in made} | given) == len(made) + len(given)  # all are new
@@ -53,16 +53,16 @@ def test_where_few_texts_return_they_stay() -> None:
     rare = [
         example("call Gil on the pager about tea", {"who": "Gil", "where": "pager", "topic": "tea", "n": 9})
     ]
-    made = [json.loads(one.answer) for one in exchanged(only + rare, 10)]
+    made = [json.loads(one.answer) for one in augmented(only + rare, 10)]
     assert {answer["where"] for answer in made if answer["n"] != 9} == {"mobile", "pager"}
-    made = [json.loads(one.answer) for one in exchanged(only * 2 + rare, 10)]
+    made = [json.loads(one.answer) for one in augmented(only * 2 + rare, 10)]
     assert {answer["where"] for answer in made if answer["n"] != 9} == {"mobile"}
 
 
 def test_the_same_seed_gives_the_same() -> None:
-    assert exchanged(calls(), 3) == exchanged(calls(), 3)
-    assert exchanged(calls(), 3) != exchanged(calls(), 3, seed=1)
-    assert exchanged(calls(), 0) == []
+    assert augmented(calls(), 3) == augmented(calls(), 3)
+    assert augmented(calls(), 3) != augmented(calls(), 3, seed=1)
+    assert augmented(calls(), 0) == []
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_the_same_seed_gives_the_same() -> None:
 )
 def test_what_is_not_clear_is_left_as_it_is(odd: Example) -> None:
     others = calls()
-    for one in exchanged([odd, *others], 10):
+    for one in augmented([odd, *others], 10):
         assert one.turns[0].prompt.startswith("call ")
         assert " on the " in one.turns[0].prompt
-    assert exchanged([odd], 10) == []
+    assert augmented([odd], 10) == []
 
 
 def test_items_of_a_list_are_of_one_kind() -> None:
     asked = [example(f"{a} and {b}", {"who": [a, b]}) for a, b in pairwise(NAMES)]
-    for one in exchanged(asked, 10):
+    for one in augmented(asked, 10):
         first, second = json.loads(one.answer)["who"]
         assert one.turns[0].prompt == f"{first} and {second}"

@@ -33,7 +33,7 @@ from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
-from hamburger_edge.support.values import among, flag, shown, whole_in
+from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
 DEFAULT_CAPACITY = 4096
 
@@ -44,8 +44,8 @@ def open_bundle(
     provider: str = "cpu",
     provider_options: dict[str, Any] | None = None,
     threads: int | None = None,
-    context: int | None = None,
-    kv: str | None = None,
+    cache_slots: int | None = None,
+    kv_cache_dtype: str | None = None,
     verify: bool = False,
 ) -> tuple[OnnxBackend, Path, ChatTemplate]:
     """Open a bundle -> backend, path of the tokenizer, chat template.
@@ -53,21 +53,23 @@ def open_bundle(
     `context` is the number of slots of the KV buffer; `verify` checks every file's hash first.
     """
     path = Path(path)
-    if context is not None:
-        whole_in("context", context, 1, 1 << 31)
+    if cache_slots is not None:
+        whole_in("cache_slots", cache_slots, 1, 1 << 31)
     manifest = load_manifest(path)
     check_files(path, manifest, hashes=flag("verify", verify))
     if not manifest.graphs:
         raise BundleError(f"{path}: holds no graphs: export it again with  --format onnx")
-    if kv is not None and not (among(kv, KV_TYPES) and KV_TYPES[kv] == manifest.kv.dtype):
+    if kv_cache_dtype is not None and not (
+        among(kv_cache_dtype, KV_TYPES) and KV_TYPES[kv_cache_dtype] == manifest.kv.dtype
+    ):
         raise InputError(
-            f"kv={shown(kv)}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again "
-            f"with --kv {', '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
+            f"kv_cache_dtype={safe_repr(kv_cache_dtype)}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again "
+            f"with --kv-cache-dtype {', '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
         )
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
     chosen = choose_provider(provider, provider_options, manifest.flavor)
-    common: dict[str, Any] = {"threads": threads, "capacity": context}
+    common: dict[str, Any] = {"threads": threads, "cache_slots": cache_slots}
     try:
         backend = OnnxBackend(path, manifest, provider=chosen, **common)
     except RuntimeUnavailable as error:
@@ -80,20 +82,20 @@ def open_bundle(
 
 def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
     """Refuse a cache type without CUDA attention: that part would run on the CPU, very slowly."""
-    if provider.name == "cuda" and not manifest.cache_length and manifest.kv.dtype != "float16":
+    if provider.name == "cuda" and not manifest.cache_slots and manifest.kv.dtype != "float16":
         raise RuntimeUnavailable(
             f"{folder}: on CUDA ONNX Runtime attends in 16 bits, and this bundle's cache is "
-            f"{manifest.kv.dtype}: export it again with --kv fp16, or with --flavor portable"
+            f"{manifest.kv.dtype}: export it again with --kv-cache-dtype fp16, or with --flavor portable"
         )
 
 
-def choose_capacity(manifest: Manifest, wanted: int | None) -> int:
+def choose_cache_slots(manifest: Manifest, wanted: int | None) -> int:
     """Return the slots of the cache; a portable graph's number is fixed."""
-    fixed = manifest.cache_length
+    fixed = manifest.cache_slots
     if fixed and wanted not in (None, fixed):
         raise InputError(
             f"this portable bundle's cache holds {fixed} slots, not {wanted}: "
-            f"export it again with --cache-length {wanted}"
+            f"export it again with --cache-slots {wanted}"
         )
     return manifest.slots(wanted or DEFAULT_CAPACITY)
 
@@ -108,13 +110,13 @@ class OnnxBackend:
         *,
         provider: Provider | None = None,
         threads: int | None = None,
-        capacity: int | None = None,
+        cache_slots: int | None = None,
     ):
         provider = provider or choose_provider("cpu", None)
         model = manifest.model
         _check_cache(folder, manifest, provider)
         self.manifest, self.provider = manifest, provider
-        capacity = choose_capacity(manifest, capacity)
+        cache_slots = choose_cache_slots(manifest, cache_slots)
         plan = manifest.precision
         half = "fp16" in (plan.base, plan.head, plan.graft)
         unpack = manifest.flavor == "web"
@@ -126,7 +128,7 @@ class OnnxBackend:
         }
         self.embedder = OnnxEmbedder(sessions["embedder"], model.hidden_size)
         micro = manifest.kv.micro(model.micro_layers)
-        self.base = OnnxBase(sessions["base"], model, self._cache(manifest.kv, capacity))
+        self.base = OnnxBase(sessions["base"], model, self._cache(manifest.kv, cache_slots))
         self.micro_decoder = OnnxMicroDecoder(
             sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)
         )
@@ -137,23 +139,23 @@ class OnnxBackend:
             precision=manifest.precision.base,
             vocab_size=model.vocab_size,
             hidden_size=model.hidden_size,
-            max_steps=model.max_steps,
+            max_group_tokens=model.max_group_tokens,
             position_rule=model.position_rule,
             stop_rule=model.stop_rule,
-            capacity=capacity,
+            cache_slots=cache_slots,
             context_length=model.context_length,
             eos_ids=model.eos_ids,
-            shortlist=None if model.shortlist is None else np.array(model.shortlist, np.int64),
+            draft_vocab=None if model.draft_vocab is None else np.array(model.draft_vocab, np.int64),
             kv_bytes_per_slot=manifest.kv.bytes_per_slot,
             fingerprint=manifest.fingerprint,
             recommended=manifest.recommended or UNMEASURED,
-            opening=manifest.opening,
+            answer_prefix=manifest.answer_prefix,
         )
 
-    def _cache(self, layout: KVLayout, capacity: int) -> Cache:
-        if self.manifest.cache_length:
-            return PlacedCache(layout, capacity)
-        return InPlaceCache(layout, capacity, self.provider.device, self.provider.device_id)
+    def _cache(self, layout: KVLayout, cache_slots: int) -> Cache:
+        if self.manifest.cache_slots:
+            return PlacedCache(layout, cache_slots)
+        return InPlaceCache(layout, cache_slots, self.provider.device, self.provider.device_id)
 
     @property
     def info(self) -> ModelInfo:

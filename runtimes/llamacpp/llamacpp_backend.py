@@ -25,17 +25,17 @@ from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
 from hamburger_edge.runtimes.llamacpp.graft import LlamaCppEmbedder, StopHead
 from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
-from hamburger_edge.support.values import among, flag, shown, whole_in
+from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
-DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
+DEFAULT_CACHE_SLOTS = 4096  # slots, or the base's own context if that is shorter
 
 
 def open_bundle(
     path: Path,
     *,
-    context: int | None = None,
+    cache_slots: int | None = None,
     threads: int | None = None,
-    kv: str = "f16",
+    kv_cache_dtype: str = "f16",
     gpu_layers: int = -1,
     flash_attention: bool | None = None,
     verify: bool = False,
@@ -53,14 +53,14 @@ def open_bundle(
         raise BundleError(f"{path}: holds no GGUF files: export it again with  --format gguf")
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
-    _check_options(manifest, context, threads, kv, flash_attention, gpu_layers)
+    _check_options(manifest, cache_slots, threads, kv_cache_dtype, flash_attention, gpu_layers)
     backend = LlamaCppBackend(
         path,
         manifest,
         library(flag("log", log)),
-        capacity=min(context or DEFAULT_CONTEXT, manifest.model.context_length),
+        cache_slots=min(cache_slots or DEFAULT_CACHE_SLOTS, manifest.model.context_length),
         threads=threads or usable_processors(),
-        kv=kv,
+        kv_cache_dtype=kv_cache_dtype,
         gpu_layers=gpu_layers,
         flash=flash_attention,
     )
@@ -68,23 +68,30 @@ def open_bundle(
 
 
 def _check_options(
-    manifest: Manifest, context: int | None, threads: int | None, kv: str, flash: bool | None, gpu_layers: int
+    manifest: Manifest,
+    cache_slots: int | None,
+    threads: int | None,
+    kv_cache_dtype: str,
+    flash: bool | None,
+    gpu_layers: int,
 ) -> None:
-    for name, value, most in (("context", context, 1 << 24), ("threads", threads, MOST_THREADS)):
+    for name, value, most in (("cache_slots", cache_slots, 1 << 24), ("threads", threads, MOST_THREADS)):
         if value is not None:
             whole_in(name, value, 1, most)
     if flash is not None and not isinstance(flash, bool):
-        raise InputError(f"flash_attention must be true, false or left out, got {shown(flash)}")
+        raise InputError(f"flash_attention must be true, false or left out, got {safe_repr(flash)}")
     whole_in("gpu_layers", gpu_layers, -1, 1 << 16)
-    if not among(kv, KV_BYTES):
-        raise InputError(f"kv must be one of {', '.join(KV_BYTES)}, got {shown(kv)}")
-    block = KV_BYTES[kv][0]
+    if not among(kv_cache_dtype, KV_BYTES):
+        raise InputError(
+            f"kv_cache_dtype must be one of {', '.join(KV_BYTES)}, got {safe_repr(kv_cache_dtype)}"
+        )
+    block = KV_BYTES[kv_cache_dtype][0]
     if manifest.kv.head_size % block:
         raise InputError(
-            f"kv={kv!r} needs heads of a multiple of {block}, here {manifest.kv.head_size}: use f16"
+            f"kv_cache_dtype={kv_cache_dtype!r} needs heads of a multiple of {block}, here {manifest.kv.head_size}: use f16"
         )
     if block > 1 and flash is False:
-        raise InputError(f"kv={kv!r} needs flash attention: leave it on, or use f16")
+        raise InputError(f"kv_cache_dtype={kv_cache_dtype!r} needs flash attention: leave it on, or use f16")
 
 
 class LlamaCppBackend:
@@ -96,9 +103,9 @@ class LlamaCppBackend:
         manifest: Manifest,
         llama: Library,
         *,
-        capacity: int,
+        cache_slots: int,
         threads: int,
-        kv: str = "f16",
+        kv_cache_dtype: str = "f16",
         gpu_layers: int = -1,
         flash: bool | None = None,
     ):
@@ -118,32 +125,37 @@ class LlamaCppBackend:
                 loaded.agree(model.hidden_size, layers, vocab_size)
             base_weights, micro_weights = self.models
             self.base = LlamaCppBase(
-                base_weights, manifest, capacity=capacity, threads=threads, kv=kv, flash=flash
+                base_weights,
+                manifest,
+                cache_slots=cache_slots,
+                threads=threads,
+                kv_cache_dtype=kv_cache_dtype,
+                flash=flash,
             )
             self.decoders.append(self.base)
             self.micro_decoder = LlamaCppMicroDecoder(
-                micro_weights, manifest, threads=threads, kv=kv, flash=flash
+                micro_weights, manifest, threads=threads, kv_cache_dtype=kv_cache_dtype, flash=flash
             )
             self.decoders.append(self.micro_decoder)
         except BaseException:
             self.close()
             raise
-        weights, size = KV_BYTES[kv]
+        weights, size = KV_BYTES[kv_cache_dtype]
         on_gpu = gpu_layers != 0 and bool(llama.low.llama_supports_gpu_offload())
-        identity = f"{manifest.gguf_fingerprint} {kv} {flash}"
+        identity = f"{manifest.gguf_fingerprint} {kv_cache_dtype} {flash}"
         self._info = ModelInfo(
             backend="llamacpp",
             provider="gpu" if on_gpu else "cpu",
             precision=files.precision.base,
             vocab_size=model.vocab_size,
             hidden_size=model.hidden_size,
-            max_steps=model.max_steps,
+            max_group_tokens=model.max_group_tokens,
             position_rule=model.position_rule,
             stop_rule=model.stop_rule,
-            capacity=capacity,
+            cache_slots=cache_slots,
             context_length=model.context_length,
             eos_ids=model.eos_ids,
-            shortlist=None if model.shortlist is None else np.array(model.shortlist, np.int64),
+            draft_vocab=None if model.draft_vocab is None else np.array(model.draft_vocab, np.int64),
             kv_bytes_per_slot=2
             * model.num_layers
             * manifest.kv.kv_heads
@@ -152,7 +164,7 @@ class LlamaCppBackend:
             * size,
             fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
             recommended=manifest.recommended or UNMEASURED,
-            opening=manifest.opening,
+            answer_prefix=manifest.answer_prefix,
         )
 
     @property
@@ -239,7 +251,7 @@ def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -
     base.agree(
         {
             "hamburger.taps": list(model.taps) or None,  # GGUF has no empty lists
-            "hamburger.max_steps": model.max_steps,
+            "hamburger.max_group_tokens": model.max_group_tokens,
             "hamburger.position_rule": model.position_rule,
             "hamburger.stop_rule": model.stop_rule,
         }

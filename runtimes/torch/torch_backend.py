@@ -24,7 +24,7 @@ from hamburger_edge.support.processors import MOST_THREADS
 from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.values import whole_in
 
-DEFAULT_CONTEXT = 4096  # slots, or the base's own context if that is shorter
+DEFAULT_CACHE_SLOTS = 4096  # slots, or the base's own context if that is shorter
 
 
 class TorchBackend:
@@ -34,16 +34,16 @@ class TorchBackend:
         self,
         model: Hamburger,
         *,
-        capacity: int | None = None,
+        cache_slots: int | None = None,
         fingerprint: str = "",
         recommended: Recommended = UNMEASURED,
-        opening: tuple[int, ...] = (),
+        answer_prefix: tuple[int, ...] = (),
     ):
         config = model.config
         base = config.base
         self.model = model.eval()
-        capacity = capacity or base.context_length
-        self.cache = KVCache(base, base.num_layers, capacity)
+        cache_slots = cache_slots or base.context_length
+        self.cache = KVCache(base, base.num_layers, cache_slots)
         self.micro_cache = KVCache(model.micro_config, config.micro_layers, model.micro_config.context_length)
         self.features: Tensor | None = None  # [1, F, d] waiting for the first micro step
         self.closed = False
@@ -53,17 +53,17 @@ class TorchBackend:
             precision="fp32",
             vocab_size=base.vocab_size,
             hidden_size=base.hidden_size,
-            max_steps=config.max_steps,
+            max_group_tokens=config.max_group_tokens,
             position_rule=config.position_rule,
             stop_rule=config.stop_rule,
-            capacity=capacity,
+            cache_slots=cache_slots,
             context_length=base.context_length,
             eos_ids=config.eos_ids,
-            shortlist=model.shortlist.numpy() if config.shortlist_size else None,
+            draft_vocab=model.draft_vocab.numpy() if config.draft_vocab_size else None,
             kv_bytes_per_slot=2 * base.num_layers * base.num_kv_heads * base.head_dim * 4,
             fingerprint=fingerprint,
             recommended=recommended,
-            opening=opening,
+            answer_prefix=answer_prefix,
         )
 
     @property
@@ -82,7 +82,7 @@ class TorchBackend:
         if self.cache.used + len(groups) > self.cache.capacity:
             raise ContextFullError(
                 f"{self.cache.used + len(groups)} slots do not fit a cache of {self.cache.capacity}: "
-                "load with a larger context"
+                "load with a larger cache_slots"
             )
         slots = self.model.embed(*pad_groups(groups))[None]  # [1, S, d]
         cos, sin = self.model.base_rotary(torch.tensor([list(positions)]))
@@ -147,24 +147,24 @@ def use_threads(threads: int | None, name: str = "threads") -> None:
 
 
 def open_checkpoint(
-    path: str | PathLike[str], *, context: int | None = None, threads: int | None = None
+    path: str | PathLike[str], *, cache_slots: int | None = None, threads: int | None = None
 ) -> tuple[TorchBackend, Path, ChatTemplate]:
     """Open a checkpoint folder or built-in name for `hamburger_edge.load`."""
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     use_threads(threads)
-    if context is not None:
-        whole_in("context", context, 1, 1 << 31)
+    if cache_slots is not None:
+        whole_in("cache_slots", cache_slots, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
     found = checkpoint.manifest.pop("recommended", None)
-    opening = tuple(checkpoint.manifest.pop("opening", ()))
+    answer_prefix = tuple(checkpoint.manifest.pop("answer_prefix", ()))
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
         checkpoint.model,
-        capacity=min(context or DEFAULT_CONTEXT, checkpoint.model.config.base.context_length),
+        cache_slots=min(cache_slots or DEFAULT_CACHE_SLOTS, checkpoint.model.config.base.context_length),
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
-        opening=opening,
+        answer_prefix=answer_prefix,
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

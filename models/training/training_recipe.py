@@ -21,13 +21,13 @@ class Shape:
     """The graft's shape; other dimensions are the base's."""
 
     taps: tuple[int, ...]
-    max_steps: int = 4
+    max_group_tokens: int = 4
     micro_layers: int = 4
     merger_heads: int = 16
     position_rule: Literal["token", "slot"] = "token"
     merge_residual: Literal["mean", "last"] = "mean"  # initial value of a merged slot; `start` may differ
     stop_rule: Literal["before", "after"] = "after"  # when a micro token is judged
-    shortlist_size: int = 0
+    draft_vocab_size: int = 0
     initialise: Literal["base", "random"] = (
         "base"  # micro layers: copies of the base's last layers, or random
     )

@@ -14,30 +14,30 @@ from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.flag import Flag
 from hamburger_edge.loop.settings import Decoding
 
-MODES = ["trust", "reread", "verify"]
+MODES = ["merge", "hybrid", "verify"]
 
 
 def plain(prompt: list[int] | None = None, most: int = 20) -> list[int]:
     return ScriptedBackend(eos_rate=0.0).plain(prompt or PROMPT, most)
 
 
-def backend(opening: list[int], **changes: Any) -> ScriptedBackend:
-    return ScriptedBackend(info(opening=tuple(opening), **changes), eos_rate=0.0)
+def backend(answer_prefix: list[int], **changes: Any) -> ScriptedBackend:
+    return ScriptedBackend(info(answer_prefix=tuple(answer_prefix), **changes), eos_rate=0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_it_is_read_with_the_prompt(mode: str) -> None:
-    opening = plain()[:6]
-    engine = Engine(backend(opening))
+    answer_prefix = plain()[:6]
+    engine = Engine(backend(answer_prefix))
     steps, stats = run(engine, mode=mode, confidence=0.5, max_tokens=20, probabilities=True)
     check_the_books(engine, PROMPT, steps)
-    assert list(steps[0].tokens) == opening
-    merged = [tuple(opening[:4]), tuple(opening[4:])]
-    assert list(steps[0].groups) == (merged if mode != "verify" else [(token,) for token in opening])
+    assert list(steps[0].tokens) == answer_prefix
+    merged = [tuple(answer_prefix[:4]), tuple(answer_prefix[4:])]
+    assert list(steps[0].groups) == (merged if mode != "verify" else [(token,) for token in answer_prefix])
     assert engine.backend.macro_calls[0] == len(PROMPT) + len(steps[0].groups)
     assert stats.base_calls == len(engine.backend.macro_calls) - 1
-    assert stats.first_tokens == len(opening)
-    assert len(steps[0].probabilities) == len(steps[0].stop_probabilities) == len(opening)
+    assert stats.first_tokens == len(answer_prefix)
+    assert len(steps[0].probabilities) == len(steps[0].stop_probabilities) == len(answer_prefix)
     assert all(0 < probability <= 1 for probability in steps[0].probabilities)
     assert len(said(steps)) == stats.tokens == 20
 
@@ -62,8 +62,8 @@ def test_verified_it_changes_no_answer(
     chunk: int,
 ) -> None:
     """However far it holds, and whatever it goes on with."""
-    opening = [*plain(prompt)[:holds], *further]
-    engine = Engine(backend(opening, position_rule=position_rule), chunk=chunk)
+    answer_prefix = [*plain(prompt)[:holds], *further]
+    engine = Engine(backend(answer_prefix, position_rule=position_rule), chunk=chunk)
     steps, stats = run(engine, prompt, sampling, mode="verify", confidence=0.5, max_tokens=most)
     check_the_books(engine, prompt, steps)
     one_by_one, _ = run(Engine(backend([])), prompt, sampling, confidence=1.0, max_tokens=most)
@@ -71,7 +71,7 @@ def test_verified_it_changes_no_answer(
     assert stats.tokens == most
 
 
-@pytest.mark.parametrize("mode", ["trust", "reread"])
+@pytest.mark.parametrize("mode", ["merge", "hybrid"])
 def test_where_it_does_not_hold_nothing_is_said(mode: str) -> None:
     other = 3 + (plain()[0] - 2) % 37  # another than the base chooses
     engine, without = Engine(backend([other, 9, 9, 9])), Engine(backend([]))
@@ -87,16 +87,16 @@ def test_where_it_does_not_hold_nothing_is_said(mode: str) -> None:
     "how",
     [
         {"confidence": 1.0},
-        {"mode": "trust", "force_group": 2},
-        {"sampling": {"banned": (39,)}},
+        {"mode": "merge", "force_group": 2},
+        {"sampling": {"suppress_tokens": (39,)}},
         {"mode": "verify", "sampling": {"logit_bias": {38: 0.5}}},
-        {"mode": "trust", "sampling": {"repetition_penalty": 1.1}},
+        {"mode": "merge", "sampling": {"repetition_penalty": 1.1}},
     ],
 )
 def test_not_where_something_else_may_be_due(how: dict[str, Any]) -> None:
     """One token a step, groups of a length, and whatever changes scores."""
     engine = Engine(backend(plain()[:6]))
-    steps, _ = run(engine, **{"mode": "reread", "confidence": 0.5, "max_tokens": 20, **how})
+    steps, _ = run(engine, **{"mode": "hybrid", "confidence": 0.5, "max_tokens": 20, **how})
     assert len(steps[0].tokens) < 6
     assert engine.backend.macro_calls[0] == len(PROMPT)
 
@@ -111,7 +111,7 @@ def test_an_answer_that_goes_on_does_not_begin_again() -> None:
     assert first + more == plain(most=16)
 
 
-@pytest.mark.parametrize("room", [{"capacity": 8}, {"context_length": 8}])
+@pytest.mark.parametrize("room", [{"cache_slots": 8}, {"context_length": 8}])
 @pytest.mark.parametrize("mode", MODES)
 def test_without_room_it_is_left_out(mode: str, room: dict[str, int]) -> None:
     engine = Engine(backend(plain()[:6], **room))
@@ -131,11 +131,11 @@ def test_no_longer_than_the_answer(mode: str) -> None:
 
 def test_a_long_prompt_is_read_in_pieces_and_may_be_cancelled() -> None:
     prompt, cancel = list(range(3, 30)), Flag()
-    opening = plain(prompt)[:5]
-    engine = Engine(backend(opening), chunk=8)
-    steps, stats = run(engine, prompt, mode="reread", confidence=0.5, max_tokens=12)
+    answer_prefix = plain(prompt)[:5]
+    engine = Engine(backend(answer_prefix), chunk=8)
+    steps, stats = run(engine, prompt, mode="hybrid", confidence=0.5, max_tokens=12)
     check_the_books(engine, prompt, steps)
-    assert list(steps[0].tokens) == opening
+    assert list(steps[0].tokens) == answer_prefix
     assert max(engine.backend.macro_calls) <= 8
     assert stats.base_calls < len(engine.backend.macro_calls)
 
@@ -143,9 +143,9 @@ def test_a_long_prompt_is_read_in_pieces_and_may_be_cancelled() -> None:
         if backend.slots:
             cancel.set()
 
-    engine = Engine(backend(opening), chunk=8)
+    engine = Engine(backend(answer_prefix), chunk=8)
     engine.backend.before_macro = stop
-    steps, _ = run(engine, prompt, mode="reread", confidence=0.5, cancel=cancel)
+    steps, _ = run(engine, prompt, mode="hybrid", confidence=0.5, cancel=cancel)
     assert steps == []
     assert engine.unread == []
     assert engine.ledger.groups == engine.backend.context

@@ -12,7 +12,7 @@ from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.data.scoring import some_of
 
 
-def portion(data: DistilledData, share: float, wanted: int) -> DistilledData:
+def subset(data: DistilledData, share: float, wanted: int) -> DistilledData:
     """About so many examples, 0: all; of what is held out and kept for calibration as large a share."""
     if not 0 < wanted < len(data):
         return data
@@ -21,7 +21,7 @@ def portion(data: DistilledData, share: float, wanted: int) -> DistilledData:
     return some_of(data, sorted(number for side in sides for number in side[::every]))
 
 
-def write_portion(folder: Path, data: DistilledData, source: dict[str, Any]) -> DistilledData:
+def write_subset(folder: Path, data: DistilledData, source: dict[str, Any]) -> DistilledData:
     """As a data folder of its own, unless it is there."""
     if not (folder / NAME).exists() or read_data_manifest(folder).source != source:
         write_shard(folder, folder.name, {name: getattr(data, name) for name in ARRAYS}, source)

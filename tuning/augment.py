@@ -28,7 +28,7 @@ KEPT = 0.3  # share of texts that stay where they are
 OPEN = 0.25
 
 
-def exchanged(examples: Sequence[Example], copies: int, seed: int = 0) -> list[Example]:
+def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> list[Example]:
     """As many more as there are different ones, in the order of `examples`; only single turns whose answers
     are JSON objects, written as Python writes them."""
     draw = random.Random(seed)
@@ -39,7 +39,7 @@ def exchanged(examples: Sequence[Example], copies: int, seed: int = 0) -> list[E
     known = {example.turns[0].prompt for example in examples}
     for _ in range(copies):
         for example, copied in zip(examples, found, strict=True):
-            new = _exchange(example, copied, pools, draw, escaped) if copied else None
+            new = _augmented(example, copied, pools, draw, escaped) if copied else None
             if new is not None and new.turns[0].prompt not in known:
                 known.add(new.turns[0].prompt)
                 made[new.turns[0].prompt, new.answer] = new
@@ -73,7 +73,7 @@ def _copied(example: Example) -> dict[Path, Span]:
     return once if apart else {}
 
 
-def _exchange(
+def _augmented(
     example: Example,
     copied: dict[Path, Span],
     pools: dict[Path, list[str]],

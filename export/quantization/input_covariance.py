@@ -9,7 +9,7 @@ from torch import Tensor
 DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
 
 
-class Moments:
+class InputCovariance:
     """M [K, K], the mean of x x^T over a layer's inputs x: weight errors e move its output by  e^T M e.
 
     Layers that are fed the same share one of these, and so what is worked out from it.
@@ -20,12 +20,12 @@ class Moments:
         self._orders: dict[int, tuple[Tensor, Tensor]] = {}
 
     def diagonal(self, width: int) -> Tensor:
-        """float64 [width], a little more than the moments', and that little beyond them"""
+        """float64 [width], a little more than the input covariance', and that little beyond them"""
         diagonal = F.pad(self.mean.diagonal().double(), (0, width - len(self.mean)))
         return diagonal + DAMPING * diagonal.mean() + 1e-12
 
     def damped(self, width: int) -> Tensor:
-        """float32 [width, width] with that diagonal, zero beyond the moments' own"""
+        """float32 [width, width] with that diagonal, zero beyond the input covariance' own"""
         beyond = width - len(self.mean)
         M = F.pad(self.mean, (0, beyond, 0, beyond)) if beyond else self.mean.clone()
         M.diagonal().copy_(self.diagonal(width))

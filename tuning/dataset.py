@@ -15,23 +15,23 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import Request
-from hamburger_edge.loop.backend import LONGEST_OPENING
+from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
-from hamburger_edge.models.checkpoints.calibration_text import Exchange
+from hamburger_edge.models.checkpoints.calibration_text import CalibrationExample
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData, Split
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.examples import Examples, read_examples
-from hamburger_edge.tuning.recipe import TuneRecipe
+from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
 CALIBRATION_TOKENS = 24_000  # about what a model of no task is rounded by
 ALL = 0.999  # of the answers, so that one in a thousand may be a mistake
 
 
-class Given:
+class Dataset:
     """Read when it is first asked for."""
 
     def __init__(self, recipe: TuneRecipe, report: LogCallback, progress: Progress) -> None:
@@ -92,28 +92,28 @@ class Given:
         answers = (turn.answer for example in self.examples.examples for turn in example.turns)
         return round(LONGER * max(len(self.encoder.tokenizer.encode(answer)) for answer in answers)) + 16
 
-    def calibration(self, data: DistilledData, split: Split) -> list[Exchange]:
+    def calibration(self, data: DistilledData, split: Split) -> list[CalibrationExample]:
         """What the model's weights are to be rounded by: first turns of examples from all over those that are
         trained on."""
         tokens = int(np.diff(data.starts)[split.train].sum())
         chosen = split.train[:: max(1, tokens // CALIBRATION_TOKENS)]
         examples = [self.examples.examples[number] for number in chosen]
-        return [Exchange(one.turns[0].prompt, one.turns[0].answer, one.system) for one in examples]
+        return [CalibrationExample(one.turns[0].prompt, one.turns[0].answer, one.system) for one in examples]
 
 
-def common_opening(data: DistilledData, conversations: Iterable[int]) -> list[int]:
+def common_answer_prefix(data: DistilledData, conversations: Iterable[int]) -> list[int]:
     """Tokens that all first answers of these conversations begin with, and go on behind."""
     answers = [answer.tolist() for answer in _beginnings(data, conversations)]
-    enough, opening = ALL * len(answers), list[int]()
-    while len(opening) < LONGEST_OPENING:
-        at = len(opening)
+    enough, answer_prefix = ALL * len(answers), list[int]()
+    while len(answer_prefix) < LONGEST_ANSWER_PREFIX:
+        at = len(answer_prefix)
         following = Counter(answer[at] for answer in answers if len(answer) > at + 1)
         token, count = following.most_common(1)[0] if following else (0, 0)
         if not count or count < enough:
             break
-        opening.append(token)
-        answers = [answer for answer in answers if answer[: at + 1] == opening]
-    return opening
+        answer_prefix.append(token)
+        answers = [answer for answer in answers if answer[: at + 1] == answer_prefix]
+    return answer_prefix
 
 
 def _beginnings(data: DistilledData, conversations: Iterable[int]) -> Iterator[npt.NDArray[np.int32]]:
@@ -124,4 +124,4 @@ def _beginnings(data: DistilledData, conversations: Iterable[int]) -> Iterator[n
         begin = int(answer.argmax())
         end = begin + int(np.append(~answer[begin:], True).argmax())
         if answer.any():
-            yield data.ids[start + begin : start + min(end, begin + LONGEST_OPENING + 1)]
+            yield data.ids[start + begin : start + min(end, begin + LONGEST_ANSWER_PREFIX + 1)]

@@ -44,7 +44,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
                 tuning.requests,
                 find_judge(asked["judge"]),
                 recipe.evaluation.settings,
-                max_tokens=tuning.given.longest,
+                max_tokens=tuning.dataset.longest,
                 progress=progress,
             )
         with write_atomically(work / EVALUATION) as temporary:
@@ -83,6 +83,6 @@ def _known(path: Path, asked: dict[str, Any]) -> list[Row] | None:
 def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path) -> Path:
     """With its card."""
     text = card(
-        output.absolute().name, tuning.recipe, tuning.given.examples, len(tuning.requests), rows, best
+        output.absolute().name, tuning.recipe, tuning.dataset.examples, len(tuning.requests), rows, best
     )
     return copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)
