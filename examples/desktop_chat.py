@@ -231,7 +231,7 @@ class Window:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Chat with a bundle in a window.")
     parser.add_argument("bundle", help="folder made by `hamburger-edge export`")
-    parser.add_argument("--confidence", type=float, default=0.8)
+    parser.add_argument("--confidence", type=float)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--threads", type=int)
     options = vars(parser.parse_args(arguments))

@@ -106,7 +106,8 @@ class ExportOptions:
             raise InputError("block_size, keep_head, flavor and prefer are for graphs: add  --format onnx")
         if self.kv_cache_dtype in ("fp16", "int8") and (portable or not self.has_graphs):
             raise InputError(
-                f"kv_cache_dtype {self.kv_cache_dtype!r} is for fused graphs: leave it out (llama.cpp's --kv-cache-dtype is an option of run)"
+                f"kv_cache_dtype {self.kv_cache_dtype!r} is for fused graphs: leave it out (llama.cpp's is "
+                "an option of run)"
             )
 
     @property

@@ -37,8 +37,8 @@ def export_checkpoint(
         block_size      16, 32, 64, 128 or 256 weights share a scale; None (default): as the precision is best
         keep_head       precision of embeddings and heads; None (default): as the precision is best
         prefer          "accuracy" (default), or "speed" at the price of it: of fused graphs at int4
-        kv              "int8", "fp16" or "fp32" KV cache of fused graphs; None (default): as weights are best
-        cache_slots    slots of a portable bundle's KV cache; None (default): 2048
+        kv_cache_dtype  "int8", "fp16" or "fp32" KV cache of fused graphs; None (default): as weights are best
+        cache_slots     slots of a portable bundle's KV cache; None (default): 2048
         context_length  positions that the bundle is for; None (default): as many as the base was trained for
         verify          True (default): a bundle that disagrees with PyTorch is not kept
         force           False (default): a bundle that is there is not replaced

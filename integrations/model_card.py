@@ -15,8 +15,8 @@ tags:
 
 # {name}
 
-A HAMburger (arXiv 2505.20438): a language model that says up to {max_group_tokens} tokens in one step and keeps
-them in one KV-cache entry.
+A HAMburger (arXiv 2505.20438): a language model that says up to {max_group_tokens} tokens in one step and
+keeps them in one KV-cache entry.
 
 | | |
 |---|---|

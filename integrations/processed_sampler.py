@@ -15,8 +15,8 @@ from hamburger_edge.loop.scores import Head
 
 
 class ProcessedSampler(Sampler):
-    """A processor sees scores of the whole vocabulary; tokens outside of a micro step's draft vocabulary have minus
-    infinity. It may be asked twice about one token, and about tokens that are then taken back."""
+    """A processor sees scores of the whole vocabulary; tokens outside of a micro step's draft vocabulary have
+    minus infinity. It may be asked twice about one token, and about tokens that are then taken back."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from hamburger_edge.integrations.modeling import HamburgerForCausalLM  # noqa: E
 from hamburger_edge.integrations.tokenization import HamburgerTokenizer  # noqa: E402
 from hamburger_edge.models.checkpoints.built_in import NAMES  # noqa: E402
 
-__all__ = ["HamburgerHFConfig", "HamburgerForCausalLM", "HamburgerTokenizer"]
+__all__ = ["HamburgerForCausalLM", "HamburgerHFConfig", "HamburgerTokenizer"]
 
 AutoConfig.register(HamburgerHFConfig.model_type, HamburgerHFConfig)
 AutoModelForCausalLM.register(HamburgerHFConfig, HamburgerForCausalLM)

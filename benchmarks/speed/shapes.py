@@ -44,7 +44,8 @@ TINY: dict[str, Any] = {
     "head_dim": 16,
     "context_length": 2048,
 }
-# The graft is the paper's: 4 micro layers, taps 3, 7, 11, groups of up to 4; its micro head is a draft vocabulary.
+# The graft is the paper's: 4 micro layers, taps 3, 7, 11, groups of up to 4. Its micro head scores a draft
+# vocabulary.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "llama-3.2-1b": (LLAMA_32_1B, {"taps": (3, 7, 11), "merger_heads": 64, "draft_vocab_size": 8192}),
     "tiny": (TINY, {"taps": (1, 2), "merger_heads": 4, "draft_vocab_size": 256}),

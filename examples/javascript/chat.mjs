@@ -5,7 +5,7 @@ import { parseArgs } from "node:util";
 import { load } from "hamburger-edge/node";
 
 const USAGE =
-  'usage: node chat.mjs BUNDLE ["a prompt"] [--confidence C] [--mode merge|reread|verify] [--max-tokens N]\n' +
+  'usage: node chat.mjs BUNDLE ["a prompt"] [--confidence C] [--mode plain|verify|hybrid|merge] [--max-tokens N]\n' +
   "       [--temperature T] [--seed N] [--threads N] [--show-steps] [--json]";
 
 function readArguments() {

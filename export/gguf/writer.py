@@ -1,7 +1,7 @@
 """A checkpoint as three GGUF files for stock llama.cpp.
 
     base.gguf            the base, tokenizer and chat template: also an ordinary model of its own
-    micro_decoder.gguf   the micro layers as a small llama model whose token embedding is the draft vocabulary head
+    micro_decoder.gguf   the micro layers as a small llama model; its token embedding is the draft head
     graft.gguf           embedder and stop head, which the host computes
 
 Positions by slot have no gaps, so the base is of architecture llama. Positions by token jump ahead, which

@@ -44,8 +44,8 @@ def shortened(model: Hamburger, positions: int) -> Hamburger:
 class Vocabulary(nn.Module):
     """Token embeddings and both heads, every row stored once.
 
-    With a draft vocabulary, the head's rows are stored draft vocabulary first, so that the micro decoder's head is their
-    beginning; `places` [vocab] are the indices of tokens' rows.
+    With a draft vocabulary, its rows come first in the head: the micro decoder's head is their beginning.
+    `places` [vocab] are the indices of tokens' rows.
     """
 
     places: Tensor | None

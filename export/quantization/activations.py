@@ -1,16 +1,16 @@
 """Activations on calibration text: what layers are fed and what the cache holds, for rounding them well.
 
-The input covariance of a layer's inputs let 4-bit weights make up for each other's errors. An 8-bit cache needs the
-range of each channel (`cache_ranges.py`). Both come from reading text through the model as it will be used:
+The covariance of a layer's inputs lets 4-bit weights make up for each other's errors. An 8-bit cache needs
+the range of each channel (`cache_ranges.py`). Both come from reading text through the model as it is used:
 prompts token by token, answers in groups of every length. A checkpoint may bring text of its own, as one of a
 task does; for the others there is `calibration.jsonl`, questions and SmolLM2's own answers. The ranges also
 come from `other_text.jsonl`: other languages, code and tables, token by token.
 
-The whole text is read one stage at a time, and whoever rounds the layers asks for input covariance in that order:
+The whole text is read one stage at a time. Layers are rounded in that order:
 
     embedder -> base layer 0 -> base layer 1 -> ... -> head -> micro layer 0 -> ...
 
-Between two stages only the hidden states of the text are kept. Input covariances are there for one stage, so that an
+Between two stages only the hidden states of the text are kept. Covariances are kept for one stage, so an
 export needs those of its widest layer, not of all its layers.
 """
 
@@ -42,7 +42,7 @@ HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or th
 
 
 class Calibration:
-    """Input covariances of the inputs of `layers`, to be taken in the order of reading; with `cache`, ranges too.
+    """Covariances of the inputs of `layers`, to be taken in the order of reading; with `cache`, ranges too.
 
     Layers that are fed by the same tensor share their input covariance.
     """

@@ -8,7 +8,7 @@ by least squares, weighed by how large the inputs are that meet each column.
                  the best scale for the q that follow from it; the trial with the smallest error is kept
     minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
 
-With the input covariance of the layer's inputs, columns are then rounded one after the other, the largest inputs
+With the covariance of the layer's inputs, columns are then rounded one after the other, the largest inputs
 first, each passing its error on to those that are still to come, in the proportion that leaves the layer's
 output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a row are fitted once
 more, together, to the same end.
@@ -159,7 +159,7 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tens
 def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, covariance: InputCovariance) -> Tensor:
     """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]
 
-    Column by column in the input covariance' order; errors go on to the others by their `share`.
+    Column by column in the order of the inputs' size; errors go on to the others by their `share`.
     """
     order, share = covariance.order(w.shape[1])
     K, at_once, top = w.shape[1], 64, 2**bits - 1
@@ -186,7 +186,7 @@ def _refit(
     """Sums of  factor * level  that leave a layer's output nearest to what it was: least squares, by rows.
 
     w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks]. Of
-    what the input covariance leave open, and a little beyond, factors stay as they were.
+    what the covariance leaves open, and a little beyond, factors stay as they were.
     """
     N, blocks, size = levels[0].shape
     M = covariance.damped(blocks * size)

@@ -20,12 +20,12 @@ class InputCovariance:
         self._orders: dict[int, tuple[Tensor, Tensor]] = {}
 
     def diagonal(self, width: int) -> Tensor:
-        """float64 [width], a little more than the input covariance', and that little beyond them"""
+        """float64 [width], a little more than the covariance's diagonal, and that little beyond its width"""
         diagonal = F.pad(self.mean.diagonal().double(), (0, width - len(self.mean)))
         return diagonal + DAMPING * diagonal.mean() + 1e-12
 
     def damped(self, width: int) -> Tensor:
-        """float32 [width, width] with that diagonal, zero beyond the input covariance' own"""
+        """float32 [width, width] with that diagonal, zero beyond the covariance's width"""
         beyond = width - len(self.mean)
         M = F.pad(self.mean, (0, beyond, 0, beyond)) if beyond else self.mean.clone()
         M.diagonal().copy_(self.diagonal(width))

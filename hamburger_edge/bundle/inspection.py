@@ -16,7 +16,7 @@ from hamburger_edge.support.values import whole_in
 
 
 def describe(bundle: str | Path, *, cache_slots: int = 4096) -> dict[str, Any]:
-    """The manifest, and what follows from it and its files; memory is for a cache of `cache_slots` slots, or as
+    """The manifest, and what follows from it and its files; memory is for a cache of `cache_slots`, or as
     many as a portable bundle's has, or the model has positions."""
     folder = Path(bundle)
     whole_in("cache_slots", cache_slots, 1, 1 << 31)

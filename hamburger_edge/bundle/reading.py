@@ -120,7 +120,8 @@ def _check(manifest: Manifest) -> None:
     _require(
         len(answer_prefix) <= LONGEST_ANSWER_PREFIX
         and all(0 <= token < model.vocab_size and token not in model.eos_ids for token in answer_prefix),
-        f"answer_prefix must be at most {LONGEST_ANSWER_PREFIX} token ids below {model.vocab_size}, and not of eos_ids",
+        f"answer_prefix must be at most {LONGEST_ANSWER_PREFIX} token ids below {model.vocab_size}, "
+        "and not of eos_ids",
     )
     _require(model.draft_vocab != (), "model.draft_vocab is empty: write null for the whole vocabulary")
     _require(kv.layers == model.num_layers, f"kv.layers {kv.layers} differs from model.num_layers")

@@ -69,7 +69,8 @@ class Engine(Slots):
             raise InputError("the prompt is empty: give at least one token")
         if decoding.force_group is not None and decoding.force_group > self.info.max_group_tokens:
             raise InputError(
-                f"force_group must be 1 to {self.info.max_group_tokens} for this model, got {decoding.force_group}"
+                f"force_group must be 1 to {self.info.max_group_tokens} for this model, "
+                f"got {decoding.force_group}"
             )
         self._align()
         matched = self.ledger.match(groups[:-1], merged=reuse == "tokens" and not decoding.exact)

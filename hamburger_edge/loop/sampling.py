@@ -62,7 +62,7 @@ class SamplingSettings:
                 f"suppress_tokens must be a list of token ids, got {safe_repr(self.suppress_tokens)}"
             )
         checked["suppress_tokens"] = tuple(
-            whole_in("suppressed token", token, 0, 2**31 - 1) for token in self.suppress_tokens
+            whole_in("a token of suppress_tokens", token, 0, 2**31 - 1) for token in self.suppress_tokens
         )
         if self.seed is not None:
             checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)

@@ -9,7 +9,7 @@ from hamburger_edge.loop.backend import Snapshot
 
 
 def check_saved_cache(snapshot: Snapshot, shape: tuple[int, ...], dtype: str, cache_slots: int) -> None:
-    """`keys` and `values` [layers, K, slots, D] of this shape and type, for a cache of `cache_slots` slots."""
+    """`keys` and `values` [layers, K, slots, D] of this shape and type, for a cache of `cache_slots`."""
     if shape[2] > cache_slots:
         raise SessionError(f"the saved cache has {shape[2]} slots, this one {cache_slots}: load a larger one")
     if set(snapshot) != {"keys", "values"}:

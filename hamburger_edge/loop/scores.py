@@ -31,7 +31,8 @@ class Head:
                 self._ordered = draft_vocab[self.order]
         if changes and max(changes) >= vocab_size:
             raise InputError(
-                f"token {max(changes)} in suppress_tokens or logit_bias is not in the vocabulary of {vocab_size}"
+                f"token {max(changes)} in suppress_tokens or logit_bias is not in the vocabulary of "
+                f"{vocab_size}"
             )
         tokens, index = self.locate(np.fromiter(changes, dtype=np.int64))
         self.changed = index if index.size else None

@@ -21,8 +21,8 @@ class Options(TypedDict, total=False):
     # `mode` overlay what the model recommends by the rule in `dial.py`.
     confidence: float
     # "plain": one token a step. "verify": the base checks every drafted token; plain decoding's text, but for
-    # near ties, in fewer calls. "hybrid": tokens with p >= confidence ** (1 / max_group_tokens) are merged, the base
-    # checks the rest. "merge": every group is merged as drafted.
+    # near ties, in fewer calls. "hybrid": tokens with p >= confidence ** (1 / max_group_tokens) are merged,
+    # the base checks the rest. "merge": every group is merged as drafted.
     mode: Mode
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
@@ -52,8 +52,9 @@ class Decoding:
     max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
     confidence: float = DEFAULT_CONFIDENCE["merge"]  # a group goes on while 1 - p_stop is at least this
     # plain: one token a step. verify: the base checks every token. hybrid: tokens with
-    # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the rest; if its top probability is below
-    # the confidence, it reads the newest merged groups again, token by token. merge: every group is merged.
+    # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the rest; if its top probability
+    # is below the confidence, it reads the newest merged groups again, token by token. merge: every group is
+    # merged.
     mode: Mode = "merge"
     # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
     # groups (not at confidence 1 and in verify mode), or each with a call of its own

@@ -2,8 +2,8 @@
 
     groups --embedder--> slot embeddings --base--> features --micro decoder--> next groups
 
-`forward` is the training pass over whole sequences; `runtimes/torch/torch_backend.py` runs the same modules step by
-step with a cache.
+`forward` is the training pass over whole sequences; `runtimes/torch/torch_backend.py` runs the same modules
+step by step with a cache.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ def _check_options(
     block = KV_BYTES[kv_cache_dtype][0]
     if manifest.kv.head_size % block:
         raise InputError(
-            f"kv_cache_dtype={kv_cache_dtype!r} needs heads of a multiple of {block}, here {manifest.kv.head_size}: use f16"
+            f"kv_cache_dtype={kv_cache_dtype!r} needs heads of a multiple of {block}, here "
+            f"{manifest.kv.head_size}: use f16"
         )
     if block > 1 and flash is False:
         raise InputError(f"kv_cache_dtype={kv_cache_dtype!r} needs flash attention: leave it on, or use f16")

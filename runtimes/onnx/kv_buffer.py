@@ -40,7 +40,8 @@ class KVBuffer:
         """Raise unless this many more slots fit."""
         if self.used + slots > self.cache_slots:
             raise ContextFullError(
-                f"{self.used + slots} slots do not fit a cache of {self.cache_slots}: load with a larger cache_slots"
+                f"{self.used + slots} slots do not fit a cache of {self.cache_slots}: load with a larger "
+                "cache_slots"
             )
 
     def truncate(self, slots: int) -> None:
@@ -91,7 +92,8 @@ def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         memory = mmap.mmap(-1, size)
     except (OSError, OverflowError, MemoryError) as error:
         raise RuntimeFailure(
-            f"no memory for a cache of {shape[3]} slots ({2 * size >> 20} MiB): load with a smaller cache_slots"
+            f"no memory for a cache of {shape[3]} slots ({2 * size >> 20} MiB): load with a smaller "
+            "cache_slots"
         ) from error
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages

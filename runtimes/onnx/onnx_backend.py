@@ -63,8 +63,9 @@ def open_bundle(
         among(kv_cache_dtype, KV_TYPES) and KV_TYPES[kv_cache_dtype] == manifest.kv.dtype
     ):
         raise InputError(
-            f"kv_cache_dtype={safe_repr(kv_cache_dtype)}: the cache of these graphs is {manifest.kv.dtype}, as exported: export again "
-            f"with --kv-cache-dtype {', '.join(KV_TYPES)}, or run GGUF files with backend llamacpp"
+            f"kv_cache_dtype={safe_repr(kv_cache_dtype)}: the cache of these graphs is {manifest.kv.dtype}, "
+            f"as exported: export again with --kv-cache-dtype {', '.join(KV_TYPES)}, or run GGUF files with "
+            "backend llamacpp"
         )
     if manifest.tokenizer is None:
         raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")

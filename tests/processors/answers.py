@@ -19,7 +19,7 @@ from hamburger_edge.model import Model
 
 QUESTIONS = ("What is 7 plus 8?", "Count from 3 to 9.")
 NEXT = "And what is 2 plus 2?"
-OPTIONS = {"confidence": 0.8, "max_tokens": 24}
+OPTIONS = {"mode": "merge", "confidence": 0.8, "max_tokens": 24}
 
 
 def answers(model: Model, session: Path) -> list[list[int]]:

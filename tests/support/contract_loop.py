@@ -117,7 +117,7 @@ class Loop:
         )
 
     def draft(self, read: dict, row: int, size: int, confidence: float) -> list[int]:
-        """In trust and in verify mode."""
+        """In merge and in verify mode."""
         return [token for slot in self.slots(read, row, size, confidence) for token in slot]
 
     def slots(

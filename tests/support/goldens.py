@@ -12,26 +12,46 @@ from hamburger_edge.model import Model
 
 PROMPTS = ("Où est le café?", "Name a fruit, 12 of them!", "x", "Say\n\nnothing <|im_end|> at all.")
 GREEDY: tuple[dict[str, Any], ...] = (
-    {"confidence": 0.0},
-    {"confidence": 0.45},
-    {"confidence": 1.0},
+    {"confidence": 0.0, "mode": "merge"},
+    {"confidence": 0.45, "mode": "merge"},
+    {"confidence": 1.0, "mode": "merge"},
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.0, "mode": "verify"},
     {"confidence": 0.6, "mode": "hybrid"},
     {"confidence": 0.1, "mode": "hybrid", "stop": ["e", "qu"]},
-    {"confidence": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
-    {"confidence": 0.2, "stop": ["e", "qu"]},
+    {
+        "confidence": 0.2,
+        "mode": "merge",
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.4,
+        "frequency_penalty": 0.2,
+    },
+    {"confidence": 0.2, "mode": "merge", "stop": ["e", "qu"]},
     {},
 )
 SAMPLED: tuple[dict[str, Any], ...] = (
-    {"confidence": 0.2, "temperature": 0.9, "seed": 1},
-    {"confidence": 0.2, "temperature": 1.3, "top_k": 20, "seed": 2**32 + 3},
-    {"confidence": 0.2, "temperature": 0.8, "top_p": 0.9, "frequency_penalty": 0.3, "seed": 4},
-    {"confidence": 0.2, "temperature": 1.0, "min_p": 0.05, "suppress_tokens": [5, 66], "seed": 5},
+    {"confidence": 0.2, "mode": "merge", "temperature": 0.9, "seed": 1},
+    {"confidence": 0.2, "mode": "merge", "temperature": 1.3, "top_k": 20, "seed": 2**32 + 3},
+    {
+        "confidence": 0.2,
+        "mode": "merge",
+        "temperature": 0.8,
+        "top_p": 0.9,
+        "frequency_penalty": 0.3,
+        "seed": 4,
+    },
+    {
+        "confidence": 0.2,
+        "mode": "merge",
+        "temperature": 1.0,
+        "min_p": 0.05,
+        "suppress_tokens": [5, 66],
+        "seed": 5,
+    },
     {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
     {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "verify", "seed": 7},
     {"confidence": 0.6, "temperature": 0.8, "mode": "hybrid", "seed": 10},
-    {"confidence": 1.0, "temperature": 0.7, "seed": 6},
+    {"confidence": 1.0, "mode": "merge", "temperature": 0.7, "seed": 6},
 )
 # of prompts that hold what the model would say anyway: it says that again, in drafts copied from there
 REPEATED: tuple[dict[str, Any], ...] = (
@@ -81,16 +101,16 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"json_schema": SWITCHES, "lenient": True},
     )
     for options in (
-        {"confidence": 0.0},
-        {"confidence": 1.0},
+        {"confidence": 0.0, "mode": "merge"},
+        {"confidence": 1.0, "mode": "merge"},
         {"confidence": 0.3, "mode": "verify"},
-        {"confidence": 0.2, "temperature": 1.0, "seed": 8},
-        {"confidence": 0.0, "forced": "merge"},
+        {"confidence": 0.2, "mode": "merge", "temperature": 1.0, "seed": 8},
+        {"confidence": 0.0, "mode": "merge", "forced": "merge"},
         {"confidence": 0.6, "mode": "hybrid"},
         {"confidence": 0.6, "mode": "hybrid", "forced": "merge"},
-        {"confidence": 0.2, "forced": "merge", "temperature": 1.0, "seed": 9},
+        {"confidence": 0.2, "mode": "merge", "forced": "merge", "temperature": 1.0, "seed": 9},
         {"confidence": 0.3, "mode": "verify", "forced": "single"},
-        {"confidence": 0.0, "forced": "single"},
+        {"confidence": 0.0, "mode": "merge", "forced": "single"},
         {"confidence": 0.3, "mode": "hybrid", "forced": "single"},
     )
 )
@@ -105,10 +125,10 @@ STRUCTURED_TALKS: tuple[
 )
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
-    {"confidence": 0.3},
+    {"confidence": 0.3, "mode": "merge"},
     {"mode": "verify", "confidence": 0.2},
     {"mode": "hybrid", "confidence": 0.6},
-    {"temperature": 0.8, "confidence": 0.1, "seed": 11},
+    {"temperature": 0.8, "confidence": 0.1, "mode": "merge", "seed": 11},
 )
 
 

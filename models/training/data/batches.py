@@ -2,8 +2,8 @@
 
 Conversations are cut into slots (by the entropy rule, at random, or one token per slot), then laid end to end
 in rows of a fixed number of slots. Every slot before an answer token predicts the following tokens: up to
-`max_group_tokens`, independent of the cuts, and none outside the draft vocabulary after the first. No micro step can choose
-such a token, so the stop head must learn to end there: it is trained on that position too.
+`max_group_tokens`, independent of the cuts, and none outside the draft vocabulary after the first. No micro
+step can choose such a token, so the stop head must learn to end there: it is trained on that position too.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def test_a_conversation_is_read_once_more_where_something_else_was(
     said = []
     for disturbed in (False, True):
         with hamburger_edge.load(bundles(draft_vocab_size=100, position_rule=rule)) as model:
-            chat = model.chat(confidence=0.0, max_tokens=30, ignore_eos=True)
+            chat = model.chat(mode="merge", confidence=0.0, max_tokens=30, ignore_eos=True)
             list(chat.send("hello"))
             if disturbed:
                 model.generate([5], max_tokens=3)  # nothing in common, not even the first token

@@ -74,7 +74,7 @@ def test_standard_input(bundle: Path) -> None:
 def test_output_that_cannot_show_a_character(bundle: Path) -> None:
     options = ("--max-tokens", "40", "--threads", "1")
     ascii = {"PYTHONIOENCODING": "ascii"}
-    shown = start("run", bundle, "hi", *options, "--confidence", "0.4", **ascii)
+    shown = start("run", bundle, "hi", *options, "--mode", "merge", "--confidence", "0.4", **ascii)
     assert (shown.returncode, shown.stderr) == (0, b"")
     assert shown.stdout.isascii()
     exact = start("run", bundle, "hi", *options, "--json")
@@ -237,7 +237,17 @@ def terminal() -> Iterator[type[Terminal]]:
 
 def test_groups_are_coloured_on_a_terminal(bundle: Path, terminal: type[Terminal]) -> None:
     run = terminal(
-        PROGRAM, "run", bundle, "hello", "--show-steps", "--max-tokens", "12", "--confidence", "0.2"
+        PROGRAM,
+        "run",
+        bundle,
+        "hello",
+        "--show-steps",
+        "--max-tokens",
+        "12",
+        "--mode",
+        "merge",
+        "--confidence",
+        "0.2",
     )
     code, shown = run.end()
     assert code == 0

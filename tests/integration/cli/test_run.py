@@ -73,7 +73,9 @@ def test_debug_shows_the_traceback(run) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_json_has_exactly_these_keys(run) -> None:  # type: ignore[no-untyped-def]
-    code, out, err = run("hello", "--json", "--max-tokens", "30", "--confidence", "0.4", "--show-steps")
+    code, out, err = run(
+        "hello", "--json", "--max-tokens", "30", "--mode", "merge", "--confidence", "0.4", "--show-steps"
+    )
     assert (code, err) == (0, "")
     [line] = out.splitlines()
     answer = json.loads(line)
@@ -85,7 +87,7 @@ def test_json_has_exactly_these_keys(run) -> None:  # type: ignore[no-untyped-de
     assert answer["stats"]["tokens_per_step"] == pytest.approx(30 / len(answer["groups"]))
     assert answer["stats"]["kv_bytes"] < answer["stats"]["kv_bytes_uncompressed"]
     assert (answer["stats"]["provider"], answer["stats"]["precision"]) == ("cpu", "fp32")
-    plain = run("hello", "--max-tokens", "30", "--confidence", "0.4")
+    plain = run("hello", "--max-tokens", "30", "--mode", "merge", "--confidence", "0.4")
     assert plain == (0, answer["text"] + "\n", "")
 
 
@@ -113,7 +115,9 @@ def test_seed_raw_stop_system_and_mode(run) -> None:  # type: ignore[no-untyped-
 
 
 def test_brackets_and_statistics_without_a_terminal(run) -> None:  # type: ignore[no-untyped-def]
-    code, out, err = run("hello", "--show-steps", "--max-tokens", "12", "--confidence", "0.2")
+    code, out, err = run(
+        "hello", "--show-steps", "--max-tokens", "12", "--mode", "merge", "--confidence", "0.2"
+    )
     assert code == 0
     assert "[" in out
     assert "\x1b" not in out

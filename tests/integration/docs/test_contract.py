@@ -45,12 +45,14 @@ def test_the_loop_written_from_the_document_says_what_the_program_says(folder: P
         for prompt in ("hello", "the cat sat on the mat"):
             tokens = model.encode(prompt)
             for confidence in (0.0, 0.3, 0.4, 0.5, 0.6, 1.0):
-                expected = model.generate(tokens, max_tokens=70, confidence=confidence, reuse_prefix=False)
+                expected = model.generate(
+                    tokens, max_tokens=70, mode="merge", confidence=confidence, reuse_prefix=False
+                )
                 assert loop.forget().answer(tokens, 70, confidence) == expected.groups
                 lengths |= set(map(len, expected.groups))
         assert {1, 2, 4} <= lengths
         assert loop.forget().answer(tokens, 70, 1.0, chunk=3) == expected.groups
-        full = model.generate(tokens, max_tokens=5000, confidence=0.4, reuse_prefix=False)
+        full = model.generate(tokens, max_tokens=5000, mode="merge", confidence=0.4, reuse_prefix=False)
         assert full.finish_reason == "context"
         assert loop.forget().answer(tokens, 5000, 0.4) == full.groups
 
@@ -79,11 +81,11 @@ def test_a_token_that_is_not_the_highest_ends_the_group_there_too(folder: Path) 
     loop = Loop(folder)
     with hamburger_edge.load(folder, threads=1) as model:
         tokens = model.encode("the cat sat on the mat")
-        free = model.generate(tokens, max_tokens=70, confidence=0.3, reuse_prefix=False)
+        free = model.generate(tokens, max_tokens=70, mode="merge", confidence=0.3, reuse_prefix=False)
         loop.banned = sorted({group[1] for group in free.groups if len(group) > 1})
         banned = tuple(loop.banned)
         expected = model.generate(
-            tokens, max_tokens=70, confidence=0.3, reuse_prefix=False, suppress_tokens=banned
+            tokens, max_tokens=70, mode="merge", confidence=0.3, reuse_prefix=False, suppress_tokens=banned
         )
         assert loop.answer(tokens, 70, 0.3) == expected.groups
         assert expected.groups != free.groups
@@ -92,7 +94,7 @@ def test_a_token_that_is_not_the_highest_ends_the_group_there_too(folder: Path) 
 
 def test_a_conversation_feeds_each_answers_last_group_with_the_next_turn(folder: Path) -> None:
     with hamburger_edge.load(folder, threads=1) as model:
-        chat, loop = model.chat(max_tokens=21, confidence=0.3), Loop(folder)
+        chat, loop = model.chat(max_tokens=21, mode="merge", confidence=0.3), Loop(folder)
         for message in ("hello", "again", "and again"):
             turn = chat._turn(message)
             said = [list(chunk.tokens) for chunk in chat.send(message)]
@@ -105,7 +107,9 @@ def test_a_trained_model_in_every_mode(trained: Path) -> None:
         for question in ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"):
             prompt = model.encode(f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n")
             for confidence in (0.5, 0.8):
-                expected = model.generate(prompt, confidence=confidence, max_tokens=60, reuse_prefix=False)
+                expected = model.generate(
+                    prompt, mode="merge", confidence=confidence, max_tokens=60, reuse_prefix=False
+                )
                 assert loop.forget().answer(prompt, 60, confidence) == expected.groups
                 lengths |= set(map(len, expected.groups))
                 doubtful = model.generate(
@@ -154,7 +158,12 @@ def test_structured_answers_written_from_the_document(folder: Path) -> None:
         for regex in ("the cat [a-z ]{0,60} sat on the mat[0-9]{2}.", "[0-9a-f]{9} the mat", "[^x]{30}x*"):
             for confidence in (0.0, 0.4, 1.0):
                 expected = model.generate(
-                    tokens, max_tokens=50, confidence=confidence, reuse_prefix=False, regex=regex
+                    tokens,
+                    max_tokens=50,
+                    mode="merge",
+                    confidence=confidence,
+                    reuse_prefix=False,
+                    regex=regex,
                 )
                 loop.start(regex, tokenizer).forget()
                 assert loop.structured(tokens, 50, confidence) == expected.groups

@@ -133,7 +133,7 @@ def test_any_error_is_shown(desktop: Any, bundle: Path, monkeypatch: pytest.Monk
 
 
 def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> None:
-    it = window(bundle, confidence=0.4, max_tokens=40)
+    it = window(bundle, mode="merge", confidence=0.4, max_tokens=40)
     until(it, lambda: it.conversation.ready)
     assert "fp32 on cpu" in it.status.get()
     assert usable(it) == {"Send", "Save", "Open"}
@@ -166,7 +166,7 @@ def test_stop_continue_save_open_close(
     session = tmp_path / "talk.session"
     monkeypatch.setattr(desktop.filedialog, "asksaveasfilename", lambda **_: str(session))
     monkeypatch.setattr(desktop.filedialog, "askopenfilename", lambda **_: str(session))
-    it = window(bundle, confidence=0.4, max_tokens=200)
+    it = window(bundle, mode="merge", confidence=0.4, max_tokens=200)
     until(it, lambda: it.conversation.ready)
     say(it, "hello")
     steps.release(8)
@@ -225,7 +225,7 @@ def test_the_program_starts_and_ends(
 
 
 def test_the_conversation_without_a_window(desktop: Any, bundle: Path, steps: threading.Semaphore) -> None:
-    talk = desktop.Conversation(str(bundle), threads=1, confidence=0.4, max_tokens=200)
+    talk = desktop.Conversation(str(bundle), threads=1, mode="merge", confidence=0.4, max_tokens=200)
     assert talk.busy
     assert talk.events.get(timeout=PATIENCE).kind == "opened"
     talk.worker.join(PATIENCE)

@@ -75,9 +75,18 @@ def test_node_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path
 def test_node_goes_on_with_a_conversation(bundle: Path) -> None:
     """Merged groups stay in its cache: a second answer that read them anew would be another one."""
     questions = ["Name a fruit.", "Another one.", "And why?"]
-    done = node(bundle, "--max-tokens", "30", "--confidence", "0.3", lines="\n".join(questions) + "\n")
+    done = node(
+        bundle,
+        "--max-tokens",
+        "30",
+        "--mode",
+        "merge",
+        "--confidence",
+        "0.3",
+        lines="\n".join(questions) + "\n",
+    )
     with hamburger_edge.load(bundle, threads=1) as model:
-        chat = model.chat(confidence=0.3, max_tokens=30)
+        chat = model.chat(mode="merge", confidence=0.3, max_tokens=30)
         answers = ["".join(record.text for record in chat.send(question)) for question in questions]
     assert not done.stderr
     assert readable(done.stdout) == readable("> " + "".join(f"{answer}\n> " for answer in answers))

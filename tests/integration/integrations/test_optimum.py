@@ -29,8 +29,8 @@ from hamburger_edge.integrations.optimum import ORTHamburgerForCausalLM
 
 PROMPT = torch.tensor([[5, 6, 7]])
 OPTIONS: list[dict[str, Any]] = [
-    {"confidence": 0.0},
-    {"confidence": 1.0},
+    {"mode": "merge", "confidence": 0.0},
+    {"mode": "plain"},
     {"mode": "verify", "confidence": 0.0},
     {"no_repeat_ngram_size": 2, "mode": "verify"},
     {"do_sample": True, "temperature": 0.8, "seed": 5},
@@ -113,7 +113,7 @@ def test_pipelines_of_both_say_what_generate_says(
 
 def test_a_streamer_hears_groups_as_they_come(model: ORTHamburgerForCausalLM, tokenizer: Any) -> None:
     streamer = TextIteratorStreamer(tokenizer, skip_prompt=True)
-    options = {"streamer": streamer, "max_new_tokens": 16, "confidence": 0.0}
+    options = {"streamer": streamer, "max_new_tokens": 16, "mode": "merge", "confidence": 0.0}
     thread = threading.Thread(target=model.generate, args=(PROMPT,), kwargs=options)
     thread.start()
     text = "".join(streamer)
@@ -126,7 +126,7 @@ def test_what_is_saved_is_the_bundle(model: ORTHamburgerForCausalLM, bundle: Pat
     AutoTokenizer.from_pretrained(bundle).save_pretrained(tmp_path)
     check_files(tmp_path / "onnx", load_manifest(tmp_path / "onnx"), hashes=True)
     again = ORTHamburgerForCausalLM.from_pretrained(tmp_path, threads=1)
-    options: dict[str, Any] = {"max_new_tokens": 12, "confidence": 0.5}
+    options: dict[str, Any] = {"max_new_tokens": 12, "mode": "merge", "confidence": 0.5}
     assert torch.equal(again.generate(PROMPT, **options), model.generate(PROMPT, **options))
     again.close()
     reread = AutoTokenizer.from_pretrained(tmp_path)

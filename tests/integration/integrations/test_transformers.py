@@ -170,10 +170,12 @@ def test_gradients_reach_the_base(toy: Path) -> None:
     assert model.get_input_embeddings().weight.grad is not None
 
 
+MERGED = {"mode": "merge", "confidence": 0.8}
+
 # -- generate ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"confidence": 1.0}, {"confidence": 0.8}, {"mode": "verify"}, {}])
+@pytest.mark.parametrize("options", [{"mode": "plain"}, MERGED, {"mode": "verify"}, {}])
 def test_generate_says_what_the_model_says_elsewhere(
     options: dict[str, Any], model: HamburgerForCausalLM, prompt: torch.Tensor
 ) -> None:
@@ -182,7 +184,7 @@ def test_generate_says_what_the_model_says_elsewhere(
         expected = ours.generate(QUESTION, **options)
     assert found.groups == [expected.groups]
     assert found.sequences[0, prompt.shape[1] :].tolist() == expected.tokens
-    if options == {"confidence": 0.8}:
+    if options == MERGED:
         assert max(map(len, expected.groups)) > 1
 
 

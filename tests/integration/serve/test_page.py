@@ -111,7 +111,7 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
         assert page.find("#confidence-shown").text == "as recommended, 0.8"
         assert len(page.all("#examples button")) == 3
         page.set("#model", "tuned", "change")
-        assert page.find("#mode option").text == "as recommended: reread"
+        assert page.find("#mode option").text == "as recommended: hybrid"
         assert page.find("#confidence-shown").text == "as recommended, 0.85"
         assert page.find("#alone").is_selected()
         assert page.find("#alone-hint").is_displayed()
@@ -121,8 +121,13 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
             page.until(lambda number=number: len(page.answers()) == number)
             assert page.answers()[-1] == "The capital of Norway is Oslo."
             assert page.find("#saved").text not in ("0%", "–")  # merged what is sure, as it recommends
-        page.set("#confidence", "0.6")  # what is set is what is asked for: the mode shows too
-        assert page.find("#mode").get_attribute("value") == "hybrid"
+        page.set("#confidence", "0.6")  # the mode stays as recommended
+        assert page.find("#confidence-shown").text == "0.60"
+        assert page.find("#mode").get_attribute("value") == ""
+        page.set("#mode", "verify", "change")  # a mode brings its own confidence
+        assert page.find("#confidence-shown").text == "0.8"
+        page.set("#mode", "plain", "change")
+        assert not page.find("#confidence").is_enabled()
         page.set("#mode", "", "change")
         assert page.find("#confidence-shown").text == "as recommended, 0.85"
         page.set("#model", "tiny", "change")

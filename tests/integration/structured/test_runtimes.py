@@ -88,7 +88,12 @@ def test_complete_answers_follow_their_schema(
 def test_every_runtime_says_the_same(
     models: dict[str, Model], schema: dict[str, Any], confidence: float
 ) -> None:
-    options: dict[str, Any] = {"json_schema": schema, "confidence": confidence, "max_tokens": 80}
+    options: dict[str, Any] = {
+        "json_schema": schema,
+        "mode": "merge",
+        "confidence": confidence,
+        "max_tokens": 80,
+    }
     said = [model.generate("hello", **options) for model in models.values()]
     assert said[0].groups == said[1].groups == said[2].groups
     assert said[0].text == said[1].text == said[2].text
@@ -146,7 +151,7 @@ def test_answers_that_are_cut_go_on_bit_for_bit(
 def test_a_cancelled_answer_goes_on_as_if_it_had_never_been(
     model: Model, forced: str, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"confidence": 0.2, "forced": forced, "max_tokens": 200}
+    options: dict[str, Any] = {"mode": "merge", "confidence": 0.2, "forced": forced, "max_tokens": 200}
     straight = model.chat(json_schema=ORDER, **options)
     chunks = list(straight.send("hello"))
     check(ORDER, straight.messages[-1].text)
@@ -202,7 +207,7 @@ def test_a_conversation_of_structured_and_free_answers(model: Model) -> None:
 
 
 def test_what_the_cache_holds_is_used_again(model: Model) -> None:
-    options: dict[str, Any] = {"json_schema": ORDER, "max_tokens": 150, "confidence": 0.3}
+    options: dict[str, Any] = {"json_schema": ORDER, "max_tokens": 150, "mode": "merge", "confidence": 0.3}
     first = model.generate("the cat sat on the mat", **options)
     again = model.generate("the cat sat on the mat", **options)
     assert again.groups == first.groups

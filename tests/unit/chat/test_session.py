@@ -126,7 +126,7 @@ def test_a_session_too_large_for_this_cache_is_refused(
     chat.save(tmp_path / "s")
     used = model.engine.ledger.slots
     small = toy_model(tokenizer, {"cache_slots": 10})
-    with pytest.raises(SessionError, match=f"{used} slots, .* has 10: load .* larger context"):
+    with pytest.raises(SessionError, match=f"{used} slots, .* has 10: load .* larger cache_slots"):
         small.resume(tmp_path / "s")
     assert small.backend.slots == small.engine.ledger.slots == 0
 

@@ -68,8 +68,8 @@ def test_every_option_is_told_to_who_asks() -> None:
     assert described is not None
     assert all(f"    {name} " in described for name in FIELDS)
     assert "export_checkpoint" in hamburger_edge.__all__
-    with pytest.raises(InputError, match=r"unknown option 'context' of an export \(known: formats, flavor"):
-        export_checkpoint("tiny", "bundle", cache_slots=100)
+    with pytest.raises(InputError, match=r"unknown option 'threads' of an export \(known: formats, flavor"):
+        export_checkpoint("tiny", "bundle", threads=1)
 
 
 @pytest.mark.parametrize(
