@@ -1,8 +1,8 @@
-// Every error that this package raises on purpose: one line that names the thing at fault and the way out.
+// All errors of this package: one line with the fault, then what to do.
 
 const LONGEST = 500; // characters of a message
 
-/** all of them */
+/** the base class of all */
 export class HamburgerError extends Error {
   /** @param {string} message @param {ErrorOptions} [options] */
   constructor(message, options) {
@@ -11,7 +11,7 @@ export class HamburgerError extends Error {
   }
 }
 
-/** a value the caller passed: prompt, option, sampling setting */
+/** a wrong value from the caller: prompt, option, sampling setting */
 export class InputError extends HamburgerError {}
 /** an `InputError`: more slots or positions than the context holds */
 export class ContextFullError extends InputError {}
@@ -19,17 +19,17 @@ export class ContextFullError extends InputError {}
 export class BundleError extends HamburgerError {}
 /** a download failed, or the browser's store has no room for it */
 export class FetchError extends HamburgerError {}
-/** a model whose scores are no numbers */
+/** a model whose scores are not finite */
 export class CheckpointError extends HamburgerError {}
 /** a binding of ONNX Runtime that is not installed or does not start */
 export class RuntimeUnavailable extends HamburgerError {}
-/** ONNX Runtime gave up in the middle */
+/** ONNX Runtime failed during a call */
 export class RuntimeFailure extends HamburgerError {}
-/** a second answer was asked for while the first is being made */
+/** a second answer was requested during the first */
 export class BusyError extends HamburgerError {}
 
 /**
- * Text in one line that does nothing to a terminal, the middle left out where it is too long.
+ * Make text one printable line, without its middle if it is too long.
  * @param {string} text
  * @param {number} most
  */
@@ -40,7 +40,7 @@ export function oneLine(text, most) {
   return `${line.slice(0, most - 5 - end)} ... ${line.slice(-end)}`;
 }
 
-/** The first line of what something threw. @param {unknown} error */
+/** Return the first line of an error. @param {unknown} error */
 export function reason(error) {
   const text = error instanceof Error ? error.message : String(error);
   return oneLine(text.trim().split("\n")[0], 300);

@@ -1,4 +1,4 @@
-// From a bundle's files to a model. An adapter says how files are read and which binding computes.
+// Assembles a model from a bundle's files. An adapter reads the files and provides the binding.
 import { parseJson } from "./bundle/manifest.js";
 import { ChatTemplate } from "./chat/template.js";
 import { Tokenizer } from "./chat/tokenizer.js";
@@ -10,7 +10,7 @@ import { OnnxBackend } from "./onnx/backend.js";
 /** @import { Runtime } from "./onnx/runtime.js" */
 
 /**
- * @param {Manifest} manifest  as `readManifest` gave it
+ * @param {Manifest} manifest  from `readManifest`
  * @param {Uint8Array} tokenizer  content of the tokenizer's file
  * @param {Runtime} runtime
  * @param {BackendOptions} [options]

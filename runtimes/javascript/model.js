@@ -1,4 +1,4 @@
-// A loaded model: what an application holds on to.
+// A loaded model, the main object of an application.
 import { Chat } from "./chat/conversation.js";
 import { Parts } from "./chat/parts.js";
 import { Stream } from "./chat/stream.js";
@@ -15,11 +15,11 @@ import { checkText, flag } from "./support/values.js";
 /** @import { Tokenizer } from "./chat/tokenizer.js" */
 
 /**
- * @typedef {object} Asking  Beside what is said of the answer.
- * @property {boolean} [raw]  text is taken as it is, special tokens in it count
+ * @typedef {object} Asking  Options of a prompt.
+ * @property {boolean} [raw]  encode text without chat template; special tokens in it count
  * @property {string | null} [system]  system text of the conversation
- * @property {boolean} [reusePrefix]  what the cache already holds is not computed again; true where it is left out
- * @property {AbortSignal} [signal]  ends the answer after the step under way
+ * @property {boolean} [reusePrefix]  do not compute the part of the prompt that the cache holds; default true
+ * @property {AbortSignal} [signal]  ends the answer after the current step
  */
 
 /**
@@ -31,7 +31,7 @@ import { checkText, flag } from "./support/values.js";
  * @property {Stats} stats
  */
 
-/** One answer at a time: while one is being made, other uses raise BusyError. */
+/** A model makes one answer at a time; other uses during an answer throw BusyError. */
 export class Model {
   #parts;
   #backend;
@@ -46,12 +46,12 @@ export class Model {
     return this.#backend.info;
   }
 
-  /** Whether it was tuned to single requests, and reads none that came before. */
+  /** Whether it was tuned to single requests, without earlier ones. */
   get isTask() {
     return this.#parts.template.isTask;
   }
 
-  /** A whole text as written: special tokens in it count. @param {string} text */
+  /** Encode a text in which special tokens count. @param {string} text */
   encode(text) {
     return this.#parts.tokenizer.encode(text);
   }
@@ -62,11 +62,11 @@ export class Model {
   }
 
   /**
-   * Answer a prompt, one chunk for each macro step.
+   * Answer a prompt, one chunk per macro step.
    *
-   * Text becomes a user turn of the model's chat template, after `system` if given; with `raw`, and for token ids,
-   * it is taken as it is. What the cache already holds of the prompt is not computed again; unless the answer has
-   * to equal plain decoding, that includes earlier answers in their merged slots.
+   * Text becomes a user turn of the model's chat template, after `system` if given; `raw` text and token ids are used
+   * unchanged. The part of the prompt that the cache holds is not computed again. In modes "hybrid" and "merge" that
+   * includes merged slots of earlier answers.
    * @param {string | Iterable<number>} prompt
    * @param {Options & Asking} [options]
    */
@@ -89,7 +89,7 @@ export class Model {
   }
 
   /**
-   * Like `stream`, all at once.
+   * Return the whole answer of `stream`.
    * @param {string | Iterable<number>} prompt
    * @param {Options & Asking} [options]
    * @returns {Promise<Result>}
@@ -104,19 +104,19 @@ export class Model {
   }
 
   /**
-   * A conversation; an empty system text leaves out the template's own.
+   * Begin a conversation; an empty system text suppresses the template's default.
    * @param {Options & {system?: string | null}} [options]
    */
   chat({ system = null, ...options } = {}) {
     return new Chat(this.#parts, system, new Settings(options, this.info.recommended));
   }
 
-  /** End the answer that is being made, if any, after its current step. */
+  /** End the current answer, if any, after its current step. */
   cancel() {
     this.#parts.turns.current?.cancel();
   }
 
-  /** Free everything, ending an answer first. Closing twice is harmless. */
+  /** End the current answer and free everything. Closing twice is harmless. */
   async close() {
     this.#parts.turns.isClosed = true;
     await this.#parts.turns.current?.return();

@@ -11,8 +11,8 @@ import { safeRepr } from "../support/values.js";
 /** @import { Runtime } from "../onnx/runtime.js" */
 
 /**
- * Opens a bundle. `cacheSlots`: most slots of the KV cache, 4096 where it is left out; `threads`: ONNX Runtime decides
- * where it is left out; `verify`: read every file's hash first.
+ * Open a bundle. `cacheSlots`: most slots of the KV cache, default 4096; `threads`: default ONNX Runtime's choice;
+ * `verify`: check every file's hash first.
  * @param {string} folder
  * @param {{cacheSlots?: number, threads?: number, verify?: boolean}} [options]
  */

@@ -7,8 +7,8 @@ import { assemble } from "../loading.js";
 /** @import { Runtime } from "../onnx/runtime.js" */
 
 /**
- * Opens a bundle in a folder of the device. React Native reads no files by itself: `read` does, by whatever library the
- * app has for it. `threads`: ONNX Runtime decides where it is left out.
+ * Open a bundle in a folder of the device. React Native cannot read files: pass a `read` of a library of the app.
+ * `threads`: default ONNX Runtime's choice.
  * @param {string} folder
  * @param {{read: (path: string) => Promise<Uint8Array>, cacheSlots?: number, threads?: number}} options
  */
@@ -26,7 +26,7 @@ async function runtime(folder) {
   /** @type {typeof import("onnxruntime-common")} */
   let ort;
   try {
-    // @ts-ignore: it is installed in apps alone, and says the same as onnxruntime-common
+    // @ts-ignore: only installed in apps; its types are onnxruntime-common's
     ort = await import("onnxruntime-react-native");
   } catch (error) {
     throw new RuntimeUnavailable(

@@ -13,19 +13,19 @@ export { clearStore } from "../bundle/download.js";
 /** @typedef {import("../bundle/download.js").Progress} Progress */
 /**
  * @typedef {object} LoadOptions
- * @property {number} [cacheSlots]  most slots of the KV cache, 4096 where it is left out
- * @property {number} [threads]  ONNX Runtime decides where it is left out; more than one need a page that is cross-origin
- *   isolated. The first model of a page decides for all
- * @property {"wasm" | "webgpu"} [provider]  "wasm" where it is left out
- * @property {boolean} [store]  keep the files in the browser for the next time; true where it is left out
+ * @property {number} [cacheSlots]  most slots of the KV cache; default 4096
+ * @property {number} [threads]  default ONNX Runtime's choice; more than one need a cross-origin isolated page. The first
+ *   model of a page sets it for all
+ * @property {"wasm" | "webgpu"} [provider]  default "wasm"
+ * @property {boolean} [store]  keep the files in the browser for the next load; default true
  * @property {(progress: Progress) => void} [onProgress]
  * @property {AbortSignal} [signal]  ends the download
- * @property {HeadersInit} [headers]  of each of its requests: a key, where the server asks for one
+ * @property {HeadersInit} [headers]  of each request: for example a server's key
  * @property {Env.WebAssemblyFlags["wasmPaths"]} [wasmPaths]  where onnxruntime-web finds its .wasm files
  */
 
 /**
- * Opens a bundle: the address of its folder.
+ * Open a bundle by the address of its folder.
  * @param {string | URL} address
  * @param {LoadOptions} [options]
  */
@@ -57,12 +57,12 @@ export async function load(address, options = {}) {
   try {
     return await assemble(manifest, taken(manifest.tokenizer), runtime, { cacheSlots });
   } finally {
-    contents.clear(); // the model holds on to the runtime: what was read is not to stay beside ONNX Runtime's copy
+    contents.clear(); // the model keeps the runtime: free the files, of which ONNX Runtime has a copy
     externalData.length = 0;
   }
 }
 
-/** Between two calls of the base: else a worker would hear of nothing, `signal` included, until an answer is done. */
+/** Handle the worker's messages between two calls of the base, so that `signal` works during an answer. */
 async function turn() {
   const { port1, port2 } = new MessageChannel();
   await new Promise((resolve) => {
@@ -73,8 +73,8 @@ async function turn() {
 }
 
 /**
- * WebGPU's attention has no 8-bit cache, and counts positions itself: it may have gaps only where rotation is an
- * operator of its own, as it is with a 16-bit cache.
+ * Refuse bundles that WebGPU computes wrongly. Its attention has no 8-bit cache and counts positions itself, so gaps
+ * need a separate rotation, as with a 16-bit cache.
  * @param {Manifest} manifest @param {string} address
  */
 function checkForGpu({ flavor, kv, model }, address) {

@@ -1,4 +1,4 @@
-// The files of a bundle from an address: checked, and kept so that the next time needs no network.
+// Downloads the files of a bundle, checks them, and keeps them so that the next load needs no network.
 import { BundleError, FetchError, reason } from "../errors.js";
 import { checkContent } from "./files.js";
 import { FILE_NAME, filesToRun, readManifest } from "./manifest.js";
@@ -8,16 +8,16 @@ import { checkManifest } from "./manifest_hash.js";
 
 /**
  * @typedef {object} Progress
- * @property {string} file  that is being read
- * @property {number} loaded  bytes, of all files
+ * @property {string} file  the current one
+ * @property {number} loaded  bytes of all files
  * @property {number} total
- * @property {boolean} isStored  whether this file was kept from an earlier time
+ * @property {boolean} isStored  whether this file was kept from an earlier load
  */
 
 /**
  * @typedef {object} DownloadOptions
  * @property {boolean} isStored
- * @property {(manifest: Manifest, address: string) => void} [check]  what the runtime cannot compute is not loaded
+ * @property {(manifest: Manifest, address: string) => void} [check]  throws for a bundle that the runtime cannot compute
  * @property {AbortSignal} [signal]
  * @property {HeadersInit} [headers]  of each request
  * @property {(progress: Progress) => void} [onProgress]
@@ -26,8 +26,8 @@ import { checkManifest } from "./manifest_hash.js";
 const STORE = "hamburger-edge"; // of the Cache API
 
 /**
- * The manifest of a bundle, and the contents of its files by their names. With `isStored` files are kept in the
- * browser, each under its hash, where it has a store.
+ * Return the manifest of a bundle, and the contents of its files by name. With `isStored` the browser keeps files by
+ * hash, if it has a store.
  * @param {string} address  of the folder
  * @param {DownloadOptions} options
  */
@@ -46,7 +46,7 @@ export async function download(address, { isStored, check, signal, headers, onPr
   for (const entry of entries) {
     const key = `${base}${entry.path}?sha256=${entry.sha256}`;
     const found = await store?.match(key);
-    // kept once: not by the browser's own cache too
+    // not in the browser's HTTP cache too
     const response = found ?? (await request(base + entry.path, { signal, headers, cache: store ? "no-store" : "default" }));
     const told = (/** @type {number} */ bytes) =>
       onProgress?.({ file: entry.path, loaded: (loaded += bytes), total, isStored: found !== undefined });
@@ -58,12 +58,12 @@ export async function download(address, { isStored, check, signal, headers, onPr
   return { manifest, contents };
 }
 
-/** Forget what was kept of every bundle. */
+/** Delete the kept files of all bundles. */
 export async function clearStore() {
   if (typeof caches !== "undefined") await caches.delete(STORE);
 }
 
-/** The newest one; without a network the one that was kept. @param {string} base @param {Cache | null} store @param {RequestInit} asking */
+/** Fetch the manifest; without a network return the kept one. @param {string} base @param {Cache | null} store @param {RequestInit} asking */
 async function readManifestFile(base, store, asking) {
   const key = base + FILE_NAME;
   let response;
@@ -85,7 +85,7 @@ async function request(address, options) {
   try {
     response = await fetch(address, options);
   } catch (error) {
-    if (options.signal?.aborted) throw error; // as `fetch` says it
+    if (options.signal?.aborted) throw error; // the error of `fetch`
     throw new FetchError(`${address}: cannot be reached (${reason(error)}): check the network`, { cause: error });
   }
   if (!response.ok) {
@@ -94,7 +94,7 @@ async function request(address, options) {
   return response;
 }
 
-/** The whole of it, in memory of its size. @param {Response} response @param {FileEntry} entry @param {(bytes: number) => void} told */
+/** Read the whole response into memory of its size. @param {Response} response @param {FileEntry} entry @param {(bytes: number) => void} told */
 async function readBody(response, entry, told) {
   const content = new Uint8Array(entry.bytes);
   let filled = 0;

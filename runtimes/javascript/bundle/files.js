@@ -1,10 +1,10 @@
-// The files of a bundle: looked at before they are trusted.
+// Checks of a bundle's files.
 import { BundleError } from "../errors.js";
 
 /** @import { FileEntry } from "./manifest.js" */
 
 /**
- * The content is what the manifest says, or an error.
+ * Compare a file's content with the manifest.
  * @param {Uint8Array} content
  * @param {FileEntry} entry
  * @param {string} place  of the bundle

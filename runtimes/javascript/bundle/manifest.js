@@ -1,4 +1,4 @@
-// The bundle's description of itself: everything that running it takes. A runtime never asks which model it is.
+// The manifest: everything that is needed to run a bundle. A runtime never asks which model it is.
 import { BundleError, reason } from "../errors.js";
 import { safeRepr } from "../support/values.js";
 
@@ -7,7 +7,7 @@ import { safeRepr } from "../support/values.js";
 
 /** @typedef {"float32" | "float16" | "int8" | "int32" | "int64"} DType */
 
-/** @typedef {{name: string, dtype: DType, shape: string[]}} TensorSpec  A dimension is a number, or the name of what varies. */
+/** @typedef {{name: string, dtype: DType, shape: string[]}} TensorSpec  A dimension is a number, or the name of a varying size. */
 /** @typedef {{name: string, file: string, inputs: TensorSpec[], outputs: TensorSpec[]}} GraphSpec */
 /** @typedef {{path: string, bytes: number, sha256: string}} FileEntry */
 
@@ -48,7 +48,7 @@ const LONGEST_ANSWER_PREFIX = 64; // tokens
 const DTYPES = ["float32", "float16", "int8", "int32", "int64"];
 
 /**
- * A manifest that this package can run, or an error that says why not.
+ * Read a manifest, or throw if this package cannot run it.
  * @param {Uint8Array} content
  * @param {string} place  of the bundle, for messages
  * @returns {Manifest & {tokenizer: string}}
@@ -90,7 +90,7 @@ export function readManifest(content, place) {
   return data;
 }
 
-/** What running the graphs takes: not what llama.cpp alone reads. @param {Manifest} manifest */
+/** List the files that running the graphs needs, without llama.cpp's. @param {Manifest} manifest */
 export function filesToRun(manifest) {
   return manifest.files.filter(({ path }) => !path.endsWith(".gguf"));
 }

@@ -1,5 +1,5 @@
-// The hash that a manifest says of itself: it stands in no list of files. Of all else in it, as JSON with sorted keys,
-// without blanks, in ASCII. Numbers stay as they are written: 1.0 is not 1 there.
+// The manifest's own hash: of the rest of it as JSON with sorted keys, without blanks, in ASCII. Numbers stay as they
+// are written: 1.0 is not 1.
 import { BundleError } from "../errors.js";
 import { hashOf } from "./files.js";
 import { FILE_NAME, parseJson } from "./manifest.js";
@@ -7,8 +7,8 @@ import { FILE_NAME, parseJson } from "./manifest.js";
 const VALUES = /"(?:[^"\\]|\\.)*"|-?\d[-+.\deE]*/g; // strings, and numbers outside of them
 
 /**
- * The manifest is as it was written, or an error.
- * @param {Uint8Array} content  that `readManifest` took
+ * Compare a manifest with its hash.
+ * @param {Uint8Array} content  as for `readManifest`
  * @param {string} place  of the bundle, for messages
  */
 export async function checkManifest(content, place) {

@@ -17,24 +17,24 @@ import { RESUMABLE, Stream } from "./stream.js";
  * @typedef {object} Turn
  * @property {number} [maxTokens]
  * @property {AbortSignal} [signal]
- * @property {Options["jsonSchema"]} [jsonSchema]  this answer's structure, in place of the conversation's
+ * @property {Options["jsonSchema"]} [jsonSchema]  this answer's structure, instead of the conversation's
  * @property {Options["regex"]} [regex]
  * @property {Options["grammar"]} [grammar]
  * @property {boolean} [lenient]
  */
 
 /**
- * A conversation of many turns. Several may share a model; alternating between them costs prefilling.
+ * A conversation of many turns. Several may share a model; changing between them costs prefilling.
  *
- * A turn whose answer never began (an error, or cancelled while reading the prompt) never happened.
+ * A turn whose answer never began (an error, or cancelled while reading the prompt) leaves no trace.
  */
 export class Chat {
   /** @type {Message[]} */
   messages = [];
-  /** @type {Group[]} everything said so far, template included, as it sits in the cache */
+  /** @type {Group[]} the whole conversation with its template, in the groups of the cache */
   groups = [];
   stats = new Stats(); // of the last answer
-  isUnfinished = false; // the last answer was cut, and `continueAnswer` can go on with it
+  isUnfinished = false; // the last answer was cut; `continueAnswer` continues it
   #parts;
   /** @type {Options} the structure of the last answer */
   #structure = {};
@@ -52,12 +52,12 @@ export class Chat {
     this.#text = parts.textStream(settings);
   }
 
-  /** Of the draws: with it another chat says the same. */
+  /** The seed of the random draws: another chat with it generates the same. */
   get seed() {
     return this.#sampler.seed;
   }
 
-  /** Say something; iterate over the result for the answer. @param {string} text @param {Turn} [turn] */
+  /** Send a message; iterate over the result for the answer. @param {string} text @param {Turn} [turn] */
   send(text, turn = {}) {
     if (!checkText(text)) throw new InputError("the message is empty: say something");
     const ids = this.#turn(text);
@@ -75,11 +75,10 @@ export class Chat {
   }
 
   /**
-   * Go on with an answer that was cancelled or reached maxTokens.
+   * Continue an answer that was cancelled or reached maxTokens.
    *
-   * A cancelled answer, and one at confidence 1 or in verify mode, goes on as if it had never been cut. Otherwise
-   * maxTokens may have made the last group shorter than it would have been; it is a slot of its own, so that other
-   * words may follow.
+   * A cancelled answer, and one in mode "plain" or "verify", continues as if it had never been cut. In other modes
+   * maxTokens may have shortened the last group, so the text may differ.
    * @param {Turn} [turn]
    */
   continueAnswer(turn = {}) {
@@ -91,8 +90,8 @@ export class Chat {
   }
 
   /**
-   * Change options from the next answer on; a new seed starts its draws anew. The mode stays unless another is given; a
-   * mode that is given without a confidence has its own.
+   * Change options from the next answer on; a new seed restarts the draws. The mode stays unless another is given; a mode
+   * that is given without a confidence has its own.
    * @param {Options} options
    */
   configure(options) {
@@ -103,10 +102,10 @@ export class Chat {
     const isReseeded = options.seed !== undefined && options.seed !== null;
     sampler.restore(isReseeded ? { ...state, seed: sampler.seed, draws: 0 } : state);
     this.settings = settings;
-    this.#sampler = sampler; // nothing was refused
+    this.#sampler = sampler; // all options are valid
   }
 
-  /** Back to the beginning, random draws included. */
+  /** Return to the beginning, with the first random draws. */
   reset() {
     this.messages = [];
     this.groups = [];
@@ -116,31 +115,31 @@ export class Chat {
     this.#text = this.#parts.textStream(this.settings);
   }
 
-  /** The tokens that lead from what was said to the next answer. @param {string} text */
+  /** Return the tokens between the last answer and the next one. @param {string} text */
   #turn(text) {
     const { template, tokenizer, engine } = this.#parts;
     const newest = this.groups.at(-1)?.at(-1);
     if (newest === undefined) return tokenizer.encodeParts(template.firstTurn(text, this.system));
     const ids = tokenizer.encodeParts(template.nextTurn(text));
-    const isThere = ids[0] === newest && engine.info.eosIds.includes(newest); // the answer ended with it
+    const isThere = ids[0] === newest && engine.info.eosIds.includes(newest); // the answer ended with this token
     return isThere ? ids.slice(1) : ids;
   }
 
-  /** A sampler to draw from, so that a turn that fails leaves no trace. */
+  /** Copy the sampler, so that a failing turn leaves no trace. */
   #copy() {
     const sampler = this.#parts.sampler(this.settings);
     sampler.restore(this.#sampler.state());
     return sampler;
   }
 
-  /** A copy of what the last answer's text still holds back. */
+  /** Copy the text stream with its held-back text. */
   #held() {
     const text = this.#parts.textStream(this.settings);
     text.follow(this.#text);
     return text;
   }
 
-  /** The messages, when an answer that was cut will not go on: what it held back is part of it. */
+  /** Return the messages; a cut answer that will not continue gets its held-back text. */
   #settled() {
     const last = this.messages.at(-1);
     if (!this.isUnfinished || !last) return this.messages;
@@ -149,8 +148,8 @@ export class Chat {
 
   /**
    * @param {Group[]} prompt @param {Message[]} messages
-   * @param {() => Sampler} sampler @param {(() => TextStream) | null} text  null: of a new answer
-   * @param {Turn} turn  its structure is the answer's
+   * @param {() => Sampler} sampler @param {(() => TextStream) | null} text  null: a new answer's
+   * @param {Turn} turn  with the answer's structure
    */
   #answer(prompt, messages, sampler, text, { signal, ...turn }) {
     const said = this.groups;
@@ -158,7 +157,7 @@ export class Chat {
     const settings = new Settings({ ...this.settings.options, ...defined(turn), ...structure });
     return new Stream(this.#parts.engine, this.#parts.turns, {
       prompt: () => {
-        if (this.groups !== said) { // another answer of this conversation was read since we looked
+        if (this.groups !== said) { // another answer of this conversation was read in the meantime
           throw new BusyError("this conversation went on in the meantime: send the message again");
         }
         return prompt;

@@ -1,4 +1,4 @@
-// What a loaded model is made of: an application holds a `Model`, the conversations in it share these.
+// The parts of a loaded model, which its conversations share.
 import { Sampler } from "../loop/sampling.js";
 import { Grammars } from "../structured/grammar.js";
 import { TextStream } from "./text_stream.js";

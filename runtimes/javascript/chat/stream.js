@@ -1,4 +1,4 @@
-// An answer on its way: the engine's steps with their text, and the right to use the model while it lasts.
+// A running answer: the engine's steps with their text, and the exclusive use of the model.
 import { BusyError, InputError } from "../errors.js";
 import { Stats } from "../loop/stats.js";
 
@@ -11,37 +11,37 @@ import { Stats } from "../loop/stats.js";
 /** @import { TextStream } from "./text_stream.js" */
 
 /**
- * @typedef {object} Chunk  One macro step. The texts of all chunks make up the answer's text.
+ * @typedef {object} Chunk  One macro step. The texts of all chunks are the answer's text.
  * @property {Group} tokens  includes the end token; after a stop string, ends with the token that completed it
  * @property {string} text  without end token and stop string; may lag behind the tokens by an unfinished character
- * @property {number[]} probabilities  of each token; empty unless asked for
- * @property {number[]} stopProbabilities  chance that the group should end with each token
+ * @property {number[]} probabilities  of each token; empty without the option `probabilities`
+ * @property {number[]} stopProbabilities  probability that the group should end with each token
  * @property {FinishReason | null} finishReason  set on the last chunk; a cancelled answer ends with one without tokens
  */
 
-/** Who may use a model: one answer at a time. */
+/** Exclusive use of a model: one answer at a time. */
 export class Turns {
-  /** @type {Stream | null} the answer that is being made */
+  /** @type {Stream | null} the current answer */
   current = null;
   isClosed = false;
 }
 
 /**
- * @typedef {object} Request  What an answer is to.
- * @property {() => Group[]} prompt  worked out when the answer begins
+ * @typedef {object} Request  The inputs of an answer.
+ * @property {() => Group[]} prompt  called when the answer begins
  * @property {Settings} settings
  * @property {Grammars} grammars
- * @property {() => Sampler} sampler  of what will be said; likewise
+ * @property {() => Sampler} sampler  likewise
  * @property {() => TextStream} text
  * @property {Reuse} reuse
- * @property {boolean} [isResumable]  keep held-back text when cut, because the answer may go on
+ * @property {boolean} [isResumable]  keep held-back text when cut, because the answer may continue
  * @property {AbortSignal} [signal]
  * @property {(stream: Stream, sampler: Sampler, text: TextStream) => void} [onClose]
  */
 
 /**
- * Iterate for chunks: `for await (const chunk of stream)`. The answer begins with the first one asked for, and
- * from then on the model is busy until the last one, or until the loop is left.
+ * Iterate for chunks: `for await (const chunk of stream)`. The answer begins with the first chunk; the model is busy
+ * until the last one, or until the loop is left.
  * @implements {AsyncIterableIterator<Chunk>}
  */
 export class Stream {
@@ -49,7 +49,7 @@ export class Stream {
   /** @type {FinishReason | null} */
   finishReason = null;
   text = ""; // so far
-  /** @type {boolean | null} of a structured answer that is done: whether it has all that its structure asks for */
+  /** @type {boolean | null} of a finished structured answer: whether its structure is complete */
   isComplete = null;
   #isCancelled = false;
   #chunks;
@@ -72,7 +72,7 @@ export class Stream {
     return this.#chunks.next();
   }
 
-  /** Ends the answer, and frees the model once a step under way has ended. @returns {Promise<IteratorResult<Chunk, void>>} */
+  /** End the answer and free the model after the current step. @returns {Promise<IteratorResult<Chunk, void>>} */
   return() {
     this.#isCancelled = true;
     return this.#chunks.return();

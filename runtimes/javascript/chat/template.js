@@ -1,8 +1,8 @@
-// How the turns of a conversation become text, by the markup that stands around them. Only the markup can
-// become a special token; what people write cannot.
+// Turns of a conversation become text by the markup around them. Only markup can become a special token; people's text
+// cannot.
 import { checkText } from "../support/values.js";
 
-/** @typedef {[text: string, isTrusted: boolean]} Part  Text, and whether special tokens in it count. */
+/** @typedef {[text: string, isTrusted: boolean]} Part  text, and whether special tokens in it count */
 
 /**
  * @typedef {object} Markup  prefix [beforeSystem SYSTEM afterSystem] beforeUser TEXT afterUser beforeAnswer ANSWER ...
@@ -18,26 +18,26 @@ import { checkText } from "../support/values.js";
  * @property {boolean} [trim]
  */
 
-// What Python's `strip` takes for white space, which is not quite what `trim` does.
+// The white space of Python's `strip`, which differs from `trim`'s.
 const WHITE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+";
 const OUTER = new RegExp(`^${WHITE}|${WHITE}$`, "g");
 
 export class ChatTemplate {
   #markup;
 
-  /** @param {Markup | null} markup  none: texts as they are */
+  /** @param {Markup | null} markup  null: texts without markup */
   constructor(markup) {
     this.#markup = markup ?? {};
   }
 
-  /** Single requests, as `tune` sets them: what ends the request opens the answer. */
+  /** Whether it is for single requests, as `tune` makes it: the end of the request begins the answer. */
   get isTask() {
     const m = this.#markup;
     return Boolean(m.after_user) && !(m.before_system || m.after_system || m.before_answer);
   }
 
   /**
-   * The beginning of a conversation; an empty system text leaves the system turn out.
+   * Return the beginning of a conversation; an empty system text leaves out the system turn.
    * @param {string} text
    * @param {string | null} [system]
    * @returns {Part[]}
@@ -52,7 +52,7 @@ export class ChatTemplate {
     return [[m.prefix ?? "", true], ...turn];
   }
 
-  /** What comes between an answer and the next one. @param {string} text @returns {Part[]} */
+  /** Return the parts between an answer and the next one. @param {string} text @returns {Part[]} */
   nextTurn(text) {
     return [[this.#markup.after_answer ?? "", true], ...this.#user(text)];
   }

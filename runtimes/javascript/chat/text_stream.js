@@ -1,5 +1,5 @@
-// Text as it comes, never splitting a character and stopping before a stop string. Held back: the bytes of an
-// unfinished character, and text that may turn out to begin a stop string.
+// Text of a running answer, without split characters and up to a stop string. It holds back the bytes of an unfinished
+// character, and text that could begin a stop string.
 
 /** @import { Tokenizer } from "./tokenizer.js" */
 
@@ -12,7 +12,7 @@ export class TextStream {
    * @param {Tokenizer} tokenizer
    * @param {readonly string[]} stop
    * @param {Iterable<number>} silent  tokens without text: the end tokens
-   * @param {boolean} isWhole  keep a first space that the tokenizer would have put there itself
+   * @param {boolean} isWhole  keep a first space that the tokenizer would add itself
    */
   constructor(tokenizer, stop, silent, isWhole = false) {
     this.tokenizer = tokenizer;
@@ -22,12 +22,12 @@ export class TextStream {
   }
 
   /**
-   * New text, and how many of these tokens it took to complete a stop string (null: there is none).
+   * Return new text, and the number of these tokens up to the end of a stop string (null: none).
    * @param {readonly number[]} tokens
    * @returns {{text: string, stopped: number | null}}
    */
   push(tokens) {
-    if (!this.stop.length) { // any more: what an earlier stop string held back comes first
+    if (!this.stop.length) { // no longer: text held back for an earlier stop string comes first
       const text = this.#held + this.#decode(tokens);
       this.#held = "";
       return { text, stopped: null };
@@ -48,7 +48,7 @@ export class TextStream {
     return { text, stopped: null };
   }
 
-  /** Everything held back; an unfinished character becomes U+FFFD. */
+  /** Return all held-back text; an unfinished character becomes U+FFFD. */
   flush() {
     const text = this.#held + utf8(this.#bytes);
     this.#held = "";
@@ -56,7 +56,7 @@ export class TextStream {
     return text;
   }
 
-  /** Go on from where another one is. @param {TextStream} other */
+  /** Continue from the state of another one. @param {TextStream} other */
   follow(other) {
     [this.#bytes, this.#held, this.#strips] = [other.#bytes, other.#held, other.#strips];
   }
@@ -80,7 +80,7 @@ function utf8(bytes) {
   return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 }
 
-/** How many of the last bytes begin a character that is not complete. @param {Uint8Array} bytes */
+/** Count the last bytes that begin an incomplete character. @param {Uint8Array} bytes */
 function unfinished(bytes) {
   for (let count = 1; count <= Math.min(3, bytes.length); count++) {
     const byte = bytes[bytes.length - count];
@@ -90,7 +90,7 @@ function unfinished(bytes) {
   return 0;
 }
 
-/** Length of the longest end of `text` that begins `stop`. @param {string} text @param {string} stop */
+/** Return the length of the longest end of `text` that begins `stop`. @param {string} text @param {string} stop */
 function overlap(text, stop) {
   let length = Math.min(text.length, stop.length - 1);
   while (length > 0 && !stop.startsWith(text.slice(-length))) length--;

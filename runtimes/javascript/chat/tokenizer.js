@@ -17,7 +17,7 @@ export class Tokenizer {
   specialIds;
   #description;
   #special; // cuts markup at its special tokens
-  #plain; // recognises no special token
+  #plain; // recognises no special tokens
   /** @type {Library | null} */
   #whole = null;
   #pieceBytes;
@@ -41,19 +41,19 @@ export class Tokenizer {
     }
     this.#pieceBytes = isByteLevel ? byteLevel : byteFallback;
     const scheme = steps.get("Metaspace")?.prepend_scheme ?? "never";
-    /** Whether a text's first space is an artefact. */
+    /** Whether the tokenizer adds a text's first space. */
     this.stripsFirstSpace = !isByteLevel && (steps.has("Strip") || scheme !== "never");
   }
 
-  /** A whole text as its author wrote it: special tokens are recognised, the usual prefix is added. @param {string} text */
+  /** Encode a whole text: special tokens are recognised, the usual prefix is added. @param {string} text */
   encode(text) {
     this.#whole ??= open(this.#description);
     return encodeWith(this.#whole, checkText(text), true);
   }
 
   /**
-   * Text in parts, of which only the trusted ones may contain special tokens. Runs of text between special
-   * tokens are encoded as one, whatever parts they come from.
+   * Encode parts, of which only trusted ones may contain special tokens. Runs of text between special tokens are encoded
+   * as one, across parts.
    * @param {Part[]} parts
    */
   encodeParts(parts) {
@@ -78,13 +78,13 @@ export class Tokenizer {
     return ids;
   }
 
-  /** Text without special tokens. @param {Iterable<number>} ids */
+  /** Decode to text without special tokens. @param {Iterable<number>} ids */
   decode(ids) {
     const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.bytes(ids));
     return this.stripsFirstSpace && text.startsWith(" ") ? text.slice(1) : text;
   }
 
-  /** What tokens add to the text; nothing for one that is special or unknown. @param {Iterable<number>} ids */
+  /** Return the bytes of tokens; none for special or unknown ones. @param {Iterable<number>} ids */
   bytes(ids) {
     return Uint8Array.from(Array.from(ids, (id) => [...this.#tokenBytes(id)]).flat());
   }

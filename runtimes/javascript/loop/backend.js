@@ -1,5 +1,5 @@
-// The one seam of the package: what the hierarchical loop asks of a runtime. Tokens go in, scores come out;
-// embeddings and KV caches never cross it.
+// The interface between the hierarchical loop and a runtime. Tokens go in, scores come out; embeddings and KV caches
+// stay inside the runtime.
 //
 //     groups --macro--> Readout: logits, pStop, features --microBegin--> micro(token) --> logits, pStop
 //               |                                                            ^               |
@@ -10,8 +10,8 @@
 /** @import { Recommended } from "./dial.js" */
 
 /**
- * @typedef {object} ModelInfo  What the loop must know about a loaded model.
- * @property {string} provider  what computes: "cpu", "wasm", "webgpu"
+ * @typedef {object} ModelInfo  Facts about a loaded model.
+ * @property {string} provider  "cpu", "wasm" or "webgpu"
  * @property {string} precision  of the stored weights
  * @property {number} vocabSize
  * @property {number} hiddenSize
@@ -23,22 +23,22 @@
  * @property {readonly number[]} eosIds
  * @property {readonly number[] | null} draftVocab  token id of each micro logit; null: the whole vocabulary
  * @property {number} kvBytesPerSlot
- * @property {Recommended} recommended  where neither is asked for
- * @property {readonly number[]} [answerPrefix]  tokens that its answers begin with, all of them: those of a task may
+ * @property {Recommended} recommended  the defaults of mode and confidence
+ * @property {readonly number[]} [answerPrefix]  tokens that all its answers begin with, as a task's may
  */
 
 /**
- * @typedef {object} Readout  What the base says at the rows it was asked for.
+ * @typedef {object} Readout  The base's output at the chosen rows.
  * @property {Float32Array[]} logits  a row: [vocab]
- * @property {ArrayLike<number>} pStop  chance that no further token should join the next group after its first
+ * @property {ArrayLike<number>} pStop  probability that no further token should join the next group after its first
  * @property {unknown[]} features  a row: for `microBegin`, opaque to the loop
  */
 
 /**
  * @typedef {object} MicroReadout
  * @property {Float32Array} logits  [vocab] or [draftVocab]
- * @property {number} pStop  by rule "before": chance that the group should end with the token that these logits
- *   choose; by rule "after": chance that it should end without it
+ * @property {number} pStop  rule "before": probability that the group should end with the token that these logits
+ *   choose; rule "after": that it should end without it
  */
 
 /**
@@ -46,8 +46,8 @@
  * @property {ModelInfo} info
  * @property {number} slots  KV entries in use
  * @property {(groups: readonly Group[], positions: readonly number[], rows: readonly number[]) => Promise<Readout>} macro
- *   Append one slot a group; read out at `rows` (indices into groups). A call into the empty cache leaves a
- *   slot of it free, unless its positions are 0, 1, 2, ...
+ *   Append one slot per group; read out at `rows` (indices into groups). A call into the empty cache leaves one slot
+ *   free, unless its positions are 0, 1, 2, ...
  * @property {(features: unknown) => void} microBegin  Start a group from one row of `Readout.features`.
  * @property {(token: number) => Promise<MicroReadout>} micro  Feed the group's newest token.
  * @property {(slots: number) => void} truncate  Forget every slot from `slots` on; free of cost.

@@ -1,12 +1,12 @@
-// Drafts copied out of the prompt: where an answer repeats it, what followed there probably follows here too.
+// Drafts copied from the prompt: where an answer repeats the prompt, the text that followed there may follow here.
 //
 //     prompt   will yuo come to the garden today ?
-//     answer   Will you come           -> draft: to the garden today ?     of which the base keeps what it would say
+//     answer   Will you come           -> draft: to the garden today ?     of which the base keeps its own choices
 
 const MOST = 6; // tokens of a draft: each costs a row of the base's call
-const LONGEST = 4; // tokens of a match that count: longer ones are not surer
+const LONGEST = 4; // tokens of a match that count: longer ones predict no better
 
-/** What one answer took from its prompt, and whether the last attempt went well. */
+/** The copies of one answer from its prompt, and whether the last one succeeded. */
 export class Copies {
   /** @type {Map<number, number[]>} token -> the indices behind it in the prompt */
   #behind = new Map();
@@ -42,7 +42,7 @@ export class Copies {
     return this.prompt.slice(index, index + MOST);
   }
 
-  /** An answer of so many tokens is what the base left of the draft. @param {number} said */
+  /** Record that the base kept the draft up to this length of the answer. @param {number} said */
   settle(said) {
     if (!this.#start) return;
     const kept = Math.max(0, said - this.#start.before);

@@ -4,9 +4,9 @@
 //                            ^                                                              |
 //                            +------------- macro step: the group becomes one slot ---------+
 //
-// The newest group of an answer is `unread`: said, but not in the cache. Whatever comes next feeds it, merged,
-// so an answer stays compressed when a conversation goes on. Where a grammar forces the tokens that follow, they are
-// said without asking anybody, and ride along as groups of their own when the base reads it.
+// The newest group of an answer is `unread`: generated, but not in the cache. The next call feeds it merged, so an
+// answer stays compressed when a conversation continues. Tokens that a grammar forces are generated without the model
+// and fed as separate groups with the next call of the base.
 import { ContextFullError, InputError } from "../errors.js";
 import { wholeIn } from "../support/values.js";
 import { Ledger } from "./ledger.js";
@@ -19,8 +19,8 @@ import { openAnswer, Rules, say } from "./step.js";
 /** @import { Step } from "./step.js" */
 
 /**
- * Which parts of the cache may stand for the beginning of a prompt: none; slots holding the same groups; or also
- * merged slots holding the same tokens.
+ * Slots of the cache that may serve the beginning of a prompt: none, slots with the same groups, or also merged slots
+ * with the same tokens.
  * @typedef {"none" | "groups" | "tokens"} Reuse
  */
 
@@ -29,9 +29,9 @@ const CHUNK = 256; // most slots one prefill call appends: bounds memory, not th
 // As many tokens as so many full groups hold are read again where the base doubts what it read merged.
 const REREAD = 2;
 
-/** Drives one backend. Holds what the cache means; settings and sampler are passed to each run. */
+/** Drives one backend and knows the contents of its cache; settings and sampler are passed to each run. */
 export class Engine {
-  /** @type {Group[]} said, but not in the cache */
+  /** @type {Group[]} generated, but not in the cache */
   unread = [];
 
   /** @param {Backend} backend */
@@ -41,13 +41,13 @@ export class Engine {
     this.ledger = new Ledger(backend.info);
   }
 
-  /** Everything said so far: what the cache holds, and what is unread. @returns {Group[]} */
+  /** All groups so far: those in the cache, then unread ones. @returns {Group[]} */
   get sequence() {
     return [...this.ledger.groups, ...this.unread];
   }
 
   /**
-   * Groups of one token each, or an error that names the token at fault.
+   * Return groups of one token each, or throw an error that names a wrong token.
    * @param {Iterable<unknown>} tokens
    * @returns {Group[]}
    */
@@ -78,7 +78,7 @@ export class Engine {
     this.#truncate(slots);
     this.unread = prompt.slice(covered);
     try {
-      /** @type {Readout | null} of what was said so far; null: some of it is unread */
+      /** @type {Readout | null} of the text so far; null: some of it is unread */
       let readout = null;
       let row = 0;
       let [isRead, isOpening] = [false, true]; // the prompt; up to the first group that the base had a say in
@@ -115,11 +115,11 @@ export class Engine {
         ({ readout, row } = said);
       }
     } finally {
-      if (!stats.macroSteps) this.unread = []; // nothing was answered: the prompt was never said
+      if (!stats.macroSteps) this.unread = []; // nothing was answered: forget the prompt
     }
   }
 
-  /** Unsay the last tokens of the newest step, but not all of it. @param {number} tokens */
+  /** Remove the last tokens of the newest step, but not all of them. @param {number} tokens */
   drop(tokens) {
     while (tokens > 0) {
       let newest = this.unread.pop();
@@ -134,8 +134,8 @@ export class Engine {
   }
 
   /**
-   * Append what is unread to the cache, for the base's view of what comes next; `left` is how much may stay unread,
-   * one group at least if any. The prompt, which may be long, is where this can be cancelled.
+   * Append unread groups to the cache and return the base's readout. Up to `left` groups may stay unread, at least one if
+   * `left` is positive. Reading a long prompt can be cancelled.
    * @param {Stats} stats
    * @param {(() => boolean) | null} isCancelled
    */
@@ -152,14 +152,14 @@ export class Engine {
     return readout;
   }
 
-  /** Whether there is something that all answers begin with, and it finds slots and positions. @param {Rules} rules */
+  /** Whether there is an answer prefix, and it fits. @param {Rules} rules */
   #mayOpen({ answerPrefix }) {
     const sizes = [...this.unread.map((group) => group.length), ...answerPrefix.map(() => 1)];
     return answerPrefix.length > 0 && this.ledger.fits(...sizes);
   }
 
   /**
-   * Read the prompt, and in the same call what all answers begin with. Where this one does not, nothing is said yet.
+   * Read the prompt and the answer prefix in one call. If the base disagrees, nothing is generated yet.
    * @param {Rules} rules @param {Stats} stats @param {() => boolean} isCancelled
    */
   async #open(rules, stats, isCancelled) {
@@ -216,8 +216,8 @@ export class Engine {
   }
 
   /**
-   * What one macro step says, and where the base's view of the next one stands, if it was verified. Where that
-   * fails nobody sees it, and so it was never chosen.
+   * Generate one macro step; return the row that the next one starts from, if it was verified. If the call fails, the
+   * step was never chosen.
    * @param {Readout | null} readout @param {number} row @param {Rules} rules @param {Stats} stats
    * @returns {Promise<{step: Step, readout: Readout | null, row: number}>}
    */
@@ -239,15 +239,14 @@ export class Engine {
   }
 
   /**
-   * Keep the part of a draft that the base would have said itself, with the same draws.
+   * Keep the part of a draft that the base would have chosen itself, with the same draws.
    *
    *     draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
-   *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
+   *     base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, with x
    *
-   * Of a slot that holds several tokens the base checks the first, the others were vouched for. Where it is in doubt,
-   * the draft ends as if it had said otherwise. Forced tokens need no scores: the rows before them are not read out.
-   * Where tokens are unread, a prompt or what the base read in doubt, they go before the draft, and `a` is checked too.
-   * If it fails, nothing is said.
+   * In a slot of several tokens the base checks the first; the others were certain. A row that the base is unsure of ends
+   * the draft like a disagreement. Forced tokens need no scores, so rows before them are not read out. Unread tokens (a
+   * prompt, or re-read ones) go before the draft, and `a` is checked too. If it fails, nothing is generated.
    * @param {Step} draft @param {Rules} rules @param {Stats} stats
    */
   async #verify(draft, rules, stats, isPrompt = false) {
@@ -311,7 +310,7 @@ export class Engine {
     return { step, readout, row };
   }
 
-  /** Append slots; also says how long the backend took. @param {readonly Group[]} groups @param {number[]} rows */
+  /** Append slots; also return the backend's seconds. @param {readonly Group[]} groups @param {number[]} rows */
   async #feed(groups, rows) {
     const start = this.ledger.slots;
     try {
@@ -351,7 +350,7 @@ export class Engine {
 }
 
 /**
- * Which of these groups begin where the base decides, and how many of their tokens are forced.
+ * Return the groups whose first token the base chooses, and the number of forced tokens.
  * @param {readonly Group[]} groups @param {Sampler} sampler
  */
 async function decisions(groups, { grammar }) {

@@ -1,8 +1,8 @@
-// The ledger: which tokens sit in which slot of the KV cache, and at which position.
+// The ledger: the tokens and the position of each slot of the KV cache.
 //
 //     tokens     The  cat | sat  on  the | mat  .          after a prompt of 2, a group of 3 and one of 2
 //     slot        0    1  |      2       |    3
-//     position    0    1  |      4       |    6            rule "token": that of the last token it holds
+//     position    0    1  |      4       |    6            rule "token": that of its last token
 //                 0    1  |      2       |    3            rule "slot": its index
 import { ContextFullError } from "../errors.js";
 
@@ -31,23 +31,23 @@ export class Ledger {
     return this.slots * this.info.kvBytesPerSlot;
   }
 
-  /** What a cache with one slot for every token would take. */
+  /** The bytes of a cache with one slot per token. */
   get bytesUncompressed() {
     return this.tokens * this.info.kvBytesPerSlot;
   }
 
-  /** How many more slots of one token fit. */
+  /** The number of slots of one token that still fit. */
   get room() {
     return this.roomBehind(this.slots);
   }
 
-  /** How many would, if the cache held so many of its slots. @param {number} slots */
+  /** The same if the cache held only this many of its slots. @param {number} slots */
   roomBehind(slots) {
     const used = this.info.positionRule === "slot" || !slots ? slots : this.#ends[slots - 1];
     return Math.max(0, Math.min(this.info.cacheSlots - slots, this.info.contextLength - used));
   }
 
-  /** Whether groups of so many tokens each still find slots and positions. @param {number[]} sizes */
+  /** Whether groups of these sizes still fit. @param {number[]} sizes */
   fits(...sizes) {
     const tokens = sizes.reduce((sum, size) => sum + size, 0);
     const end = this.info.positionRule === "slot" ? this.slots + sizes.length : this.tokens + tokens;
@@ -74,10 +74,10 @@ export class Ledger {
   }
 
   /**
-   * How much of a prompt the cache already holds, in whole slots from the beginning.
+   * Return how much of a prompt the cache holds, in whole slots from the beginning.
    *
-   * A slot matches the same group. With `merged`, a slot of several tokens also matches the same tokens
-   * standing one by one in the prompt: what the model said earlier stays compressed.
+   * A slot matches the same group. With `merged` a slot of several tokens also matches the same tokens as single groups
+   * of the prompt, so earlier answers stay compressed.
    * @param {readonly Group[]} prompt
    * @param {boolean} merged
    */

@@ -1,13 +1,13 @@
 // NumPy's default draws: PCG64 (XSL-RR, 128 bits of state), seeded by its SeedSequence. The same seed gives
-// the same draws as in Python, which is what makes a sampled answer the same text in both.
+// the same draws as in Python, so a sampled answer is the same text in both.
 
 const MASK = (1n << 128n) - 1n;
 const MULTIPLIER = 0x2360ed051fc65da44385df649fccf645n;
 const INVERSE = inverse(MULTIPLIER);
 
-/** The number that undoes a multiplication modulo 2^128: each turn doubles the bits that are right. @param {bigint} odd */
+/** Return the inverse modulo 2^128; each round doubles the correct bits. @param {bigint} odd */
 function inverse(odd) {
-  let found = odd; // right in 3 bits
+  let found = odd; // correct in 3 bits
   for (let bits = 3; bits < 128; bits *= 2) found = (found * (2n - odd * found)) & MASK;
   return found;
 }
@@ -34,7 +34,7 @@ export class Random {
     return Number(rotated >> 11n) / 2 ** 53;
   }
 
-  /** Leave out so many draws, or take them back where negative. @param {number} draws */
+  /** Skip this many draws, or take them back if negative. @param {number} draws */
   advance(draws) {
     for (; draws > 0; draws--) this.#step();
     for (; draws < 0; draws++) this.#state = ((this.#state - this.#increment) * INVERSE) & MASK;

@@ -1,11 +1,10 @@
-// Choosing tokens from scores, alike for the first token of a group and for its micro tokens.
+// Chooses tokens from scores, in the same way for the first token of a group and its micro tokens.
 //
 //     scores -> penalties -> bias and bans -> temperature -> top-k -> top-p -> min-p -> one uniform draw
 //
-// Temperature 0 is greedy: the highest score wins and nothing is drawn. Otherwise every sampled token costs
-// exactly one draw, and the cumulative distribution is walked in order of token id, so the same seed gives the
-// same text wherever the scores are the same. Draws can be taken back, which is how a drafted group is checked
-// against the base with the very draws that plain decoding would have used. Scores and weights have 32 bits.
+// Temperature 0 is greedy: the highest score wins without a draw. Otherwise every sampled token costs exactly one draw,
+// and the cumulative distribution is walked in order of token id, so equal seeds and scores give equal text. Draws can be
+// taken back, so a drafted group is checked with the same draws as plain decoding's. Scores and weights have 32 bits.
 import { CheckpointError, InputError } from "../errors.js";
 import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
@@ -13,19 +12,19 @@ import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 /** @import { Grammar } from "../structured/grammar.js" */
 /** @import { Sampling } from "./settings.js" */
 
-/** @typedef {{token: number, probability: number}} Choice  NaN when nobody asked for the probability. */
+/** @typedef {{token: number, probability: number}} Choice  NaN without the option `probabilities` */
 
 /** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[]}} SamplerState */
 
-/** One conversation's choices: settings, random draws, and which tokens have been said. */
+/** One conversation's choices: settings, random draws, and generated tokens. */
 export class Sampler {
   /** @type {number[]} tokens chosen since `begin` */
   answer = [];
-  /** @type {Grammar | null} what the answer must look like; moves with every choice */
+  /** @type {Grammar | null} the answer's grammar; advances with every choice */
   grammar = null;
   /** @type {Set<number>} */
   #prompt = new Set();
-  /** @type {Map<number, number>} how often the answer holds a token */
+  /** @type {Map<number, number>} count of each token in the answer */
   #counts = new Map();
   #draws = 0;
   #random;
@@ -56,12 +55,12 @@ export class Sampler {
     return this.#isPenalised || this.#base.changes.length > 0;
   }
 
-  /** False when every token a micro step could choose is banned: groups then hold one token. */
+  /** False if all tokens of micro steps are suppressed: groups then hold one token. */
   get microUsable() {
     return this.#micro.usable;
   }
 
-  /** Whether the grammar allows any token here that a micro step could choose. */
+  /** Whether the grammar allows any token of micro steps here. */
   get microOpen() {
     const { grammar } = this;
     if (!grammar) return true;
@@ -73,13 +72,13 @@ export class Sampler {
     return false;
   }
 
-  /** Hold the answer, from what is said of it on, to a grammar. @param {Grammar} grammar */
+  /** Restrict the rest of the answer to a grammar. @param {Grammar} grammar */
   async follow(grammar) {
     this.grammar = grammar;
     await grammar.follow(this.answer);
   }
 
-  /** Without the grammar from here on: whether the answer has all that it asks for; null if there was none. */
+  /** Remove the grammar; return whether it was complete, null without one. */
   release() {
     const isComplete = this.grammar?.isComplete ?? null;
     this.grammar?.close();
@@ -87,22 +86,22 @@ export class Sampler {
     return isComplete;
   }
 
-  /** Find out what the grammar has to say, before anything here is asked. */
+  /** Compute what the grammar allows next; call it before the getters. */
   async look() {
     await this.grammar?.look();
   }
 
-  /** The next token, where the grammar leaves but one: it needs no scores. */
+  /** The next token if the grammar allows exactly one; it needs no scores. */
   get forced() {
     return this.grammar?.forced ?? null;
   }
 
-  /** The grammar's answer is complete, and cannot go on. */
+  /** Whether the grammar is complete and cannot continue. */
   get isEnded() {
     return this.grammar?.isEnded ?? false;
   }
 
-  /** The forced token. It costs a draw as all others do, so that draws can be counted in tokens. */
+  /** Choose the forced token. It costs a draw like any other, so draws can be counted in tokens. */
   chooseForced() {
     const token = /** @type {number} */ (this.forced);
     if (this.settings.suppressTokens.includes(token)) {
@@ -112,21 +111,21 @@ export class Sampler {
     return this.#accept({ token, probability: 1 });
   }
 
-  /** Start an answer: penalties look at this prompt and at what is chosen from here on. @param {Iterable<number>} prompt */
+  /** Start an answer: penalties count this prompt and the following choices. @param {Iterable<number>} prompt */
   begin(prompt) {
     this.answer = [];
     this.#prompt = new Set(prompt);
     this.#counts.clear();
   }
 
-  /** From the base's scores, [vocab]. @param {Float32Array} logits */
+  /** Choose from the base's scores, [vocab]. @param {Float32Array} logits */
   choose(logits) {
     if (this.forced !== null) return this.chooseForced();
     return this.#accept(this.#choose(logits, this.#base));
   }
 
   /**
-   * Take a token into a draft, unseen, if the grammar allows it. It costs a draw as all others do.
+   * Take a token into a draft without scores, if the grammar allows it. It costs a draw like any other.
    * @param {number} token
    */
   propose(token) {
@@ -137,7 +136,7 @@ export class Sampler {
     return true;
   }
 
-  /** The base's own probability of the likeliest token, by scores [vocab]. @param {Float32Array} logits */
+  /** Return the base's probability of the likeliest token, by scores [vocab]. @param {Float32Array} logits */
   surety(logits) {
     const { grammar } = this;
     const open = grammar ? logits.filter((_, token) => grammar.allows(token)) : logits;
@@ -150,12 +149,12 @@ export class Sampler {
     return this.#accept(this.#choose(logits, this.#micro));
   }
 
-  /** The token of a micro step's highest score: it is the one that the stop head speaks of. @param {Float32Array} logits */
+  /** Return the token of a micro step's highest score, which the stop head judges. @param {Float32Array} logits */
   judged(logits) {
     return this.#micro.token(highest(logits));
   }
 
-  /** That token. Null, and nothing chosen, where settings or the draw prefer another. @param {Float32Array} logits */
+  /** Choose that token; null, and no choice, if settings or the draw prefer another. @param {Float32Array} logits */
   chooseJudged(logits) {
     const judged = this.judged(logits);
     if (this.grammar && !this.grammar.allows(judged)) return null;
@@ -165,7 +164,7 @@ export class Sampler {
     return null;
   }
 
-  /** Take back the last choices, and the draws they cost. @param {number} tokens */
+  /** Take back the last choices and their draws. @param {number} tokens */
   rewind(tokens) {
     if (!tokens) return;
     for (const token of this.answer.splice(-tokens)) this.#count(token, -1);
@@ -173,7 +172,7 @@ export class Sampler {
     if (this.settings.temperature > 0) this.#advance(-tokens);
   }
 
-  /** With the same settings, `restore` goes on exactly from here. @returns {SamplerState} */
+  /** Return a state from which `restore` continues exactly, with the same settings. @returns {SamplerState} */
   state() {
     return { seed: this.seed, draws: this.#draws, answer: [...this.answer], prompt: [...this.#prompt] };
   }
@@ -281,7 +280,7 @@ export class Sampler {
   }
 }
 
-/** Index of the highest score, the first one if several are equal; of the first NaN if there is one. @param {Float32Array} logits */
+/** Return the index of the highest score, the first if several are equal; of the first NaN if there is one. @param {Float32Array} logits */
 function highest(logits) {
   let best = 0;
   for (let i = 1; i < logits.length; i++) {

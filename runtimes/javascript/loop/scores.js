@@ -1,7 +1,7 @@
-// Spaces of scores: which tokens a base's or a micro step's scores are of, and draws from among them.
+// Spaces of scores (the base's, a micro step's) and draws from them.
 import { InputError } from "../errors.js";
 
-/** One space of scores: which token each index means, and the changes that never vary. */
+/** One space of scores: the token of each index, and constant changes of scores. */
 export class Head {
   /** @type {Map<number, number> | null} token -> index, where there is a draft vocabulary */
   #index = null;
@@ -39,13 +39,13 @@ export class Head {
     return this.tokens ? this.tokens[index] : index;
   }
 
-  /** Where this head has a token, if it can choose it. @param {number} token */
+  /** Return the index of a token, if this head can choose it. @param {number} token */
   locate(token) {
     return this.#index ? this.#index.get(token) : token;
   }
 }
 
-/** The k-th highest of more than k weights, by narrowing down where it lies. @param {Float32Array} weights @param {number} k */
+/** Return the k-th highest of more than k weights, by narrowing its range. @param {Float32Array} weights @param {number} k */
 export function kthHighest(weights, k) {
   let left = weights;
   for (;;) {
@@ -63,13 +63,13 @@ export function kthHighest(weights, k) {
 }
 
 /**
- * The smallest weight inside the smallest set of likeliest tokens that holds `topP` of the whole.
+ * Return the smallest weight in the smallest set of likeliest tokens that holds `topP` of the whole.
  * @param {Float32Array} weights
  * @param {number} topP
  */
 export function nucleusCut(weights, topP) {
   const total = sum(weights, 0, weights.length);
-  // All tokens below this floor together hold less than 1 - topP: the nucleus is above it, and few are.
+  // All tokens below this floor together hold less than 1 - topP: the nucleus is above it.
   const floor = ((1 - topP) * total) / weights.length;
   const likely = weights.filter((weight) => weight >= floor).sort().reverse();
   let inside = 0;
@@ -81,7 +81,7 @@ export function nucleusCut(weights, topP) {
 }
 
 /**
- * Where a draw in [0, 1) falls among the weights, and that one's share: by block, then inside it.
+ * Return the index at which a draw in [0, 1) falls, and its share: by block, then inside it.
  * @param {Float32Array} weights
  * @param {number} draw
  */

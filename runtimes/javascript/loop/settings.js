@@ -1,4 +1,4 @@
-// What a caller may ask of an answer, in one place: names, defaults, and where each value is checked.
+// Options of an answer: names, defaults and checks.
 import { InputError } from "../errors.js";
 import { flag, numberIn, safeRepr, wholeIn } from "../support/values.js";
 import { UNMEASURED, setDial } from "./dial.js";
@@ -8,31 +8,31 @@ import { structureOf } from "./structure.js";
 
 /**
  * @typedef {object} Options
- * @property {number} [maxTokens]  256; exactly this many come out, unless something else ends the answer
- * @property {number} [confidence]  how sure a further token of a group must be: at 0 groups are largest, at 1 each
- *   holds one token. It and `mode` overlay what the model recommends by the rule in `dial.js`
- * @property {Mode} [mode]  "plain": one token a step. "verify": the base checks every drafted token; plain decoding's
- *   text, but for near ties, in fewer calls. "hybrid": tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged, the
- *   base checks the rest. "merge": every group is merged as drafted
+ * @property {number} [maxTokens]  default 256
+ * @property {number} [confidence]  probability that each further token of a group needs: 0 makes the largest groups, 1
+ *   groups of one token. It and `mode` overlay the model's recommendation by the rule in `dial.js`
+ * @property {Mode} [mode]  "plain": one token per step. "verify": the base checks every drafted token; plain decoding's
+ *   text in fewer calls, except at near ties. "hybrid": tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged,
+ *   the base checks the rest. "merge": every group is merged as drafted
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {boolean} [probabilities]  report each token's probability
  * @property {number} [temperature]  0: greedy
- * @property {number} [topK]  keep the k likeliest (0: all); ties with the k-th stay in
+ * @property {number} [topK]  keep the k likeliest and ties with the k-th; 0: all
  * @property {number} [topP]  keep the smallest set of likeliest tokens with this much of the probability
- * @property {number} [minP]  keep tokens at least this likely compared with the likeliest
- * @property {number} [repetitionPenalty]  divides scores of tokens seen, prompt included (multiplies, if negative)
- * @property {number} [presencePenalty]  taken off once from tokens the answer already holds
- * @property {number} [frequencyPenalty]  taken off for each time the answer holds the token
+ * @property {number} [minP]  keep tokens with at least this share of the likeliest's probability
+ * @property {number} [repetitionPenalty]  divides scores of tokens in prompt and answer (multiplies negative ones)
+ * @property {number} [presencePenalty]  subtracted once from tokens in the answer
+ * @property {number} [frequencyPenalty]  subtracted for each occurrence in the answer
  * @property {Readonly<Record<number, number>>} [logitBias]  token id -> added to its score
  * @property {readonly number[]} [suppressTokens]  token ids that are never chosen
- * @property {number | bigint | null} [seed]  none: a fresh one
+ * @property {number | bigint | null} [seed]  default: random
  * @property {boolean} [ignoreEos]  for measurements: do not end at an end token
  * @property {object | string | null} [jsonSchema]  the answer is JSON that follows this schema
  * @property {string | null} [regex]  the answer matches this regular expression
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
- * @property {boolean} [lenient]  keywords of a schema that are not supported are left out of account
- * @property {"split" | "merge" | "single"} [forced]  tokens that the structure leaves no choice about: one a slot, but
- *   in one call of the base; merged into groups (not at confidence 1 and in verify mode); or each with a call of its own
+ * @property {boolean} [lenient]  ignore unsupported keywords of a schema
+ * @property {"split" | "merge" | "single"} [forced]  how forced tokens are fed: one per slot in one call of the base;
+ *   merged into groups (not in modes "plain" and "verify"); or one call each
  */
 
 /**
@@ -49,7 +49,7 @@ import { structureOf } from "./structure.js";
  * @property {bigint | null} seed
  */
 
-/** Of the dial: see `dial.js`. @type {Required<Omit<Options, "mode" | "confidence">>} */
+/** Defaults of mode and confidence are in `dial.js`. @type {Required<Omit<Options, "mode" | "confidence">>} */
 const DEFAULTS = {
   maxTokens: 256,
   stop: [],
@@ -76,7 +76,7 @@ const MOST = 2 ** 31 - 1;
 
 export class Settings {
   /**
-   * Options over what the model recommends; `current` is the dial of a conversation that is configured.
+   * Overlay options on the recommendation; `current` is the setting of a conversation that is configured.
    * @param {Options} given
    * @param {Recommended} [recommended]
    * @param {Recommended} [current]
@@ -87,7 +87,7 @@ export class Settings {
     const asked = defined(given);
     /** @type {Required<Options>} */
     const o = { ...DEFAULTS, ...asked, ...setDial(asked, recommended, current) };
-    this.options = o; // what another `Settings` takes
+    this.options = o; // for another `Settings`
     this.maxTokens = wholeIn("maxTokens", o.maxTokens, 1, MOST);
     this.confidence = o.confidence;
     this.mode = o.mode;
@@ -117,13 +117,13 @@ export class Settings {
     };
   }
 
-  /** Whether the answer must equal plain decoding's, so that no merged slot may serve it. */
+  /** Whether the answer must equal plain decoding's, so that no merged slot may be reused. */
   get isExact() {
     return this.mode === "verify" || this.confidence >= 1;
   }
 }
 
-/** What of it is given. @param {Options} options @returns {Options} */
+/** Return the given options. @param {Options} options @returns {Options} */
 export function defined(options) {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }

@@ -1,26 +1,26 @@
-// What an answer cost: counts, memory and seconds.
+// The cost of an answer: counts, memory and seconds.
 
-/** Of one answer. Seconds inside the backend are apart, so the rest is this package's own cost. */
+/** The cost of one answer. Seconds inside the backend are separate; the rest is this package's cost. */
 export class Stats {
   promptTokens = 0;
   reusedTokens = 0; // of the prompt, already in the cache
   tokens = 0;
   firstTokens = 0; // of the first group
-  forcedTokens = 0; // that a structure left no choice about
+  forcedTokens = 0; // by a structure
   macroSteps = 0; // groups
-  rereadTokens = 0; // read a second time, un-merged
+  rereadTokens = 0; // re-read one by one
   microSteps = 0;
-  baseCalls = 0; // forwards of the base after the prompt
+  baseCalls = 0; // after the prompt
   slots = 0; // in use, prompt included
   kvBytes = 0;
   kvBytesUncompressed = 0;
   prefillSeconds = 0; // in the backend
   macroSeconds = 0; // in the backend, after the prompt
   microSeconds = 0; // in the backend
-  firstSeconds = 0; // from the start until the first group was said
-  decodeSeconds = 0; // from then on, the caller's own time left out
+  firstSeconds = 0; // until the first group
+  decodeSeconds = 0; // after it, without the caller's time
 
-  /** A forward of the base. @param {number} seconds @param {boolean} isPrompt */
+  /** Count a call of the base. @param {number} seconds @param {boolean} isPrompt */
   count(seconds, isPrompt) {
     if (isPrompt) this.prefillSeconds += seconds;
     else {
@@ -33,12 +33,12 @@ export class Stats {
     return this.tokens / Math.max(1, this.macroSteps);
   }
 
-  /** Tokens of the prompt a second. */
+  /** Prompt tokens per second. */
   get prefillRate() {
     return rate(this.promptTokens - this.reusedTokens, this.prefillSeconds);
   }
 
-  /** Tokens a second. */
+  /** Tokens per second. */
   get decodeRate() {
     return rate(this.tokens - this.firstTokens, this.decodeSeconds);
   }

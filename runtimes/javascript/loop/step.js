@@ -1,4 +1,4 @@
-// What one macro step says: a token of the base, then forced, micro or copied ones, until a rule ends it.
+// One macro step: a token of the base, then forced, micro or copied ones, until a rule ends it.
 
 import { Copies } from "./copies.js";
 
@@ -10,31 +10,30 @@ import { Copies } from "./copies.js";
 /** @typedef {"eos" | "length" | "stop" | "context" | "cancelled"} FinishReason */
 
 /**
- * @typedef {object} Step  What one macro step said.
+ * @typedef {object} Step  The tokens of one macro step.
  * @property {Group} tokens
- * @property {number[]} probabilities  of each token; empty unless asked for
- * @property {number[]} stopProbabilities  chance that the group should end with each token
+ * @property {number[]} probabilities  of each token; empty without the option `probabilities`
+ * @property {number[]} stopProbabilities  probability that the group should end with each token
  * @property {FinishReason | null} finishReason  set on the last step
- * @property {number} forced  how many of the tokens the grammar left no choice about
+ * @property {number} forced  number of forced tokens
  * @property {Group[]} groups  the tokens as slots hold them
  */
 
-// By stop rule "after" a group's first micro step is only a try, which must then convince at the confidence
-// asked for: it is worth its price from this share of that on (docs/spec/loop.md).
+// By stop rule "after" a group's first micro step is a trial, whose token then needs the full confidence. The trial is
+// worth its cost if the base gives at least this share of it (docs/spec/loop.md).
 const TRY = 2 / 3;
-// In verify mode a micro token that was computed is proposed even when it does not convince: its micro step is
-// spent, and a token that stays saves a whole macro step.
+// In verify mode a computed micro token is proposed even below the confidence: its micro step is spent, and a kept token
+// saves a whole macro step.
 const JOIN = 0.4;
-// Micro steps that only read what was forced, so that one more can choose: beyond so many, the base's own step is
-// worth more.
+// Micro steps that only read forced tokens before one that chooses: beyond this many, a macro step is cheaper.
 const CATCH_UP = 2;
 
-/** When a group and an answer end; worked out once a run. */
+/** The rules by which groups and answers end, computed once per answer. */
 export class Rules {
   /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt */
   constructor(info, settings, sampler, prompt) {
     this.sampler = sampler;
-    this.verifies = settings.mode === "verify" || settings.mode === "hybrid"; // the base checks what is drafted ...
+    this.verifies = settings.mode === "verify" || settings.mode === "hybrid"; // the base checks drafts ...
     this.isHybrid = settings.mode === "hybrid"; // ... but for what is sure, if it reads that surely
     // so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
     this.unchecked = settings.confidence ** (1 / info.maxGroupTokens);
@@ -46,12 +45,12 @@ export class Rules {
     this.tryConfidence = this.judgesAfter ? TRY * this.confidence : this.confidence;
     this.joinConfidence = this.verifies ? Math.min(this.confidence, JOIN) : this.confidence;
     this.merges = settings.forced === "merge" && !settings.isExact;
-    this.rides = settings.forced !== "single"; // forced tokens need no call of their own
+    this.rides = settings.forced !== "single"; // forced tokens need no separate call
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxGroupTokens;
     this.copies = this.verifies && settings.confidence < 1 ? new Copies(prompt) : null;
     const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
     this.answerPrefix = begins ? (info.answerPrefix ?? []).slice(0, this.maxTokens) : [];
-    this.prefixGroupTokens = this.isHybrid || !this.verifies ? info.maxGroupTokens : 1; // tokens of its slots
+    this.prefixGroupTokens = this.isHybrid || !this.verifies ? info.maxGroupTokens : 1; // tokens per slot
   }
 
   /** Whether the base, having read merged groups, is not sure of what it is to choose. @param {Float32Array} logits */
@@ -59,7 +58,7 @@ export class Rules {
     return this.sampler.forced === null && this.sampler.surety(logits) < this.confidence;
   }
 
-  /** Whether the next token can be said before the last ones are read. */
+  /** Whether the next token is forced and can precede the base's call. */
   get isAhead() {
     return this.rides && this.sampler.forced !== null;
   }
@@ -130,7 +129,7 @@ export async function say(backend, readout, row, rules, room, stats) {
   const { sampler } = rules;
   const most = Math.min(room, rules.maxTokens - stats.tokens);
   const limit = Math.min(rules.size, most);
-  let forcedLimit = 1; // tokens that a group may hold for another forced one to join
+  let forcedLimit = 1; // most tokens of a group that another forced one may join
   if (rules.verifies && rules.rides && readout) forcedLimit = most;
   else if (rules.merges) forcedLimit = limit;
   let forced = sampler.forced === null ? 0 : 1;
@@ -154,7 +153,7 @@ export async function say(backend, readout, row, rules, room, stats) {
       if (copied?.tokens.length) {
         tokens.push(...copied.tokens);
         forced += copied.forced;
-        probabilities.push(...copied.tokens.map(() => NaN)); // the base will tell
+        probabilities.push(...copied.tokens.map(() => NaN)); // known after the base's call
         stops.push(...copied.tokens.map(() => 0));
         groups.push(...copied.tokens.map((copy) => [copy]));
         break;
@@ -172,9 +171,9 @@ export async function say(backend, readout, row, rules, room, stats) {
       pStop = micro.pStop;
       if (rules.judgesAfter) sure = 1 - pStop;
       isTrying = 1 - pStop >= rules.confidence;
-      if (rules.judgesAfter && 1 - pStop < rules.joinConfidence) break; // the base will choose it instead
+      if (rules.judgesAfter && 1 - pStop < rules.joinConfidence) break; // the base chooses it instead
       const choice = rules.verifies ? sampler.chooseMicro(micro.logits) : sampler.chooseJudged(micro.logits);
-      if (!choice) break; // nobody vouches for what the sampler prefers: the base will choose
+      if (!choice) break; // the stop head did not judge the sampler's token: the base chooses
       ({ token, probability } = choice);
       const isUnchecked = rules.isHybrid && sure >= rules.unchecked && token === sampler.judged(micro.logits);
       joins = !rules.verifies || isUnchecked;

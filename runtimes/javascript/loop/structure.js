@@ -1,4 +1,4 @@
-// What an answer must look like, as it was asked for.
+// The requested structure of an answer.
 import { InputError, reason } from "../errors.js";
 import { flag, safeRepr } from "../support/values.js";
 
@@ -9,12 +9,12 @@ import { flag, safeRepr } from "../support/values.js";
 const LARGEST = 1 << 16; // characters of a structure
 const KINDS = /** @type {const} */ (["jsonSchema", "regex", "grammar"]);
 
-/** Of an answer's options, those that say its structure. @param {Options} options */
+/** Return the options of a structure. @param {Options} options */
 export function structural({ jsonSchema = null, regex = null, grammar = null, lenient = false }) {
   return { jsonSchema, regex, grammar, lenient };
 }
 
-/** From the options of an answer; null where none is given. @param {Options} options @returns {Structure | null} */
+/** Return the structure in an answer's options; null if there is none. @param {Options} options @returns {Structure | null} */
 export function structureOf(options) {
   const isLenient = flag("lenient", options.lenient ?? false);
   const named = KINDS.filter((kind) => options[kind] !== undefined && options[kind] !== null);

@@ -14,8 +14,8 @@ import { Graph } from "./graph.js";
 
 /**
  * @typedef {object} BackendOptions
- * @property {number} [cacheSlots]  most slots of the KV cache, 4096 where it is left out
- * @property {number} [threads]  ONNX Runtime decides where it is left out
+ * @property {number} [cacheSlots]  most slots of the KV cache; default 4096
+ * @property {number} [threads]  default ONNX Runtime's choice
  */
 
 const DEFAULT_CACHE_SLOTS = 4096;
@@ -43,7 +43,7 @@ export class OnnxBackend {
   }
 
   /**
-   * `cacheSlots` is how many slots the KV cache may hold; `threads`: ONNX Runtime decides where it is left out.
+   * `cacheSlots`: most slots of the KV cache; `threads`: default ONNX Runtime's choice.
    * @param {Manifest} manifest @param {Runtime} runtime @param {BackendOptions} options
    */
   static async open(manifest, runtime, { cacheSlots, threads }) {
@@ -55,8 +55,8 @@ export class OnnxBackend {
       );
     }
     const slots = fixed || Math.min(cacheSlots ?? DEFAULT_CACHE_SLOTS, model.context_length);
-    const unpacks = manifest.flavor === "web"; // its weights are constants, and become float32
-    // the three sessions take turns
+    const unpacks = manifest.flavor === "web"; // its weights are constants and become float32
+    // the three sessions alternate
     const session = { force_spinning_stop: "1", ...(unpacks && { disable_quant_qdq: "1" }) };
     /** @type {SessionOptions} */
     const options = { logSeverityLevel: 3, extra: { session } };
@@ -94,7 +94,7 @@ export class OnnxBackend {
         draftVocab: model.draft_vocab ?? null,
         kvBytesPerSlot: 2 * kv.layers * kv.kv_heads * kv.head_size * BYTES[kv.dtype],
         recommended: manifest.recommended ?? UNMEASURED,
-        // WebGPU's attention has been tried with no gap between the positions of a text's first call
+        // WebGPU's attention was only tested without gaps in the positions of a text's first call
         answerPrefix: runtime.provider === "webgpu" ? [] : (manifest.answer_prefix ?? []),
       },
       graphs,

@@ -59,9 +59,9 @@ export class Cache {
   }
 
   /**
-   * Make room for so many more entries; the counters that the graph asks for. Attention takes a call that appends all
-   * there is for a text's first, and counts positions from 0, whatever is given: one whose positions have gaps says
-   * that there is a slot more, which nobody looks at.
+   * Make room for this many more entries and return the graph's counters. Attention treats a call that appends all
+   * entries as the first of a text and counts positions from 0. A call whose positions have gaps therefore names one
+   * slot more, which is never read.
    * @param {number} count
    */
   async reserve(count, hasGaps = false) {
@@ -74,12 +74,12 @@ export class Cache {
     return { last_slot: [last], total_slots: [needed], used: [this.used] };
   }
 
-  /** Where an output is to be written; null: into memory of its own. @param {string} output */
+  /** Return the tensor that an output is written into; null: a new one. @param {string} output */
   place(output) {
     return this.runtime.bindsOutputs ? (this.past[output.replace("present_", "past_")] ?? null) : null;
   }
 
-  /** After a call that appended entries. @param {Record<string, Tensor>} results @param {number} count */
+  /** Finish a call that appended entries. @param {Record<string, Tensor>} results @param {number} count */
   take(results, count) {
     for (const name of Object.keys(this.past)) {
       if (this.#isPlaced) copyEntries(results[name.replace("past_", "new_")], this.past[name], this.used);
@@ -97,14 +97,14 @@ export class Cache {
     this.past = {};
   }
 
-  /** A cache with so many entries; what the old one holds is copied. @param {number} slots */
+  /** Grow the cache to this many entries and copy the old ones. @param {number} slots */
   async #grow(slots) {
     for (const { name, dtype, shape } of this.#inputs) {
       const dims = shape.map((size, axis) => (axis === 2 ? slots : Number(size)));
       const larger = tensor(this.runtime, dtype, dims);
       const old = this.past[name];
       if (old && this.used) {
-        if (old.location !== "cpu") await old.getData(true); // brought here, and freed there
+        if (old.location !== "cpu") await old.getData(true); // copy to the host, free on the device
         copyEntries(old, larger, 0);
       }
       this.past[name] = larger;
@@ -113,7 +113,7 @@ export class Cache {
   }
 }
 
-/** Copies the entries `from` [1, K, count, D] into `to` [1, K, slots, D], at `start`. @param {Tensor} from @param {Tensor} to @param {number} start */
+/** Copy the entries `from` [1, K, count, D] into `to` [1, K, slots, D], at `start`. @param {Tensor} from @param {Tensor} to @param {number} start */
 function copyEntries(from, to, start) {
   const [, heads, count, width] = from.dims;
   const slots = to.dims[2];

@@ -1,4 +1,4 @@
-// One ONNX graph of a bundle: opened, fed by name with what it takes, its cache kept.
+// One ONNX graph of a bundle, with its inputs by name and its cache.
 import { BundleError, RuntimeFailure, reason } from "../errors.js";
 import { Cache, tensor } from "./cache.js";
 
@@ -52,7 +52,7 @@ export class Graph {
   }
 
   /**
-   * Runs the graph on what of `values` it takes, and appends `count` entries to its cache.
+   * Run the graph on those `values` that are its inputs, and append `count` entries to its cache.
    * @param {Values} values
    * @returns {Promise<Record<string, Tensor>>}
    */
@@ -87,7 +87,7 @@ export class Graph {
   }
 
   async close() {
-    await this.#running?.catch(() => {}); // a step under way ends first
+    await this.#running?.catch(() => {}); // a running step ends first
     this.cache?.dispose();
     await this.session.release();
   }

@@ -1,5 +1,5 @@
-// The other seam: what the backend asks of a binding of ONNX Runtime. An adapter fills it in; nothing else of the
-// package knows files, addresses or bindings.
+// The interface of a binding of ONNX Runtime. Adapters implement it; no other part of the package handles files,
+// addresses or bindings.
 
 /** @import { InferenceSession, Tensor, TensorConstructor } from "onnxruntime-common" */
 
@@ -7,12 +7,12 @@
 
 /**
  * @typedef {object} Runtime
- * @property {string} provider  what computes: "cpu", "wasm", "webgpu"
+ * @property {string} provider  "cpu", "wasm" or "webgpu"
  * @property {TensorConstructor} Tensor
- * @property {boolean} bindsOutputs  whether a tensor given for an output is written into, where it lies
+ * @property {boolean} bindsOutputs  whether outputs are written into given tensors
  * @property {boolean} keepsCacheOnDevice  whether caches stay on the device between two calls
  * @property {(file: string, options: SessionOptions) => Promise<InferenceSession>} open  a graph of the bundle
- * @property {() => Promise<void>} [turn]  lets the thread's other events through, where computing holds them up
+ * @property {() => Promise<void>} [turn]  handles the thread's waiting events, if computing blocks them
  */
 
 export {};

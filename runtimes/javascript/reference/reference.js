@@ -16,8 +16,8 @@ const SECTIONS = {
   ],
   Answers: [["", CORE, ["Model", "Asking", "Options", "Stream", "Chunk", "FinishReason", "Result", "Stats"]]],
   Conversations: [["", CORE, ["Chat", "Turn", "Message"]]],
-  "What a model says of itself": [["", CORE, ["ModelInfo", "Recommended", "Mode", "setDial"]]],
-  "A binding of your own": [
+  "Model info": [["", CORE, ["ModelInfo", "Recommended", "Mode", "setDial"]]],
+  "Your own binding": [
     [
       "",
       CORE,
@@ -158,8 +158,8 @@ function described(name, symbol) {
 function page() {
   const parts = [
     "# JavaScript",
-    "Made from the types of `runtimes/javascript` by `npm run --silent reference > ../../docs/reference/javascript.md` there. How they " +
-      "are used: [the guide](../guide/javascript.md).",
+    "Generated from the types of `runtimes/javascript` with `npm run --silent reference > ../../docs/reference/javascript.md` in that " +
+      "folder. [The guide](../guide/javascript.md) shows their use.",
   ];
   /** @type {Set<string>} */
   const told = new Set([...exported(ERRORS).keys()]);
@@ -181,7 +181,7 @@ function page() {
   const missing = [...exported(CORE).keys()].filter((name) => !told.has(name));
   if (missing.length) throw new Error(`${CORE}: ${missing.join(", ")}: in no section`);
   const errors = [...exported(ERRORS)].filter(([, symbol]) => symbol.flags & ts.SymbolFlags.Class);
-  parts.push("## Errors", "Each is one line that names the thing at fault and the way out.");
+  parts.push("## Errors", "Each is one line: the fault, then what to do.");
   parts.push(["| | |", "|---|---|", ...errors.map(([name, symbol]) => `| \`${name}\` | ${said(symbol)} |`)].join("\n"));
   return `${parts.join("\n\n")}\n`;
 }

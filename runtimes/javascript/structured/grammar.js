@@ -1,8 +1,8 @@
-// Structured answers: a structure compiled for a tokenizer, and how far in it an answer is.
+// Structured answers: a structure compiled for a tokenizer, and an answer's position in it.
 //
 //     Structure --Grammars.start--> Grammar:  forced tokens, masks for base and micro steps, consume, rewind
 //
-// The parsing is xgrammar's. It says which text is forced; that is cut into tokens here, as the tokenizer cuts it.
+// xgrammar parses. It returns the forced text, which this module cuts into tokens like the tokenizer.
 import { InputError } from "../errors.js";
 import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
@@ -13,20 +13,20 @@ import { xgrammar } from "./xgrammar.js";
 /** @import { Structure } from "../loop/structure.js" */
 
 /**
- * @typedef {object} Place  What may come next somewhere in an answer.
+ * @typedef {object} Place  What may follow at a position of an answer.
  * @property {readonly number[]} run  tokens forced one after the other
  * @property {number} index  which of them is next
- * @property {Int32Array | null} bits  [vocab / 32]; null where a token is forced, and after the end token
+ * @property {Int32Array | null} bits  [vocab / 32]; null if a token is forced, and after the end token
  * @property {boolean} isComplete  the answer may end here
- * @property {boolean} isEnded  it cannot go on
+ * @property {boolean} isEnded  the answer cannot continue
  */
 
-// As json.dumps writes: a space after commas and colons and none elsewhere, in one line.
+// Like json.dumps: one line with a space after commas and colons.
 const LAYOUT = /** @type {const} */ ([false, -1, [", ", ": "], true]);
 
-/** Compiles structures for one tokenizer and keeps the newest: the same is asked for again and again. */
+/** Compiles structures for one tokenizer and keeps the newest, which is usually requested again. */
 export class Grammars {
-  /** @type {{vocabulary: Vocabulary, compiler: GrammarCompiler} | null} made when a structure is first asked for */
+  /** @type {{vocabulary: Vocabulary, compiler: GrammarCompiler} | null} made for the first structure */
   #prepared = null;
   /** @type {{key: string, compiled: CompiledGrammar} | null} */
   #newest = null;
@@ -38,7 +38,7 @@ export class Grammars {
     this.eosIds = eosIds;
   }
 
-  /** At the beginning of an answer. @param {Structure} structure */
+  /** Start at the beginning of an answer. @param {Structure} structure */
   async start(structure) {
     const library = await xgrammar();
     if (!this.eosIds.length) throw new InputError("this model has no end token, which a structure needs: leave it out");
@@ -74,18 +74,18 @@ async function compile(compiler, { kind, text, isLenient }) {
     }
     if (kind === "grammar") return await compiler.compileGrammar(text);
     return await compiler.compileStructuralTag({ type: "structural_tag", format: { type: "regex", pattern: text } });
-  } catch (error) { // thrown out of WebAssembly: a number, without a message
+  } catch (error) { // WebAssembly throws a number without a message
     throw new InputError(`${kind}: xgrammar cannot compile it: correct it, or make it simpler`, { cause: error });
   }
 }
 
-/** A place in a structure: what may come next there. One answer's, beside its sampler. */
+/** An answer's position in a structure. */
 export class Grammar {
   /** @type {Place[]} before each token consumed */
   #before = [];
   /** @type {number[]} tokens consumed */
   #said = [];
-  /** @type {Place | null} here; null: not looked at yet */
+  /** @type {Place | null} the current one; null: not computed yet */
   #here = null;
   #matcher;
   #vocabulary;
@@ -98,7 +98,7 @@ export class Grammar {
     this.#usable = usable;
   }
 
-  /** Find out what may come next. Whoever asks for more has looked since the last token consumed. */
+  /** Compute what may follow; call it after each consumed token, before the getters. */
   async look() {
     this.#here ??= await this.#find();
   }
@@ -108,7 +108,7 @@ export class Grammar {
     return this.#here;
   }
 
-  /** The only token that may come next, if there is but one. */
+  /** The only token that may follow, if there is exactly one. */
   get forced() {
     const { run, index } = this.#place;
     return run[index] ?? null;
@@ -138,7 +138,7 @@ export class Grammar {
     this.#before.push(place);
     this.#said.push(token);
     const next = place.index + 1;
-    // a run's rest is never cut anew, wherever an answer stops and goes on
+    // the rest of a run is never cut again, wherever an answer stops and continues
     this.#here = token === this.forced && next < place.run.length ? { ...place, index: next } : null;
   }
 
@@ -151,7 +151,7 @@ export class Grammar {
     this.#said.length -= tokens;
   }
 
-  /** After what was said of an answer. @param {Iterable<number>} said */
+  /** Move to the end of these tokens of an answer. @param {Iterable<number>} said */
   async follow(said) {
     for (const token of said) {
       await this.look();
@@ -189,8 +189,8 @@ export class Grammar {
   }
 
   /**
-   * The tokens of a forced text, up to where one that goes beyond the text may stand for the rest of it: what
-   * follows is not forced yet, and the tokenizer might cut both as one.
+   * Return the tokens of a forced text, up to a place where a longer token could replace the rest: the following text
+   * is not forced yet, and the tokenizer might join both.
    * @param {string} text
    */
   async #cut(text) {

@@ -1,15 +1,13 @@
-// Of a JSON schema, what xgrammar leaves out of account: without a word it would make answers that the schema
-// does not allow.
+// Keywords of a JSON schema that xgrammar ignores: it would silently allow answers that the schema forbids.
 //
-// It looks at the first of a schema's keywords that it finds in the order of `KINDS`, and then at nothing beside
-// those of that line.
+// xgrammar uses the first keyword of a schema in the order of `KINDS`, and only the keywords of that line with it.
 import { InputError } from "../errors.js";
 import { safeRepr } from "../support/values.js";
 
 /** @typedef {Record<string, any>} Schema */
 
 const DEEPEST = 64; // schemas inside each other
-const PLAIN = [ // says nothing of the answer, or is looked at where a $ref leads to it
+const PLAIN = [ // without effect on the answer, or read through a $ref
   "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description", "examples", "readOnly",
   "title", "writeOnly",
 ];
@@ -20,7 +18,7 @@ const FORMATS = [
   "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "json-pointer", "relative-json-pointer", "time",
   "uri", "uri-reference", "uri-template", "uuid",
 ];
-/** @type {[string, (schema: Schema) => string[]][]} by its keyword, what else a schema may say */
+/** @type {[string, (schema: Schema) => string[]][]} keyword -> ignored keywords beside it */
 const KINDS = [
   ["$ref", () => []],
   ["const", (schema) => (areOf(schema.type, [schema.const]) ? ["type"] : [])],
@@ -33,7 +31,7 @@ const KINDS = [
   ...["items", "prefixItems", "unevaluatedItems"].map(array),
 ];
 
-/** Refuses what would be left out, unless that is asked for. @param {string} text @param {boolean} isLenient */
+/** Refuse ignored keywords, unless `isLenient`. @param {string} text @param {boolean} isLenient */
 export function checkSchema(text, isLenient) {
   /** @type {[place: string, schema: unknown][]} */
   let level = [["#", JSON.parse(text)]];
@@ -72,7 +70,7 @@ function ofType(type, schema) {
   return "pattern" in schema ? ["pattern"] : ["maxLength", "minLength"];
 }
 
-/** Names by pattern stand alone; what is required must be described. @param {Schema} schema */
+/** Pattern properties must be alone; required properties must be described. @param {Schema} schema */
 function objectWords({ patternProperties, propertyNames, properties, required }) {
   if (patternProperties) return [...OBJECT, "patternProperties"];
   if (propertyNames) return [...OBJECT, "propertyNames"];
@@ -90,7 +88,7 @@ function array(name) {
   return [name, () => ARRAY];
 }
 
-/** The schemas right inside of one. @param {Schema} schema @param {string} place @returns {[string, unknown][]} */
+/** Return the schemas directly inside one. @param {Schema} schema @param {string} place @returns {[string, unknown][]} */
 function inside(schema, place) {
   const single = ["additionalProperties", "items", "propertyNames", "unevaluatedItems", "unevaluatedProperties"];
   const several = ["$defs", "allOf", "anyOf", "definitions", "oneOf", "patternProperties", "prefixItems", "properties"];
@@ -104,7 +102,7 @@ function inside(schema, place) {
   ];
 }
 
-/** Whether a `type` beside values adds nothing. @param {unknown} type @param {unknown} values */
+/** Whether a `type` adds nothing to given values. @param {unknown} type @param {unknown} values */
 function areOf(type, values) {
   const types = [type].flat();
   return Array.isArray(values) && values.every((value) => types.some((name) => isOf(value, name)));

@@ -1,21 +1,21 @@
-// A tokenizer's tokens as a parser needs them: by their bytes.
+// The bytes of a tokenizer's tokens, for the parser.
 import { BYTES } from "../support/byte_alphabet.js";
 
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
 
-// Bytes of UTF-8 after which only some of 0x80..0xbf may follow: else a character is written too long, or is none.
+// First bytes of UTF-8 after which only some of 0x80..0xbf may follow.
 const SECOND = new Map([[0xe0, [0xa0, 0xbf]], [0xed, [0x80, 0x9f]], [0xf0, [0x90, 0xbf]], [0xf4, [0x80, 0x8f]]]);
 
 export class Vocabulary {
-  /** @type {string[]} of each token, in the byte-level alphabet; nothing for a special one, which is never allowed */
+  /** @type {string[]} of each token, in the byte-level alphabet; empty for special tokens, which are never allowed */
   pieces;
-  /** Bits of the tokens whose bytes may stand in UTF-8, which the parser does not look at closely. */
+  /** Bits of the tokens with valid UTF-8 bytes, which the parser does not check closely. */
   text;
-  /** Of them those without control characters, as JSON is usually written. */
+  /** Those without control characters, for JSON. */
   printable;
   /** @type {Map<number, Int32Array>} bits of the tokens that may follow a byte of `SECOND` */
   #following = new Map();
-  #sorted; // tokens by their pieces, so that those with one beginning stand side by side
+  #sorted; // tokens sorted by piece, so that equal beginnings are adjacent
   #longest;
 
   /** @param {Tokenizer} tokenizer @param {number} size @param {readonly number[]} eosIds */
@@ -37,7 +37,7 @@ export class Vocabulary {
     this.#longest = Math.max(...pieces.map((piece) => piece.length));
   }
 
-  /** Bits of the tokens that may stand behind this one; null: any whose bytes may stand there. @param {number} token */
+  /** Bits of the tokens that may follow this one; null: all with valid bytes. @param {number} token */
   following(token) {
     const last = this.tokenizer.bytes([token]).at(-1) ?? 0;
     if (!SECOND.has(last)) return null;
@@ -53,12 +53,12 @@ export class Vocabulary {
     return bits;
   }
 
-  /** A text as the tokenizer cuts it; none where it ends inside a character. @param {string} text */
+  /** Encode a text; empty if it ends inside a character. @param {string} text */
   cut(text) {
     return text && !text.includes("\ufffd") ? this.tokenizer.encodeParts([[text, false]]) : [];
   }
 
-  /** Tokens that begin with all that these say, and go on. @param {readonly number[]} tokens */
+  /** Return longer tokens that begin with the text of these. @param {readonly number[]} tokens */
   longerThan(tokens) {
     const { pieces } = this;
     const start = tokens.map((token) => pieces[token]).join("");

@@ -1,5 +1,5 @@
-// The library that parses: @mlc-ai/web-xgrammar, which is written for bundlers. Elsewhere its module exports
-// nothing and leaves itself in a global; in Node.js it looks for what modules there do not have.
+// Loads @mlc-ai/web-xgrammar, which is written for bundlers. Without one its module exports nothing and sets a global;
+// in Node.js it needs names that modules lack.
 import { RuntimeUnavailable, reason } from "../errors.js";
 
 /** @typedef {typeof import("@mlc-ai/web-xgrammar")} Library */
@@ -28,14 +28,14 @@ async function open() {
   try {
     const found = /** @type {any} */ (await import("@mlc-ai/web-xgrammar"));
     const library = found.GrammarMatcher ? found : place.xgrammar;
-    await library.Grammar.builtinJSONGrammar(); // starts the WebAssembly, while what it looks for is there
+    await library.Grammar.builtinJSONGrammar(); // starts the WebAssembly while those names exist
     return library;
   } finally {
     for (const [name] of lent) delete place[name];
   }
 }
 
-/** What scripts of Node.js have, and modules do not. */
+/** Names that Node.js scripts have and modules lack. */
 function nodeNames() {
   if (typeof process !== "object" || typeof process.getBuiltinModule !== "function") return {};
   const { createRequire } = process.getBuiltinModule("node:module");

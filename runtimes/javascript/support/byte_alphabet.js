@@ -1,4 +1,4 @@
-// The printable stand-ins that byte-level vocabularies use: a byte that prints is itself.
+// The printable characters that stand for bytes in byte-level vocabularies; printable bytes stand for themselves.
 
 /** @type {string[]} of each byte */
 export const BYTES = [];

@@ -1,7 +1,7 @@
-// Values that callers pass, checked in one place, and named in one way where they are refused.
+// Checks of callers' values, with one form of error messages.
 import { InputError, oneLine } from "../errors.js";
 
-/** A value as errors name it. @param {unknown} value */
+/** Show a value in an error. @param {unknown} value */
 export function safeRepr(value) {
   let text;
   try {
