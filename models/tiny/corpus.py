@@ -1,8 +1,8 @@
-"""What `tiny` learns to talk about: a small English written by rules, the same for the same seed.
+"""The corpus of `tiny`: a small English written by rules, equal for equal seeds.
 
 Each topic is a function that draws one (question, answer). Some answers follow from the question (sums,
-counting, JSON), some are remembered (capitals, reasons), some leave a choice (lists, stories), so that a
-model of this text is sure of most tokens and unsure of others.
+counting, JSON), some are remembered (capitals, reasons), some leave a choice (lists, stories). So a model of
+this text is certain of most tokens and uncertain of others.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def capital(text: str) -> str:
 
 
 def ask(r: Random, question: str) -> str:
-    """A question behind one of the lead-ins."""
+    """Put a question after one of the lead-ins."""
     lead = r.choice(LEADS)
     return lead + (question if lead.endswith((", ", ": ")) else capital(question))
 
@@ -358,7 +358,7 @@ TOPICS: dict[Callable[[Random], QuestionAnswer], float] = {
 
 
 def conversations(count: int, seed: int, *, two_turns: float = 0.25) -> list[list[QuestionAnswer]]:
-    """Conversations of one or, for a share of them, two turns."""
+    """Draw conversations of one turn, a share of them of two."""
     r = Random(seed)
     topics, weights = list(TOPICS), list(TOPICS.values())
 

@@ -1,9 +1,9 @@
-"""`tiny`: a whole HAMburger from nothing, base and vocabulary included, by one recipe on one CPU core.
+"""`tiny`: a whole HAMburger from nothing, with base and vocabulary, by one recipe on one CPU core.
 
     corpus --> vocabulary --> base, as a plain language model --> its own answers --> graft --> checkpoint
     (rules)                   (learns the corpus)                 (distill)           (the same Trainer)
 
-Every step resumes, and leaves the same bytes when it is run again on the same kind of machine.
+Every step resumes, and gives the same bytes again on the same kind of machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 @dataclass(frozen=True)
 class Corpus:
-    """How much of the rule-made text there is."""
+    """The size of the rule-made text."""
 
     conversations: int
     seed: int = 0
@@ -64,7 +64,7 @@ class TinyRecipe:
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a recipe file is of this kind: it brings a [corpus] of its own."""
+    """Whether a recipe file is of this kind: it has a [corpus]."""
     try:
         return "corpus" in read_toml(path)
     except ConfigError:
@@ -79,9 +79,9 @@ def read_tiny_recipe(path: Path) -> TinyRecipe:
 def build(
     recipe: TinyRecipe, checkpoint: Path, *, minutes: float | None = None, report: LogCallback = print
 ) -> Path | None:
-    """Run (or go on with) everything; at its end write the checkpoint folder. None: stopped by `minutes`."""
+    """Run or continue everything; at its end write the checkpoint folder. None: stopped by `minutes`."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums are then ordered the same way, however many cores there are
+    torch.set_num_threads(1)  # sums then have the same order on any number of cores
     try:
         return _build(recipe, checkpoint, minutes, report)
     finally:
@@ -153,7 +153,7 @@ def train_vocabulary(texts: Iterable[str], base: BaseConfig) -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    markup = "user\n", "assistant\n"  # as frequent as the texts between which it stands
+    markup = "user\n", "assistant\n"  # as frequent as the texts around it
     tokenizer.train_from_iterator((part for text in texts for part in (text, *markup)), trainer)
     if tokenizer.get_vocab_size() != base.vocab_size:
         raise ConfigError(
@@ -182,8 +182,8 @@ def write_corpus(
 ) -> None:
     """The corpus as a data folder.
 
-    Questions after the first are learned like answers, so that the base can go on with a conversation by
-    itself when it makes the graft's data.
+    Later questions are learned like answers, so that the base can continue a conversation itself when it
+    makes the graft's data.
     """
 
     def written(talk: list[QuestionAnswer]) -> WrittenConversation:
@@ -201,7 +201,7 @@ def write_corpus(
 def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:
     torch.manual_seed(recipe.language_model.seed)
     base = Base(recipe.base)
-    # tokens large enough to be seen beside what layers add, small enough for a head that starts unsure
+    # embeddings large enough beside the layers' output, small enough for a head that starts uncertain
     torch.nn.init.normal_(base.embed_tokens.weight, std=0.1)
     for name, parameter in base.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):
@@ -220,7 +220,7 @@ def new_base(recipe: TinyRecipe, tokenizer: Path) -> LoadedBase:
 def answer_questions(
     recipe: TinyRecipe, base: LoadedBase, turns: TurnTokens, prompts: list[list[int]], report: LogCallback
 ) -> None:
-    """The base's own answers to the corpus's first questions, each as often as there."""
+    """Let the base answer the corpus's first questions, each as often as it occurs."""
     digest = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in base.state.values())).hexdigest()
     model = Base(recipe.base)
     model.load_state_dict(base.state)
