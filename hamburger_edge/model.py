@@ -105,11 +105,10 @@ class Model:
         """A conversation; an empty system text leaves out the template's own."""
         return Chat(self.parts, system, Settings.of(options, self.info.recommended))
 
-    def resume(self, path: str | PathLike[str], *, trust: bool = False) -> Chat:
-        """A conversation from where `Chat.save` left it. `trust`: also one that somebody else saved, who may
-        have put anything into the cache."""
+    def resume(self, path: str | PathLike[str]) -> Chat:
+        """Continue a conversation from where `Chat.save` left it."""
         with self.turns.exclusive():
-            return Chat.resume(self.parts, path, trust=trust)
+            return Chat.resume(self.parts, path)
 
     def cancel(self) -> None:
         """End the answer that is being made, if any, after its current step."""

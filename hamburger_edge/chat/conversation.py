@@ -110,8 +110,7 @@ class Chat:
             self.settings, self.sampler = settings, sampler  # nothing was refused
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the conversation, cache included, so that `Model.resume` goes on bit for bit; sealed, so
-        that it is known to be this user's."""
+        """Write the conversation, cache included, so that `Model.resume` goes on bit for bit."""
         with self._parts.turns.exclusive():
             saved = session.Saved(
                 groups=self.groups,
@@ -126,10 +125,10 @@ class Chat:
             session.save(path, saved, self._parts.engine, self._owner)
 
     @classmethod
-    def resume(cls, parts: Parts, path: str | PathLike[str], *, trust: bool = False) -> Chat:
+    def resume(cls, parts: Parts, path: str | PathLike[str]) -> Chat:
         """From where `save` left it; on any failure the cache is left empty."""
         owner = object()
-        with session.opened(path, parts.engine, trust=trust, owner=owner) as saved:
+        with session.opened(path, parts.engine, owner=owner) as saved:
             chat = cls(parts, saved.system, Settings.from_json(saved.options))
             chat._owner = owner
             chat.sampler.restore(saved.sampler)

@@ -1,12 +1,11 @@
 """A conversation on disk: the cache's arrays, what they mean, and everything the next answer depends on.
 
-The file itself is in `session_file.py`. It is sealed by whoever wrote it: a session says what the cache
-holds, and only its writer knows that this is so.
+The file itself is in `session_file.py`. Sizes, shapes, numbers, the hash and the bundle are checked. The
+text is the business of the file's owner: slots from a file are used for its own conversation alone.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from hamburger_edge.chat import session_file
 from hamburger_edge.chat.session_file import Limits
 from hamburger_edge.errors import (
     HamburgerError,
-    HamburgerWarning,
     InputError,
     MissingExtraError,
     SessionError,
@@ -26,8 +24,7 @@ from hamburger_edge.errors import (
 from hamburger_edge.loop.backend import ModelInfo, Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.support.cache import own_key
-from hamburger_edge.support.values import flag, safe_repr
+from hamburger_edge.support.values import safe_repr
 
 # what impossible contents can end in, wherever they are first used
 _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -56,27 +53,19 @@ def save(path: str | PathLike[str], saved: Saved, engine: Engine, owner: object)
         "slots": engine.ledger.slots,  # the cache holds this many of the groups
         **vars(saved),
     }
-    key = _key()
-    if key is None:
-        warnings.warn(
-            f"{path}: not sealed, for want of a place for a key: to be resumed with trust=True, or "
-            "--trust-session",
-            HamburgerWarning,
-            stacklevel=3,
-        )
     try:
-        session_file.write(path, header, engine.backend.snapshot(), key, _limits(engine.info))
+        session_file.write(path, header, engine.backend.snapshot(), _limits(engine.info))
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         reason = getattr(error, "strerror", None) or error
         raise SessionError(f"{path}: cannot be written ({reason}): choose another place") from error
 
 
 @contextmanager
-def opened(path: str | PathLike[str], engine: Engine, *, trust: bool, owner: object) -> Iterator[Saved]:
+def opened(path: str | PathLike[str], engine: Engine, *, owner: object) -> Iterator[Saved]:
     """What was saved, with the cache filled, for its owner alone. Everything is checked on the way in, also
     by what the block does with it; on any failure the cache is left empty."""
     path = _place(path)
-    header, snapshot = _read(path, engine.info, trust=trust)
+    header, snapshot = _read(path, engine.info)
     try:
         for name, mine in _identity(engine.info).items():
             if (theirs := header["model"][name]) != mine:
@@ -143,17 +132,9 @@ def _limits(info: ModelInfo) -> Limits:
     )
 
 
-def _key() -> bytes | None:
+def _read(path: Path, info: ModelInfo) -> tuple[dict[str, Any], Snapshot]:
     try:
-        return own_key()
-    except OSError:
-        return None
-
-
-def _read(path: Path, info: ModelInfo, *, trust: bool) -> tuple[dict[str, Any], Snapshot]:
-    flag("trust", trust)
-    try:
-        return session_file.read(path, _limits(info), _key(), trust=trust)
+        return session_file.read(path, _limits(info))
     except HamburgerError:
         raise
     except FileNotFoundError as error:

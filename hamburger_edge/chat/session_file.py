@@ -1,19 +1,18 @@
-"""A session's file: a header, arrays, and two hashes of both.
+"""A session's file: a header, arrays, and a hash of both.
 
-    "hamburger-edge session 2\n"
+    "hamburger-edge session 3\n"
     length of the header       8 bytes, little endian
     header                     JSON; its "arrays" lists name, dtype and shape of each
     arrays                     one behind the other, C order, little endian
     sha256 of all before       32 bytes: whether it is damaged
-    seal, keyed by the user    32 bytes of HMAC-SHA256 over that: who wrote it; zeros where there was no key
 
-Nothing is believed before both hashes are right, nor allocated beyond what the caller allows.
+Nothing is read before the hash is right, nor allocated beyond what the caller allows. The hash does not show
+who wrote the file: its owner may put any text into the conversation.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import math
 import os
@@ -30,11 +29,10 @@ from hamburger_edge.errors import SessionError
 from hamburger_edge.loop.backend import Snapshot
 from hamburger_edge.support.files import open_regular, write_atomically
 
-VERSION = 2
+VERSION = 3
 _FIRST_LINE = b"hamburger-edge session %d\n"
-_LENGTH, _HASHES = struct.Struct("<Q"), 64
+_LENGTH, _HASH = struct.Struct("<Q"), 32
 _DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32")
-_UNSEALED = bytes(32)
 
 
 class Limits(NamedTuple):
@@ -44,7 +42,7 @@ class Limits(NamedTuple):
     arrays: int
 
 
-def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, key: bytes | None, limits: Limits) -> None:
+def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, limits: Limits) -> None:
     """Nobody but its owner may read it: it holds what was said. An OSError where it cannot be written."""
     described = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**header, "arrays": described}).encode()
@@ -57,31 +55,25 @@ def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, key: bytes | 
         for part in parts:
             digest.update(part)
             file.write(part)
-        file.write(digest.digest() + (_UNSEALED if key is None else _seal(key, digest.digest())))
+        file.write(digest.digest())
 
 
-def read(path: Path, limits: Limits, key: bytes | None, *, trust: bool) -> tuple[dict[str, Any], Snapshot]:
-    """Header and arrays of a file that is whole, and sealed with this key unless it is trusted without."""
-    most = len(_FIRST_LINE) + _LENGTH.size + sum(limits) + _HASHES
+def read(path: Path, limits: Limits) -> tuple[dict[str, Any], Snapshot]:
+    """Header and arrays of a file that is whole."""
+    most = len(_FIRST_LINE) + _LENGTH.size + sum(limits) + _HASH
     with open_regular(path, most=most) as file:
         size = os.fstat(file.fileno()).st_size
         _check_first_line(path, file)
         start = file.tell()
-        digest = _digest(file, size - _HASHES)
-        stored, seal = file.read(32), file.read(32)
-        if stored != digest:
+        digest = _digest(file, size - _HASH)
+        if file.read(_HASH) != digest:
             raise ValueError("its contents differ from their sha256")
-        if not trust and (key is None or not hmac.compare_digest(seal, _seal(key, digest))):
-            raise SessionError(
-                f"{path}: not written by you, with this cache folder's key: if you know who wrote it, resume "
-                "it with trust=True, or --trust-session"
-            )
         file.seek(start)
         (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
         if length > limits.header:
             raise ValueError(f"a header of {length} bytes")
         header: dict[str, Any] = dict(json.loads(file.read(length)))
-        return header, _arrays(file, header.pop("arrays"), size - _HASHES - file.tell())
+        return header, _arrays(file, header.pop("arrays"), size - _HASH - file.tell())
 
 
 def _check_first_line(path: Path, file: BinaryIO) -> None:
@@ -106,10 +98,6 @@ def _digest(file: BinaryIO, size: int) -> bytes:
         digest.update(block)
         size -= len(block)
     return digest.digest()
-
-
-def _seal(key: bytes, digest: bytes) -> bytes:
-    return hmac.new(key, digest, hashlib.sha256).digest()
 
 
 def _arrays(file: BinaryIO, described: Any, size: int) -> Snapshot:

@@ -1,18 +1,12 @@
-"""The cache folder: what is fetched, built or locked, and can be made again; and this user's key."""
+"""The cache folder: what is fetched, built or locked, and can be made again."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import secrets
 import sys
 import tempfile
 from pathlib import Path
-
-from hamburger_edge.support.files import locked, read_regular, write_atomically
-
-KEY_BYTES = 32
 
 
 def cache_folder() -> Path:
@@ -42,18 +36,3 @@ def lock_for(path: Path) -> Path:
         except OSError as error:
             refused = error
     raise refused
-
-
-def own_key() -> bytes:
-    """Random bytes that this user alone can read, made when they are first wanted: files sealed with them are
-    known to be one's own. An OSError where there is no place for them."""
-    path = cache_folder() / "own.key"
-    if not path.exists():
-        with locked(path.with_suffix(".lock")):
-            if not path.exists():
-                with write_atomically(path, private=True) as temporary:
-                    temporary.write_bytes(secrets.token_bytes(KEY_BYTES))
-    key = read_regular(path, most=KEY_BYTES)
-    if len(key) != KEY_BYTES:
-        raise OSError(errno.EINVAL, "not a key, delete it", os.fspath(path))
-    return key

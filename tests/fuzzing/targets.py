@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -133,6 +134,12 @@ def _read_prompts(folder: Path) -> str:
     return ""
 
 
+def _seal_session(folder: Path) -> None:
+    talk = folder / "talk"
+    content = talk.read_bytes()[:-32]
+    talk.write_bytes(content + hashlib.sha256(content).digest())
+
+
 def _seal_bundle(folder: Path) -> None:
     path = folder / FILE_NAME
     try:
@@ -152,7 +159,7 @@ CHECKPOINT = ("hamburger.json", "base.safetensors", "graft.safetensors", "tokeni
 TARGETS = (
     Target("bundle", (FILE_NAME, *GRAPHS, "tokenizer.json"), _say, _seal_bundle, hashed=True),
     Target("gguf", (FILE_NAME, *GGUFS), lambda folder: _say(folder, "llamacpp"), _seal_bundle, hashed=True),
-    Target("session", ("talk",), _go_on, hashed=True),
+    Target("session", ("talk",), _go_on, _seal_session, hashed=True),
     Target("options", ("options.json",), _ask),
     Target("checkpoint", CHECKPOINT, _load_checkpoint),
     Target("recipe", ("recipe.toml",), _read_recipe),

@@ -33,7 +33,7 @@ def answers(model: Model, session: Path) -> list[list[int]]:
 
 def resumed(model: Model, session: Path) -> list[int] | str:
     try:
-        chat = model.resume(session, trust=True)
+        chat = model.resume(session)
     except HamburgerError as error:
         return str(error)
     return [token for chunk in chat.send(NEXT) for token in chunk.tokens]

@@ -10,7 +10,7 @@ from typing import Unpack
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.cli.answers import GroupPainter, stats_line
-from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.command import Command
 from hamburger_edge.cli.options import ANSWER, BUNDLE, RUNTIME, answer_options, runtime_options
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.loop.settings import Options
@@ -28,14 +28,11 @@ def run(options: argparse.Namespace) -> None:
             model,
             system=options.system,
             show_steps=options.show_steps,
-            trust=options.trust_session,
             **answer_options(options),
         )
 
 
-def converse(
-    model: Model, *, system: str | None, show_steps: bool, trust: bool = False, **options: Unpack[Options]
-) -> None:
+def converse(model: Model, *, system: str | None, show_steps: bool, **options: Unpack[Options]) -> None:
     """Read turns until /quit or the end of input; errors are shown and the conversation goes on."""
     chat = model.chat(system, **options)
     painter = GroupPainter(is_terminal(sys.stdout)) if show_steps else None
@@ -59,7 +56,7 @@ def converse(
                 name, _, argument = text[1:].strip().partition(" ")
                 if name in ("quit", "exit"):
                     return
-                chat = _command(model, chat, name, argument.strip(), painter, trust)
+                chat = _command(model, chat, name, argument.strip(), painter)
             elif text.strip():
                 _answer(chat.send(text), painter)
         except HamburgerError as error:
@@ -81,9 +78,7 @@ def _answer(stream: Stream, painter: GroupPainter | None) -> None:
         raise KeyboardInterrupt
 
 
-def _command(
-    model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None, trust: bool
-) -> Chat:
+def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None) -> Chat:
     """Returns the conversation to go on with."""
     if name in ("save", "load") and not argument:
         raise InputError(f"/{name} needs a file name")
@@ -93,7 +88,7 @@ def _command(
         chat.save(argument)
         print(f"saved to {argument}")
     elif name == "load":
-        chat = model.resume(argument, trust=trust)
+        chat = model.resume(argument)
         print(f"loaded {len(chat.messages)} messages from {argument}")
     elif name == "reset":
         chat.reset()
@@ -113,11 +108,6 @@ COMMAND = Command(
         BUNDLE,
         *RUNTIME,
         *ANSWER,
-        option(
-            "--trust-session",
-            action="store_true",
-            help="/load also what somebody else saved, who may have put anything into the cache",
-        ),
     ),
     examples=("hamburger-edge chat bundle", "hamburger-edge chat bundle --temperature 0.7 --show-steps"),
     run=run,

@@ -153,12 +153,12 @@ def saved(model: Model, tmp_path: Path) -> Path:
 
 def test_other_versions_are_refused(model: Model, saved: Path) -> None:
     whole = saved.read_bytes()
-    saved.write_bytes(whole.replace(b"session 2", b"session 3", 1))
-    with pytest.raises(SessionError, match="version 3, this program reads 2: begin the conversation anew"):
+    saved.write_bytes(whole.replace(b"session 3", b"session 4", 1))
+    with pytest.raises(SessionError, match="version 4, this program reads 3: begin the conversation anew"):
         model.resume(saved)
     with saved.open("wb") as file:
         np.savez(file, header=np.zeros(9, np.uint8))  # what version 1 was
-    with pytest.raises(SessionError, match="version 1, this program reads 2"):
+    with pytest.raises(SessionError, match="version 1, this program reads 3"):
         model.resume(saved)
     saved.write_bytes(whole.replace(b"session", b"diary", 1))
     with pytest.raises(SessionError, match="not a session"):

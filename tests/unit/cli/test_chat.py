@@ -74,17 +74,3 @@ def test_ctrl_c_between_answers_keeps_the_conversation(
     monkeypatch.setattr(sys, "stdin", Input(f"one\ntwo\nthree\n/save {tmp_path}/session\n", True))
     converse(model, system=None, show_steps=False, max_tokens=5)
     assert [message.text for message in model.resume(tmp_path / "session").messages[::2]] == ["one", "three"]
-
-
-def test_somebody_elses_session_is_loaded_where_it_is_trusted(
-    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "theirs"))
-    model.chat().save(tmp_path / "s")
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "ours"))
-    for trust in (False, True):
-        monkeypatch.setattr(sys, "stdin", Input(f"/load {tmp_path / 's'}\n", terminal=False))
-        converse(model, system=None, show_steps=False, trust=trust)
-    out, err = capsys.readouterr()
-    assert out.count("loaded 0 messages") == 1
-    assert "--trust-session" in err

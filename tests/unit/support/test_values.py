@@ -98,7 +98,6 @@ def test_options_of_an_answer(name: str, odd: str) -> None:
     }
     possible |= {("stop", text) for text in ("list", "text", "lines", "half a character")}
     possible |= {(kind, "lines") for kind in ("regex", "grammar")}  # for the compiler to say
-    possible |= {(kind, "half a character") for kind in ("regex", "grammar")}
     if (name, odd) in possible:
         Settings.of({name: ODD[odd]})
     else:
@@ -116,7 +115,6 @@ def test_what_is_said_and_how(odd: str, model: Model) -> None:
         refused(lambda: model.chat().send(value))
         if odd != "set":  # of token ids
             refused(lambda: model.generate(value))
-    refused(lambda: model.resume("session", trust=value))
     refused(lambda: ChatTemplate.preset(value))
     assert model.generate("hi", max_tokens=2).tokens
 
