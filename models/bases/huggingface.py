@@ -23,7 +23,14 @@ from hamburger_edge.models.bases.weights import (
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import read_json
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+# What a config.json leaves out is what transformers' class of the family has.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {"num_key_value_heads": None, "head_dim": None, "sliding_window": None, "eos_token_id": 2},
+    "mistral": {"num_key_value_heads": 8, "head_dim": None, "sliding_window": 4096, "eos_token_id": 2},
+    "qwen2": {"num_key_value_heads": 32, "head_dim": None, "sliding_window": 4096, "eos_token_id": None},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "eos_token_id": None},
+}
+FAMILIES = tuple(DEFAULTS)
 
 
 def load_hf(folder: Path, *, half: bool = False) -> LoadedBase:
@@ -90,13 +97,14 @@ def _license(folder: Path) -> str | None:
 
 def read_eos(folder: Path) -> tuple[int, ...]:
     """Return the tokens that end an answer; generation_config.json lists more of them than config.json."""
-    for file in ("generation_config.json", "config.json"):
-        if (folder / file).exists():
-            settings = read_json(folder / file)
-            ids = settings.get("eos_token_id") if isinstance(settings, dict) else None
-            if ids is not None:
-                return tuple(ids) if isinstance(ids, list) else (ids,)
-    return ()
+    ids = None
+    for file in ("config.json", "generation_config.json"):
+        settings = read_json(folder / file) if (folder / file).exists() else {}
+        if isinstance(settings, dict):
+            default = DEFAULTS.get(str(settings.get("model_type")), {}).get("eos_token_id")
+            found = settings.get("eos_token_id", default)
+            ids = ids if found is None else found
+    return () if ids is None else tuple(ids) if isinstance(ids, list) else (ids,)
 
 
 def read_config(path: Path, *, has_head: bool) -> BaseConfig:
@@ -120,6 +128,7 @@ def read_config(path: Path, *, has_head: bool) -> BaseConfig:
     family = data.get("model_type")
     if family not in FAMILIES:
         raise refuse(f"model family {family!r} is not supported (known: {', '.join(FAMILIES)})")
+    data = {**DEFAULTS[family], **data}
     if data.get("quantization_config"):
         raise refuse("the weights are quantized: use the unquantized model")
     if data.get("hidden_act", "silu") != "silu":
@@ -166,11 +175,11 @@ def _sliding_window(data: dict[str, Any], family: str) -> int | None:
     if "layer_types" in data and "sliding_attention" not in (data["layer_types"] or ["sliding_attention"]):
         return None
     if family == "mistral":
-        return data.get("sliding_window")
+        return data["sliding_window"]
     if family == "llama" or not data.get("use_sliding_window"):
         return None
-    some_layer = data.get("max_window_layers", 0) < data.get("num_hidden_layers", 0)
-    return data.get("sliding_window") if some_layer else None
+    some_layer = data.get("max_window_layers", 28) < data.get("num_hidden_layers", 0)
+    return data["sliding_window"] if some_layer else None
 
 
 def _rope(data: dict[str, Any], path: Path) -> tuple[float, RopeScaling | None]:

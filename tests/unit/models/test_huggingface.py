@@ -13,6 +13,7 @@ from toy_models import toy_model
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import CheckpointError, ConfigError
+from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
 
 
@@ -67,7 +68,12 @@ BAD_CONFIGS = {
     "quantized": {"quantization_config": {"bits": 4}},
     "partial_rotary_factor": {"partial_rotary_factor": 0.5},
     "sliding_window 64 is shorter than the context of 128": {"model_type": "mistral", "sliding_window": 64},
-    "sliding_window 32": {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 32},
+    "sliding_window 32": {
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 32,
+        "max_window_layers": 0,
+    },
     "hidden_size is missing": {"hidden_size": "absent"},
     "hidden_size is '32', expected int": {"hidden_size": "32"},
     "vocab_size is 97.0, expected int": {"vocab_size": 97.0},
@@ -87,6 +93,45 @@ def test_unsupported_configurations_are_refused(message: str, tmp_path: Path) ->
     with pytest.raises(CheckpointError, match=message) as error:
         load_base(folder)
     assert str(tmp_path) in str(error.value)
+
+
+LEFT_OUT: dict[str, list[dict[str, object]]] = {
+    "llama": [{}, {"num_key_value_heads": 4}],
+    "mistral": [
+        {},
+        {"max_position_embeddings": 4096},
+        {"sliding_window": None, "num_key_value_heads": None},
+        {"eos_token_id": [2, 3]},
+    ],
+    "qwen2": [{}, *({"use_sliding_window": True, "num_hidden_layers": layers} for layers in (28, 29))],
+    "qwen3": [{}, {"use_sliding_window": True, "max_window_layers": 0, "max_position_embeddings": 4096}],
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "given"), [(family, given) for family, cases in LEFT_OUT.items() for given in cases], ids=str
+)
+def test_what_a_config_leaves_out_is_as_transformers_has_it(
+    family: str, given: dict[str, object], tmp_path: Path
+) -> None:
+    """A Mistral without a sliding_window was read as full attention."""
+    transformers = pytest.importorskip("transformers", reason="needs the extra [optimum]")
+    smallest = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 30, "vocab_size": 97}
+    config = {"model_type": family, **smallest, "intermediate_size": 64, "max_position_embeddings": 8192}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **given}))
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+    windows = getattr(theirs, "layer_types", ["sliding_attention"])
+    window = getattr(theirs, "sliding_window", None) if "sliding_attention" in windows else None
+    if window is not None and window < theirs.max_position_embeddings:
+        with pytest.raises(CheckpointError, match=f"sliding_window {window} is shorter"):
+            read_config(tmp_path / "config.json", has_head=True)
+        return
+    ours = read_config(tmp_path / "config.json", has_head=True)
+    assert ours.num_kv_heads == theirs.num_key_value_heads
+    assert ours.head_dim == (getattr(theirs, "head_dim", None) or 4096 // 32)
+    assert (ours.rms_norm_eps, ours.rope_theta) == (theirs.rms_norm_eps, theirs.rope_theta)
+    ends = theirs.eos_token_id
+    assert read_eos(tmp_path) == (() if ends is None else tuple(ends) if isinstance(ends, list) else (ends,))
 
 
 BAD_BASES = {
