@@ -181,7 +181,10 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             )
         if self._loop is None:
             cache_slots = min(DEFAULT_CACHE_SLOTS, self.config.max_position_embeddings)
-            backend = TorchBackend(self.hamburger, cache_slots=cache_slots)
+            answer_prefix = self.checkpoint.manifest.get("answer_prefix", ()) if self.checkpoint else ()
+            backend = TorchBackend(
+                self.hamburger, cache_slots=cache_slots, answer_prefix=tuple(answer_prefix)
+            )
             self._loop = Loop(backend, self._tokenizer_json)
         return self._loop
 

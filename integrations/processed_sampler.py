@@ -30,6 +30,18 @@ class ProcessedSampler(Sampler):
         self._processors, self._said = processors, list(prompt)
         self._tokens = np.arange(info.vocab_size) if info.draft_vocab is None else info.draft_vocab
 
+    @property
+    def adjusts(self) -> bool:
+        return bool(self._processors) or super().adjusts
+
+    @property
+    def forbids_forced(self) -> bool:
+        token = self.forced
+        if token is None or not self._processors:
+            return super().forbids_forced
+        even = np.zeros(self._base.size, dtype=np.float32)
+        return super().forbids_forced or bool(np.isneginf(self._processed(even, self._base)[token]))
+
     def choose_judged(self, logits: Floats) -> Choice | None:
         if np.isneginf(self._processed(logits, self._micro).max()):
             return None  # no micro token may come here

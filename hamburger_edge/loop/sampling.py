@@ -57,12 +57,16 @@ class SamplingSettings:
             whole_in("logit_bias token", token, 0, 2**31 - 1): number_in("logit_bias", bias, -1000, 1000)
             for token, bias in self.logit_bias.items()
         }
-        if isinstance(self.suppress_tokens, str | bytes) or not isinstance(self.suppress_tokens, Iterable):
+        try:
+            tokens = None if isinstance(self.suppress_tokens, str | bytes) else tuple(self.suppress_tokens)
+        except TypeError:  # also of arrays without a dimension, which are iterable by type alone
+            tokens = None
+        if tokens is None:
             raise InputError(
                 f"suppress_tokens must be a list of token ids, got {safe_repr(self.suppress_tokens)}"
             )
         checked["suppress_tokens"] = tuple(
-            whole_in("a token of suppress_tokens", token, 0, 2**31 - 1) for token in self.suppress_tokens
+            whole_in("a token of suppress_tokens", token, 0, 2**31 - 1) for token in tokens
         )
         if self.seed is not None:
             checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)
@@ -150,11 +154,16 @@ class Sampler:
         """The grammar's answer is complete, and cannot go on."""
         return self.grammar is not None and self.grammar.ended
 
+    @property
+    def forbids_forced(self) -> bool:
+        """Whether settings forbid the forced token. Only a draft goes on without it."""
+        return self.forced in self.settings.suppress_tokens
+
     def choose_forced(self) -> Choice:
         """The forced token. It costs a draw as all others do, so that draws can be counted in tokens."""
         token = self.forced
         assert token is not None
-        if token in self.settings.suppress_tokens:
+        if self.forbids_forced:
             raise InputError(f"the structure needs token {token} here, which is banned: allow it")
         if not self.settings.greedy:
             self._advance(1)

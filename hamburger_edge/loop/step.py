@@ -144,8 +144,8 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
     fed = 0  # of these tokens, to the micro decoder
     while token not in rules.eos_ids and not sampler.ended:
         if sampler.forced is not None:
-            if len(tokens) >= forced_limit:
-                break
+            if len(tokens) >= forced_limit or (rules.verify and sampler.forbids_forced):
+                break  # the base may choose otherwise before it comes to a forbidden token
             token, probability = sampler.choose_forced()
             p_stop, joins = 0.0, rules.merges
             forced += 1

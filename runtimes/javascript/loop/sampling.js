@@ -101,10 +101,15 @@ export class Sampler {
     return this.grammar?.isEnded ?? false;
   }
 
+  /** Whether settings forbid the forced token. Only a draft goes on without it. */
+  get forbidsForced() {
+    return this.forced !== null && this.settings.suppressTokens.includes(this.forced);
+  }
+
   /** Choose the forced token. It costs a draw like any other, so draws can be counted in tokens. */
   chooseForced() {
     const token = /** @type {number} */ (this.forced);
-    if (this.settings.suppressTokens.includes(token)) {
+    if (this.forbidsForced) {
       throw new InputError(`the structure needs token ${token} here, which is banned: allow it`);
     }
     if (this.settings.temperature > 0) this.#advance(1);

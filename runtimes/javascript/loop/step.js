@@ -144,7 +144,8 @@ export async function say(backend, readout, row, rules, room, stats) {
     if (rules.eosIds.has(token) || sampler.isEnded) break;
     let joins = rules.merges; // the newest group; for forced tokens
     if (sampler.forced !== null) {
-      if (tokens.length >= forcedLimit) break;
+      // the base may choose otherwise before it comes to a forbidden token
+      if (tokens.length >= forcedLimit || (rules.verifies && sampler.forbidsForced)) break;
       ({ token, probability } = sampler.chooseForced());
       pStop = 0;
       forced += 1;

@@ -49,6 +49,11 @@ describe("a structured answer", () => {
     const chat = scripted("z").model.chat({ stop: ["bz"] });
     for await (const _ of chat.send("x", { regex: "ab" }));
     assert.deepEqual([chat.messages.at(-1)?.text, chat.isUnfinished], ["ab", false]);
+
+  it("may have a draft that would need a banned token", async () => {
+    const { model } = scripted("acdz"); // the micro step says c, where the base says d
+    const options = /** @type {const} */ ({ regex: "[ab](cx|dy)", suppressTokens: ids("x"), mode: "verify", confidence: 0.5 });
+    assert.equal((await model.generate("x", options)).text, "ady");
   });
 
   it("has only bytes that make up characters", async () => {

@@ -278,6 +278,31 @@ def test_logits_processors_hold_for_every_token(mode: str, toy: Path) -> None:
     assert all(token in (9, 13 + place) for place, token in enumerate(held))
 
 
+@pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
+def test_logits_processors_hold_where_answers_begin(mode: str, toy: Path, tmp_path: Path) -> None:
+    """Of an opening, which the base checks by its first token, a suppressed token was generated."""
+    opened, prompt = tmp_path / "opened", torch.tensor([[5, 6, 7]])
+    first, *_ = said(HamburgerForCausalLM.from_pretrained(toy), prompt, confidence=1.0, max_new_tokens=1)
+    shutil.copytree(toy, opened)
+    write_into(opened, answer_prefix=[first, 20, 21])
+    model = HamburgerForCausalLM.from_pretrained(opened)
+    options: dict[str, Any] = {"max_new_tokens": 8, "eos_token_id": None, "mode": mode, "confidence": 0.5}
+    plain = said(model, prompt, **{**options, "confidence": 1.0}, suppress_tokens=[20])
+    held = said(model, prompt, **options, suppress_tokens=[20])
+    assert 20 in said(model, prompt, **options) or mode == "verify"
+    assert 20 not in held
+    assert held[:2] == plain[:2] or mode != "verify"
+
+
+def test_a_token_that_a_structure_needs_and_a_processor_forbids_is_named(
+    model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any
+) -> None:
+    pytest.importorskip("llguidance", reason="llguidance is not installed: pip install '.[structured]'")
+    [token] = {token for token in tokenizer("!").input_ids if tokenizer.decode(token) == "!"}
+    with pytest.raises(InputError, match=f"the structure needs token {token} here, which is banned"):
+        model.generate(prompt, regex="[a-c]{2}!", suppress_tokens=[token])
+
+
 def test_a_processor_that_leaves_no_micro_token_leaves_the_choice_to_the_base(toy: Path) -> None:
     model, prompt = HamburgerForCausalLM.from_pretrained(toy), torch.tensor([[5, 6, 7]])
     outside = sorted(set(range(model.config.vocab_size)) - set(model.hamburger.draft_vocab.tolist()))[:2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ def run(
     backend: ScriptedBackend,
     structure: dict[str, Any],
     sampling: dict[str, Any] | None = None,
+    prompt: Sequence[int] = PROMPT,
     **options: Any,
 ) -> tuple[list[Step], Stats, Sampler, Engine]:
     wanted = Structure.of(**structure)
@@ -54,10 +56,10 @@ def run(
     grammar = grammars.start(wanted, draft_vocab)
     settings = SamplingSettings(**(sampling or {}))
     sampler = Sampler(settings, backend.info.vocab_size, draft_vocab, grammar=grammar)
-    sampler.begin(PROMPT)
+    sampler.begin(prompt)
     engine, stats = Engine(backend), Stats()
-    steps = list(engine.run([(token,) for token in PROMPT], Decoding(**options), sampler, stats=stats))
-    check_the_books(engine, PROMPT, steps)
+    steps = list(engine.run([(token,) for token in prompt], Decoding(**options), sampler, stats=stats))
+    check_the_books(engine, [*prompt], steps)
     assert stats.forced_tokens == sum(step.forced for step in steps)
     return steps, stats, sampler, engine
 
@@ -220,6 +222,26 @@ def test_bans_that_leave_nothing_are_an_error(grammars: Grammars, tokenizer: Tok
         InputError, match=r"^the structure leaves no token here that is not banned: allow one$"
     ):
         run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"suppress_tokens": digits})
+
+
+def test_a_suppressed_token_that_only_a_draft_would_need_is_no_error(
+    grammars: Grammars, tokenizer: Tokenizer
+) -> None:
+    """A draft that went astray met a banned forced token, and the whole answer failed."""
+    [x], [y] = tokenizer.encode("x"), tokenizer.encode("y")
+    structure, banned = {"regex": "[12][12][12](3x|4y|5y|6y)"}, {"suppress_tokens": [x]}
+    answered = 0
+    for prompt in range(70, 90):
+        given: Any = (grammars, scripted(tokenizer, p_stop=0.0), structure, banned, [prompt])
+        try:
+            plain = said(run(*given, confidence=1.0)[0])
+        except InputError:
+            continue  # the base itself chooses 3
+        given[1].truncate(0)
+        assert said(run(*given, mode="verify")[0]) == plain
+        assert plain[-1] == y
+        answered += 1
+    assert answered > 10
 
 
 def test_micro_steps_wait_where_the_draft_vocab_holds_only_suppressed_tokens(

@@ -35,6 +35,7 @@ ODD: dict[str, Any] = {
     "nested list": [[1], {}],
     "dictionary": {"a": 1},
     "array": np.zeros(3),
+    "array of no dimension": np.array(0.5),
     "bytes": b"\xff" * 10**6,
     "set": {1},
     "number": 10**5000,
