@@ -25,7 +25,7 @@ def epochs_within(minutes: float, recipe: Recipe, base: LoadedBase, data: Distil
     shutil.rmtree(recipe.out, ignore_errors=True)
     model = new_model(recipe, base, data)
     trainer = Trainer(recipe, model, data, _unheard)
-    per_epoch = len(trainer.batches(trainer.split.train, stage.cuts, 0).plan(0))
+    per_epoch = len(trainer.batches(stage.cuts, 0).plan(0))
     short = replace(stage, epochs=STEPS / per_epoch)
     trainer = Trainer(replace(recipe, stages=(short,), judge_batches=1, patience=0), model, data, _unheard)
     trainer.run()

@@ -40,7 +40,9 @@ class Reader:
     def __init__(self, recipe: Recipe, model: Hamburger, data: DistilledData, device: torch.device):
         self.recipe, self.model, self.data, self.device = recipe, model, data, device
 
-    def batches(self, numbers: list[int], cuts: Cuts | None, seed: int) -> Batches:
+    def batches(
+        self, numbers: list[int], cuts: Cuts | None, seed: int, *, drop_last: bool = False
+    ) -> Batches:
         """Yield batches of these conversations."""
         config = self.model.config
         return Batches(
@@ -53,6 +55,7 @@ class Reader:
             row_slots=self.recipe.row_slots,
             cuts=cuts,
             seed=seed,
+            drop_last=drop_last,
         )
 
     def autocast(self) -> AbstractContextManager[Any]:

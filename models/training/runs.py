@@ -41,7 +41,7 @@ ORIGINS = ("start", "tuned_base")  # checkpoints that a recipe continues; their 
 
 def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
     size = recipe.shape.draft_vocab_size
-    draft_vocab = data.frequent_tokens(size) if size else None
+    draft_vocab = data.frequent_tokens(size, data.split(recipe.held_out).train) if size else None
     model = graft(base.config, base.state, base.eos_ids, recipe.shape, draft_vocab, recipe.seed)
     if recipe.start:
         _go_on(model, recipe)

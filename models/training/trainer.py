@@ -77,13 +77,14 @@ class Trainer:
             self._save()
         return True
 
-    def batches(self, numbers: list[int], cuts: Cuts | None, seed: int) -> Batches:
-        return self.reader.batches(numbers, cuts, seed)
+    def batches(self, cuts: Cuts | None, seed: int) -> Batches:
+        """To learn from."""
+        return self.reader.batches(self.split.train, cuts, seed, drop_last=True)
 
     def _run_stage(self, stage: Stage, saved: dict[str, Any] | None) -> bool:
         processes = self.processes
         run = StageRun.begin(self.model, stage, self.recipe, processes, self.reader.autocast, saved)
-        batches = self.batches(self.split.train, stage.cuts, self.recipe.seed * 1000 + self.reached.stage)
+        batches = self.batches(stage.cuts, self.recipe.seed * 1000 + self.reached.stage)
         if stage.cuts is not None and stage.cuts.agreement:
             batches.own_lengths = self._own_lengths(stage, run.objective)
         per_epoch = max(1, len(batches.plan(0)) // self.together)
@@ -161,7 +162,7 @@ class Trainer:
             )
         self.report(f"stage {stage.name}: how would the model group its training text? ...")
         with self.reader.autocast():
-            lengths = own_lengths(objective, self.batches(self.split.train, None, 0), self.device)
+            lengths = own_lengths(objective, self.reader.batches(self.split.train, None, 0), self.device)
         if self.processes.first:
             with write_atomically(path) as temporary, open(temporary, "wb") as file:
                 np.save(file, lengths)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -140,9 +140,12 @@ class DistilledData:
             getattr(split, side(question, held_out)).append(number)
         return split
 
-    def frequent_tokens(self, size: int) -> npt.NDArray[np.int64]:
-        """Return the `size` most frequent tokens of answers and of the base's first choices, sorted by id."""
-        answers = self.roles == ANSWER
+    def frequent_tokens(self, size: int, conversations: Iterable[int]) -> npt.NDArray[np.int64]:
+        """Return the `size` most frequent tokens of these conversations' answers and of the base's first choices
+        in them, sorted by id."""
+        chosen_from = np.zeros(len(self), dtype=bool)
+        chosen_from[list(conversations)] = True
+        answers = (self.roles == ANSWER) & np.repeat(chosen_from, np.diff(self.starts))
         counts = Counter(self.ids[answers].tolist())
         counts.update(self.top_ids[answers][:, 0].tolist())
         chosen = [token for token, _ in counts.most_common(size)]
@@ -169,7 +172,10 @@ class Cuts:
 
 
 class Batches:
-    """An endless, reproducible order of batches: batch n of epoch e depends on (seed, e, n) alone."""
+    """An endless, reproducible order of batches: batch n of epoch e depends on (seed, e, n) alone.
+
+    drop_last: leave out a short last batch, for training; another epoch has its conversations.
+    """
 
     def __init__(
         self,
@@ -183,9 +189,11 @@ class Batches:
         row_slots: int,
         cuts: Cuts | None,
         seed: int,
+        drop_last: bool = False,
     ):
         self.data, self.conversations, self.cuts, self.seed = data, conversations, cuts, seed
         self.max_group_tokens, self.rows, self.row_slots = max_group_tokens, rows, row_slots
+        self.drop_last = drop_last
         self.own_lengths: npt.NDArray[np.int8] | None = None  # [tokens], see own_groups.py
         self.may_join = np.ones(vocab_size, dtype=bool)
         if draft_vocab is not None:
@@ -215,7 +223,7 @@ class Batches:
                 space.append(self.row_slots)
             rows[row].append(slots)
             space[row] -= len(slots)
-        if len(rows) == self.rows or not begun:  # a short last batch only where it is the only one
+        if len(rows) == self.rows or not (self.drop_last and begun):  # the only batch may be short
             yield rows
 
     def _slots(self, conversation: int, draw: np.random.Generator) -> _Slots:

@@ -33,7 +33,8 @@ from hamburger_edge.models.training.grafting import prepare
 from hamburger_edge.models.training.metrics import read_metrics
 from hamburger_edge.models.training.objective import LossWeights, Objective
 from hamburger_edge.models.training.optimizers import make_optimizers, schedule
-from hamburger_edge.models.training.reading import JUDGING_CUTS, judging_cuts
+from hamburger_edge.models.training.own_groups import own_lengths
+from hamburger_edge.models.training.reading import JUDGING_CUTS, Reader, judging_cuts
 from hamburger_edge.models.training.runs import merged, new_model, train
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Recipe, Stage
@@ -98,6 +99,46 @@ def test_what_was_logged_twice_counts_once(tmp_path: Path) -> None:
     assert begins == {"a": 0, "b": 20}
     with pytest.raises(ConfigError, match=r"nowhere.*no metrics"):
         read_metrics(tmp_path / "nowhere")
+
+
+def test_held_out_figures_are_of_every_conversation(tmp_path: Path) -> None:
+    """However many fit a batch: conversations of a short last one were neither judged nor calibrated by."""
+    found = []
+    for rows in (3, 500):
+        trainer = toy_trainer(tmp_path / str(rows), replace(SHORT, rows=rows, judge_batches=10**6))
+        objective = Objective(trainer.model, LossWeights()).eval()
+        plan = trainer.reader.batches(trainer.split.held_out, JUDGING_CUTS, seed=2).plan(0)
+        assert len(plan[-1]) < rows
+        judged = trainer.judge(objective, JUDGING_CUTS)
+        calibrated = trainer.calibrate()
+        fitted = [sum(calibrated.before.counts), calibrated.scale, calibrated.offset]
+        found.append((judged, fitted))
+    (judged, fitted), (judged_at_once, fitted_at_once) = found
+    assert judged == pytest.approx(judged_at_once, abs=1e-3)
+    assert fitted == pytest.approx(fitted_at_once, abs=1e-3)
+
+
+def test_own_groups_are_of_every_conversation(trained: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, *_ = trained
+    monkeypatch.setattr(trainer.reader, "recipe", replace(trainer.recipe, rows=30))
+    assert len(trainer.reader.batches(trainer.split.train, None, 0).plan(0)[-1]) < 30
+    objective = Objective(trainer.model, LossWeights()).eval()
+    found = trainer._own_lengths(JOINT, objective)
+    reader = Reader(replace(trainer.recipe, rows=500), trainer.model, trainer.data, trainer.device)
+    at_once = own_lengths(objective, reader.batches(trainer.split.train, None, 0), trainer.device)
+    assert (at_once > 1).sum() > 500
+    assert (found != at_once).sum() < 3  # but for near ties
+
+
+def test_the_draft_vocab_is_chosen_by_training_text_alone(tmp_path: Path) -> None:
+    """A token that held-out answers alone are full of got in, and figures of those were too good."""
+    recipe, data = on_disk(tmp_path, JOINT), ladders(500)
+    base, alike = load_base(recipe.base), new_model(recipe, load_base(recipe.base), data).draft_vocab
+    for number in data.split(recipe.held_out).held_out:
+        start, stop = data.starts[number : number + 2]
+        data.top_ids[start:stop, 0] = 96
+    assert 96 not in alike
+    assert new_model(recipe, base, data).draft_vocab.tolist() == alike.tolist()
 
 
 def test_calibration_of_a_trained_model_holds_on_other_questions(trained: tuple) -> None:
@@ -305,7 +346,7 @@ def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
     """Random cuts make epochs of unequal length: running out of batches must not end a run."""
     recipe = replace(SHORT, stages=(replace(JOINT, epochs=12, cuts=Cuts(entropy=0.3, random=0.5)),), rows=1)
     trainer = toy_trainer(tmp_path, replace(recipe, judge_every=10**6), conversations=60)
-    batches = trainer.batches(trainer.split.train, recipe.stages[0].cuts, 0)
+    batches = trainer.batches(recipe.stages[0].cuts, 0)
     assert len({len(batches.plan(epoch)) for epoch in range(12)}) > 1
     assert trainer.run()
 
@@ -360,7 +401,7 @@ def test_a_graft_of_another_shape_takes_a_tuned_base(tmp_path: Path, begins: Sta
     data = DistilledData.load(Path(second.data))
     trainer = Trainer(second, new_model(second, load_base(second.base), data), data, quiet, device="cpu")
     prepare(trainer.model, still, bf16=False)
-    batch = trainer.batches(trainer.split.train, None, 0)
+    batch = trainer.batches(None, 0)
     groups = batch.build(batch.plan(0)[0]).groups
     distances = Objective(trainer.model, still.loss).distances(trainer.model.features(groups), groups)
     assert distances.max() < 1e-9

@@ -147,9 +147,11 @@ def test_the_stop_head_is_asked_where_a_token_outside_the_draft_vocab_follows() 
     assert batch.judged_sizes.tolist() == batch.groups.target_sizes[batch.groups.target_sizes > 0].tolist()
 
 
-def test_rows_hold_every_conversation_once_and_keep_its_text() -> None:
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_rows_hold_every_conversation_once_and_keep_its_text(drop_last: bool) -> None:
+    """A short last batch was left out where text is judged, too, and not only in training."""
     data = ladders(40)
-    batches = batches_of(data)
+    batches = batches_of(data, drop_last=drop_last)
     seen = []
     for rows in batches.plan(0):
         groups = batches.build(rows).groups
@@ -167,7 +169,8 @@ def test_rows_hold_every_conversation_once_and_keep_its_text() -> None:
                 assert text == data.ids[start : data.starts[number + 1]].tolist()
                 seen.append(number)
     assert len(set(seen)) == len(seen)
-    assert len(seen) > 30  # a last batch that is not full waits for another epoch
+    assert len(batches.plan(0)[-1]) == (2 if drop_last else 1)
+    assert (30 < len(seen) < 40) if drop_last else len(seen) == 40
 
 
 def test_a_conversation_longer_than_a_row_loses_its_end() -> None:
@@ -220,10 +223,12 @@ def test_a_question_is_on_one_side_of_the_split() -> None:
 
 
 def test_frequent_tokens_count_answers_and_first_choices() -> None:
-    data = DataFiles.in_memory(roles=[[0, 0, 0, 2, 2, 2]], ids=[[9, 9, 9, 50, 60, 50]])
-    data.top_ids[:, 0] = [9, 9, 9, 70, 70, 70]
-    assert data.frequent_tokens(3).tolist() == [50, 60, 70]
-    assert data.frequent_tokens(5).tolist() == [0, 1, 50, 60, 70]  # filled up with low ids
+    roles, held_out = [0, 0, 0, 2, 2, 2], [0, 2, 2, 2, 2, 2]
+    data = DataFiles.in_memory(roles=[roles, held_out], ids=[[9, 9, 9, 50, 60, 50], [9, 80, 80, 80, 80, 80]])
+    data.top_ids[:, 0] = [9, 9, 9, 70, 70, 70, 9, 80, 80, 80, 80, 80]
+    assert data.frequent_tokens(3, [0]).tolist() == [50, 60, 70]
+    assert data.frequent_tokens(5, [0]).tolist() == [0, 1, 50, 60, 70]  # filled up with low ids
+    assert data.frequent_tokens(1, [0, 1]).tolist() == [80]
 
 
 def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
