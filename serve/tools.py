@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.loop.formats import with_patterns
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.serve.fields import Fields, Refused
 
@@ -48,7 +49,7 @@ class Tools:
         schema = self.schema()
         if self.choice == "required":
             return {"json_schema": schema}
-        call = json.dumps({**schema, "x-guidance": _LAYOUT})
+        call = json.dumps({**with_patterns(schema), "x-guidance": _LAYOUT})
         return {"grammar": f"start: words | calls\nwords: {_WORDS}\ncalls: %json {call}\n"}
 
     def schema(self) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from datetime import date, datetime, time
 from typing import Any
 
 import jsonschema
@@ -35,7 +38,7 @@ _scalars = st.one_of(
         [
             {"type": "string", "pattern": "^[a-c]{2,5}$"},
             {"type": "string", "pattern": "^(yes|no|maybe)$"},
-            {"type": "string", "format": "date"},
+            *({"type": "string", "format": name} for name in ("date", "time", "date-time")),
             {"type": "string", "minLength": 2, "maxLength": 5},
             {"type": ["integer", "null"], "minimum": 5, "maximum": 12, "multipleOf": 5},
         ]
@@ -90,7 +93,21 @@ _plain = st.recursive(_scalars, _nested, max_leaves=6)
 schemas = st.one_of(_plain, _plain, _plain, _plain.map(_referred))
 
 
+CLOCK = r"\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
+FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "date": (r"\d{4}-\d\d-\d\d", date.fromisoformat),
+    "time": (CLOCK, time.fromisoformat),
+    "date-time": (rf"\d{{4}}-\d\d-\d\dT{CLOCK}", datetime.fromisoformat),
+}
+CHECKER = jsonschema.FormatChecker(formats=())
+for name, (form, read) in FORMATS.items():
+    CHECKER.checks(name, ValueError)(
+        lambda value, form=form, read=read: (
+            not isinstance(value, str) or (re.fullmatch(form, value) and read(value))
+        )
+    )
+
+
 def check(schema: dict[str, Any], text: str) -> None:
     """A complete answer is JSON that follows its schema."""
-    validator = jsonschema.Draft202012Validator
-    jsonschema.validate(json.loads(text), schema, validator, format_checker=validator.FORMAT_CHECKER)
+    jsonschema.validate(json.loads(text), schema, jsonschema.Draft202012Validator, format_checker=CHECKER)

@@ -141,8 +141,8 @@ class DistilledData:
         return split
 
     def frequent_tokens(self, size: int, conversations: Iterable[int]) -> npt.NDArray[np.int64]:
-        """Return the `size` most frequent tokens of these conversations' answers and of the base's first choices
-        in them, sorted by id."""
+        """Return the `size` most frequent tokens of these answers and of the base's choices there, sorted
+        by id."""
         chosen_from = np.zeros(len(self), dtype=bool)
         chosen_from[list(conversations)] = True
         answers = (self.roles == ANSWER) & np.repeat(chosen_from, np.diff(self.starts))

@@ -4,6 +4,7 @@
 //
 // xgrammar parses. It returns the forced text, which this module cuts into tokens like the tokenizer.
 import { InputError } from "../errors.js";
+import { withPatterns } from "./formats.js";
 import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
 import { xgrammar } from "./xgrammar.js";
@@ -70,7 +71,8 @@ async function compile(compiler, { kind, text, isLenient }) {
   try {
     if (kind === "jsonSchema") {
       const [anyWhitespace, indent, separators, isStrict] = LAYOUT;
-      return await compiler.compileJSONSchema(text, anyWhitespace, indent, [...separators], isStrict);
+      const dated = JSON.stringify(withPatterns(JSON.parse(text)));
+      return await compiler.compileJSONSchema(dated, anyWhitespace, indent, [...separators], isStrict);
     }
     if (kind === "grammar") return await compiler.compileGrammar(text);
     return await compiler.compileStructuralTag({ type: "structural_tag", format: { type: "regex", pattern: text } });

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { InputError } from "../errors.js";
+import { PATTERNS, withPatterns } from "../structured/formats.js";
 import { Vocabulary } from "../structured/vocabulary.js";
 import { ids, scripted } from "./scripted_backend.js";
 
@@ -109,6 +110,20 @@ describe("a structured answer", () => {
     for (const jsonSchema of [yes, { $ref: "#/$defs/yes", $defs: { yes } }]) {
       assert.equal((await model.generate("x", { jsonSchema })).text, "true");
     }
+  });
+
+  it("names days of the calendar alone", () => {
+    const pattern = new RegExp(PATTERNS.date);
+    const found = (/** @type {string} */ day) => !Number.isNaN(Date.parse(day)) && new Date(day).toISOString().startsWith(day);
+    for (let year = 1; year < 10_000; year++) {
+      const day = `${String(year).padStart(4, "0")}-02-29`;
+      assert.equal(pattern.test(day), found(day), day);
+    }
+    assert.equal(pattern.test("0000-11-11"), false);
+    const named = { properties: { const: { format: "date" } }, const: { format: "time" }, pattern: "a", format: "time" };
+    assert.deepEqual(withPatterns(named), {
+      properties: { const: { pattern: PATTERNS.date } }, const: { format: "time" }, pattern: PATTERNS.time,
+    });
   });
 
   it("is refused in one line, and the model is free afterwards", async () => {

@@ -253,7 +253,7 @@ def test_a_start_with_a_base_of_its_own_is_refused(tmp_path: Path) -> None:
     with torch.no_grad():
         model.base.norm.weight += 1
     own = save(tmp_path / "own", model)
-    with pytest.raises(ConfigError, match="own: has a base of its own"):
+    with pytest.raises(ConfigError, match="own: its base is not the recipe"):
         train(replace(recipe, start=str(own), out=str(tmp_path / "two")), tmp_path / "second", report=quiet)
 
 

@@ -18,6 +18,7 @@ from places import ROOT
 import hamburger_edge
 from hamburger_edge.bundle.manifest import content_hash
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.formats import PATTERNS
 
 HERE = ROOT / "runtimes" / "javascript"
 NODE = shutil.which("node")
@@ -44,6 +45,11 @@ def test_its_types_hold() -> None:
 def test_its_own_suite_passes() -> None:
     said = node("--test", *sorted((HERE / "tests").glob("*.test.js")))
     assert "# fail 0" in said
+
+
+def test_its_dates_and_times_are_python_s() -> None:
+    code = 'import { PATTERNS } from "./structured/formats.js"; console.log(JSON.stringify(PATTERNS))'
+    assert json.loads(node("--input-type=module", "--eval", code)) == PATTERNS
 
 
 @pytest.mark.parametrize(
