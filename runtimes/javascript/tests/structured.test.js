@@ -50,6 +50,7 @@ describe("a structured answer", () => {
     const chat = scripted("z").model.chat({ stop: ["bz"] });
     for await (const _ of chat.send("x", { regex: "ab" }));
     assert.deepEqual([chat.messages.at(-1)?.text, chat.isUnfinished], ["ab", false]);
+  });
 
   it("may have a draft that would need a banned token", async () => {
     const { model } = scripted("acdz"); // the micro step says c, where the base says d
