@@ -36,7 +36,8 @@ def merged(
 ) -> GenerationConfig:
     """The model's own settings, what a configuration has changed, and what the call names, in this order.
 
-    A limit takes the place of the other kind of limit, which came before it.
+    A limit takes the place of the other kind of limit, which came before it; a mode that changes has its own
+    confidence, unless one is given beside it.
     """
     settings = copy.deepcopy(own)
     changed = {} if given is None else given.to_dict()
@@ -47,6 +48,8 @@ def merged(
             raise InputError(f"generate knows no {safe_repr(unknown[0])} (known: {known})")
         if "max_length" in layer and layer.get("max_new_tokens") is None:
             settings.max_new_tokens = None
+        if layer.get("mode", getattr(settings, "mode", None)) != getattr(settings, "mode", None):
+            settings.confidence = None
         for name, value in layer.items():
             setattr(settings, name, value)
     asked = settings.to_dict()
