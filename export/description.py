@@ -58,6 +58,7 @@ def manifest_of(
         chat_template=checkpoint.chat_template,
         recommended=recommended_of(checkpoint),
         answer_prefix=tuple(checkpoint.manifest.get("answer_prefix", ())),
+        edits_prompt=checkpoint.manifest.get("edits_prompt", False),
     )
 
 

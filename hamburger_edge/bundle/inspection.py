@@ -73,6 +73,7 @@ def show(facts: dict[str, Any]) -> str:
         f"graft {plan['graft']}{block}",
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
         *([f"prefix      {answer_prefix} tokens that all answers begin with"] if answer_prefix else []),
+        *(["edits       its prompts: names and numbers stay"] if facts["edits_prompt"] else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",
         *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),

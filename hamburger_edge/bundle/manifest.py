@@ -205,6 +205,7 @@ class Manifest:
     sha256: str = ""  # of all that the file says beside it, see `content_hash`; "" before it is saved
     recommended: Recommended | None = None  # mode and confidence where none are asked for
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers begin with
+    edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
 
     def graph(self, name: str) -> GraphSpec:
         for graph in self.graphs:

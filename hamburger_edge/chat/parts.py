@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError
+from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.sampling import Sampler
@@ -38,8 +39,16 @@ class Parts:
         asked = settings.decoding.probabilities
         structure = settings.structure
         grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
+        edits = None
+        if info.edits_prompt and structure is None:
+            edits = Edits(self.tokenizer.token_bytes, info.eos_ids)
         return Sampler(
-            settings.sampling, info.vocab_size, info.draft_vocab, probabilities=asked, grammar=grammar
+            settings.sampling,
+            info.vocab_size,
+            info.draft_vocab,
+            probabilities=asked,
+            grammar=grammar,
+            edits=edits,
         )
 
     def text_stream(self, settings: Settings) -> TextStream:

@@ -51,6 +51,7 @@ class ModelInfo:
     answer_prefix: tuple[
         int, ...
     ] = ()  # tokens that its answers begin with, all of them: those of a task may
+    edits_prompt: bool = False  # its answers are its prompts put right: see edits.py
 
 
 class Readout(NamedTuple):

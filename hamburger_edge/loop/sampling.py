@@ -21,6 +21,7 @@ import numpy as np
 
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
+from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.grammar import Grammar
 from hamburger_edge.loop.scores import Head, Ints, nucleus_cut, pick
 from hamburger_edge.support.values import number_in, safe_repr, whole_in
@@ -94,8 +95,10 @@ class Sampler:
         *,
         probabilities: bool = True,
         grammar: Grammar | None = None,
+        edits: Edits | None = None,
     ) -> None:
         self.settings = settings
+        self.edits = edits  # how far an answer may be from its prompt; moves with every choice
         self.grammar = grammar  # what the answer must look like; moves with every choice
         self.probabilities = probabilities
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
@@ -136,7 +139,10 @@ class Sampler:
     def begin(self, prompt: Iterable[int]) -> None:
         """Start an answer: penalties look at this prompt and at what is chosen from here on."""
         self.answer.clear()
+        prompt = list(prompt)
         self._prompt = set(prompt)
+        if self.edits is not None:
+            self.edits.begin(prompt)
         if self.grammar is not None:
             self.grammar.restart()
         if self._penalised:
@@ -173,13 +179,15 @@ class Sampler:
         """From the base's scores, [vocab]."""
         if self.forced is not None:
             return self.choose_forced()
-        return self._accept(self._choose(logits, self._base))
+        return self._accept(self._permitted(logits))
 
     def propose(self, token: int) -> bool:
         """Take a token into a draft, unseen, if the grammar allows it. It costs a draw as all others do."""
         if self.forced not in (None, token):
             return False
         if self.grammar is not None and not self.grammar.allowed()[token]:
+            return False
+        if self.edits is not None and not self.edits.allows(token):
             return False
         if not self.settings.greedy:
             self._advance(1)
@@ -192,9 +200,14 @@ class Sampler:
             logits = logits[self.grammar.allowed()]
         return 1 / float(np.exp(logits - logits.max()).sum()) if logits.size else 1.0
 
-    def choose_micro(self, logits: Floats) -> Choice:
-        """From a micro step's scores, [vocab] or [draft vocabulary]."""
-        return self._accept(self._choose(logits, self._micro))
+    def choose_micro(self, logits: Floats) -> Choice | None:
+        """From a micro step's scores, [vocab] or [draft vocabulary]. None, and nothing chosen, where the
+        answer may not go on so: the base chooses among the others."""
+        choice = self._choose(logits, self._micro)
+        if self.edits is None or self.edits.allows(choice.token):
+            return self._accept(choice)
+        self._take_back(1)
+        return None
 
     def judged(self, logits: Floats) -> int:
         """The token of a micro step's highest score: it is the one that the stop head speaks of."""
@@ -205,7 +218,7 @@ class Sampler:
         if self.grammar is not None and not self.grammar.allowed_micro()[int(logits.argmax())]:
             return None
         choice = self.choose_micro(logits)
-        if choice.token == self.judged(logits):
+        if choice is None or choice.token == self.judged(logits):
             return choice
         self.rewind(1)
         return None
@@ -229,13 +242,20 @@ class Sampler:
         del self.answer[-tokens:]
         if self.grammar is not None:
             self.grammar.rewind(tokens)
-        if not self.settings.greedy:
-            self._advance(-tokens)
+        if self.edits is not None:
+            self.edits.rewind(tokens)
+        self._take_back(tokens)
 
     def state(self) -> dict[str, Any]:
         """Plain JSON; with the same settings, `restore` (and `follow`) goes on exactly from here."""
-        prompt = sorted(self._prompt)
-        return {"seed": self.seed, "draws": self._draws, "answer": list(self.answer), "prompt": prompt}
+        edited = [] if self.edits is None else list(self.edits.prompt)
+        return {
+            "seed": self.seed,
+            "draws": self._draws,
+            "answer": list(self.answer),
+            "prompt": sorted(self._prompt),
+            "edited": edited,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.seed = whole_in("sampler seed", state["seed"], 0, 2**64 - 1)
@@ -243,12 +263,14 @@ class Sampler:
         self._draws = 0
         self._advance(whole_in("sampler draws", state["draws"], 0, 2**62))
         last = self._base.size - 1
-        prompt, answer = (
+        prompt, answer, edited = (
             [whole_in("sampler token", token, 0, last) for token in state[name]]
-            for name in ("prompt", "answer")
+            for name in ("prompt", "answer", "edited")
         )
         self.begin(prompt)
         self.answer.extend(answer)
+        if self.edits is not None:
+            self.edits.begin(edited, answer)
         if self._penalised:
             np.add.at(self._counts, answer, 1)
 
@@ -260,6 +282,8 @@ class Sampler:
     def _accept(self, choice: Choice) -> Choice:
         if self.grammar is not None:
             self.grammar.consume(choice.token)
+        if self.edits is not None:
+            self.edits.accept(choice.token)
         self.answer.append(choice.token)
         if self._penalised:
             self._counts[choice.token] += 1
@@ -268,6 +292,20 @@ class Sampler:
     def _advance(self, draws: int) -> None:
         self._draws += draws
         self._random.bit_generator.advance(draws)  # type: ignore[attr-defined]
+
+    def _take_back(self, draws: int) -> None:
+        if not self.settings.greedy:
+            self._advance(-draws)
+
+    def _permitted(self, logits: Floats) -> Choice:
+        """From the base's scores, but for tokens that `edits` refuses."""
+        choice = self._choose(logits, self._base)
+        while self.edits is not None and not self.edits.allows(choice.token):
+            self._take_back(1)
+            logits = logits.copy()
+            logits[choice.token] = -np.inf
+            choice = self._choose(logits, self._base)
+        return choice
 
     def _choose(self, logits: Floats, head: Head) -> Choice:
         if self._penalised or head.changed is not None:

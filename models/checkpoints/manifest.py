@@ -35,12 +35,13 @@ class CheckpointManifest:
     license: dict[str, Any] = field(default_factory=dict)  # "graft" and "base"
     recommended: dict[str, Any] | None = None  # opaque here: the `loop.backend.Recommended` of its bundles
     answer_prefix: tuple[int, ...] = ()  # tokens that all its answers begin with
+    edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
         base = {key: value for key, value in asdict(self.base).items() if value is not None}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        for name in ("recommended", "answer_prefix"):
+        for name in ("recommended", "answer_prefix", "edits_prompt"):
             if not plain[name]:
                 del plain[name]
         return plain

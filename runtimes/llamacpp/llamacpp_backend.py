@@ -166,6 +166,7 @@ class LlamaCppBackend:
             fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
             recommended=manifest.recommended or UNMEASURED,
             answer_prefix=manifest.answer_prefix,
+            edits_prompt=manifest.edits_prompt,
         )
 
     @property

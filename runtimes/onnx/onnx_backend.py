@@ -151,6 +151,7 @@ class OnnxBackend:
             fingerprint=manifest.fingerprint,
             recommended=manifest.recommended or UNMEASURED,
             answer_prefix=manifest.answer_prefix,
+            edits_prompt=manifest.edits_prompt,
         )
 
     def _cache(self, layout: KVLayout, cache_slots: int) -> Cache:

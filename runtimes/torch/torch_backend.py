@@ -38,6 +38,7 @@ class TorchBackend:
         fingerprint: str = "",
         recommended: Recommended = UNMEASURED,
         answer_prefix: tuple[int, ...] = (),
+        edits_prompt: bool = False,
     ):
         config = model.config
         base = config.base
@@ -64,6 +65,7 @@ class TorchBackend:
             fingerprint=fingerprint,
             recommended=recommended,
             answer_prefix=answer_prefix,
+            edits_prompt=edits_prompt,
         )
 
     @property
@@ -158,6 +160,7 @@ def open_checkpoint(
     checkpoint = load_checkpoint(Path(path))
     found = checkpoint.manifest.pop("recommended", None)
     answer_prefix = tuple(checkpoint.manifest.pop("answer_prefix", ()))
+    edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
         checkpoint.model,
@@ -165,6 +168,7 @@ def open_checkpoint(
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
         answer_prefix=answer_prefix,
+        edits_prompt=edits_prompt,
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

@@ -38,6 +38,7 @@ import { safeRepr } from "../support/values.js";
  * @property {Markup | null} chat_template
  * @property {{mode: Mode, confidence: number} | null} [recommended]
  * @property {number[]} [answer_prefix]  tokens that all answers begin with
+ * @property {boolean} [edits_prompt]  its answers are its prompts put right, and are held to that
  */
 
 export const FILE_NAME = "manifest.json";

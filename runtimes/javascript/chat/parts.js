@@ -1,4 +1,5 @@
 // The parts of a loaded model, which its conversations share.
+import { Edits } from "../loop/edits.js";
 import { Sampler } from "../loop/sampling.js";
 import { Grammars } from "../structured/grammar.js";
 import { TextStream } from "./text_stream.js";
@@ -23,8 +24,9 @@ export class Parts {
 
   /** @param {Settings} settings */
   sampler(settings) {
-    const { vocabSize, draftVocab } = this.engine.info;
-    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.probabilities);
+    const { vocabSize, draftVocab, eosIds, editsPrompt } = this.engine.info;
+    const edits = editsPrompt ? new Edits((token) => this.tokenizer.bytes([token]), eosIds) : null;
+    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.probabilities, edits);
   }
 
   /** @param {Settings} settings */

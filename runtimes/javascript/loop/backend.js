@@ -25,6 +25,7 @@
  * @property {number} kvBytesPerSlot
  * @property {Recommended} recommended  the defaults of mode and confidence
  * @property {readonly number[]} [answerPrefix]  tokens that all its answers begin with, as a task's may
+ * @property {boolean} [editsPrompt]  its answers are its prompts put right, and are held to that
  */
 
 /**

@@ -10,11 +10,12 @@ import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
 /** @import { Grammar } from "../structured/grammar.js" */
+/** @import { Edits } from "./edits.js" */
 /** @import { Sampling } from "./settings.js" */
 
 /** @typedef {{token: number, probability: number}} Choice  NaN without the option `probabilities` */
 
-/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[]}} SamplerState */
+/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[]}} SamplerState */
 
 /** One conversation's choices: settings, random draws, and generated tokens. */
 export class Sampler {
@@ -36,9 +37,12 @@ export class Sampler {
    * @param {Sampling} settings
    * @param {number} vocabSize
    * @param {readonly number[] | null} [draftVocab]
+   * @param {boolean} [isAsked]
+   * @param {Edits | null} [edits]
    */
-  constructor(settings, vocabSize, draftVocab = null, isAsked = true) {
+  constructor(settings, vocabSize, draftVocab = null, isAsked = true, edits = null) {
     this.settings = settings;
+    this.edits = edits; // how far an answer may be from its prompt; moves with every choice
     this.isAsked = isAsked; // for probabilities
     this.seed = settings.seed ?? freshSeed();
     this.#random = new Random(this.seed);
@@ -75,6 +79,7 @@ export class Sampler {
   /** Restrict the rest of the answer to a grammar. @param {Grammar} grammar */
   async follow(grammar) {
     this.grammar = grammar;
+    this.edits = null; // an answer has one rule
     await grammar.follow(this.answer);
   }
 
@@ -118,15 +123,17 @@ export class Sampler {
 
   /** Start an answer: penalties count this prompt and the following choices. @param {Iterable<number>} prompt */
   begin(prompt) {
+    const tokens = [...prompt];
     this.answer = [];
-    this.#prompt = new Set(prompt);
+    this.#prompt = new Set(tokens);
     this.#counts.clear();
+    this.edits?.begin(tokens);
   }
 
   /** Choose from the base's scores, [vocab]. @param {Float32Array} logits */
   choose(logits) {
     if (this.forced !== null) return this.chooseForced();
-    return this.#accept(this.#choose(logits, this.#base));
+    return this.#accept(this.#permitted(logits));
   }
 
   /**
@@ -136,6 +143,7 @@ export class Sampler {
   propose(token) {
     if (this.forced !== null && this.forced !== token) return false;
     if (this.grammar && !this.grammar.allows(token)) return false;
+    if (this.edits && !this.edits.allows(token)) return false;
     if (this.settings.temperature > 0) this.#advance(1);
     this.#accept({ token, probability: NaN });
     return true;
@@ -149,9 +157,16 @@ export class Sampler {
     return open.length ? 1 / open.reduce((sum, x) => sum + Math.exp(x - best), 0) : 1;
   }
 
-  /** From a micro step's scores, [vocab] or [draftVocab]. @param {Float32Array} logits */
+  /**
+   * From a micro step's scores, [vocab] or [draft vocabulary]. Null, and nothing chosen, where the answer may not go
+   * on so: the base chooses among the others.
+   * @param {Float32Array} logits
+   */
   chooseMicro(logits) {
-    return this.#accept(this.#choose(logits, this.#micro));
+    const choice = this.#choose(logits, this.#micro);
+    if (!this.edits || this.edits.allows(choice.token)) return this.#accept(choice);
+    this.#takeBack(1);
+    return null;
   }
 
   /** Return the token of a micro step's highest score, which the stop head judges. @param {Float32Array} logits */
@@ -164,7 +179,7 @@ export class Sampler {
     const judged = this.judged(logits);
     if (this.grammar && !this.grammar.allows(judged)) return null;
     const choice = this.chooseMicro(logits);
-    if (choice.token === judged) return choice;
+    if (!choice || choice.token === judged) return choice;
     this.rewind(1);
     return null;
   }
@@ -174,16 +189,18 @@ export class Sampler {
     if (!tokens) return;
     for (const token of this.answer.splice(-tokens)) this.#count(token, -1);
     this.grammar?.rewind(tokens);
-    if (this.settings.temperature > 0) this.#advance(-tokens);
+    this.edits?.rewind(tokens);
+    this.#takeBack(tokens);
   }
 
   /** Return a state from which `restore` continues exactly, with the same settings. @returns {SamplerState} */
   state() {
-    return { seed: this.seed, draws: this.#draws, answer: [...this.answer], prompt: [...this.#prompt] };
+    const edited = [...(this.edits?.prompt ?? [])];
+    return { seed: this.seed, draws: this.#draws, answer: [...this.answer], prompt: [...this.#prompt], edited };
   }
 
   /** @param {SamplerState} state */
-  restore({ seed, draws, answer, prompt }) {
+  restore({ seed, draws, answer, prompt, edited }) {
     this.seed = seed;
     this.#random = new Random(seed);
     this.#draws = 0;
@@ -191,11 +208,13 @@ export class Sampler {
     this.begin(prompt);
     this.answer = [...answer];
     for (const token of answer) this.#count(token, 1);
+    this.edits?.begin(edited, answer);
   }
 
   /** @param {Choice} choice */
   #accept(choice) {
     this.grammar?.consume(choice.token);
+    this.edits?.accept(choice.token);
     this.answer.push(choice.token);
     this.#count(choice.token, 1);
     return choice;
@@ -210,6 +229,24 @@ export class Sampler {
   #advance(draws) {
     this.#draws += draws;
     this.#random.advance(draws);
+  }
+
+  /** @param {number} draws */
+  #takeBack(draws) {
+    if (this.settings.temperature > 0) this.#advance(-draws);
+  }
+
+  /** From the base's scores, but for tokens that `edits` refuses. @param {Float32Array} given @returns {Choice} */
+  #permitted(given) {
+    let logits = given;
+    let choice = this.#choose(logits, this.#base);
+    while (this.edits && !this.edits.allows(choice.token)) {
+      this.#takeBack(1);
+      logits = logits.slice();
+      logits[choice.token] = -Infinity;
+      choice = this.#choose(logits, this.#base);
+    }
+    return choice;
   }
 
   /** @param {Float32Array} given @param {Head} head @returns {Choice} */

@@ -96,6 +96,7 @@ export class OnnxBackend {
         recommended: manifest.recommended ?? UNMEASURED,
         // WebGPU's attention was only tested without gaps in the positions of a text's first call
         answerPrefix: runtime.provider === "webgpu" ? [] : (manifest.answer_prefix ?? []),
+        editsPrompt: manifest.edits_prompt ?? false,
       },
       graphs,
       runtime.turn,

@@ -1,0 +1,215 @@
+"""A rule for answers that put their prompt right: whatever the weights, names and numbers stay.
+
+Words that look like names, numbers or codes are copied as they stand. Every other word of the answer is a
+piece of the prompt with a few edits, more in longer words, and the next one begins where that piece ended.
+
+prompt   Ann, Bill, Cate, and Dale saw teh dogs
+answer   Ann, Bill,        -> " and" would leave out "Cate": the likeliest token that is left may be " Cate"
+
+docs/spec/loop.md has the prices as a table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Row = npt.NDArray[np.int64]  # [bytes of the prompt + 1] what it costs to have read so much of the prompt
+Bytes = npt.NDArray[np.uint8]
+
+NEVER = 1 << 30  # a price that no word can pay
+LETTER, CAPITAL, CASE, OTHER = 2, 4, 1, 1
+FIRST, MORE, EACH = 3, 2, 3  # a word may pay FIRST, and MORE for every EACH of its letters
+INSIDE = 1  # the most it may pay where it ends inside a word of the prompt, as "a" does in "alot"
+
+_PIECE = re.compile(r"[\w@#$£€%&+/\\.'’:*=~^-]+")
+_SENTENCE = re.compile(r".+?(?:(?<=[a-z0-9])\.(?=[A-Z][a-z])|$)")  # "end.The" holds two words
+_BEGINS = re.compile(r"(?:^|[.!?:\n][\"'“‘()\s]*|[\"“‘\n]\s*)\Z")
+
+
+def kept_words(text: str) -> Iterator[tuple[int, int]]:
+    """Where words begin and end that look like names, numbers or codes."""
+    for piece in _PIECE.finditer(text):
+        for part in _SENTENCE.finditer(piece[0]):
+            word = part[0].strip(".':’-")
+            start = piece.start() + part.start() + part[0].find(word)
+            if word and _is_kept(word, begins=bool(_BEGINS.search(text[:start]))):
+                yield start, start + len(word)
+
+
+def _is_kept(word: str, *, begins: bool) -> bool:
+    if re.search(r"[\d@/\\_]|\w\.\w", word):
+        return True
+    if re.fullmatch(r"I(?:['’]\w+)?", word):
+        return False
+    capitals = [letter.isupper() for letter in word]
+    if begins and capitals[:2] == [True, True] and word[2:3].islower() and not any(capitals[2:]):
+        return False  # the shift key was held for too long
+    return any(capitals[1:] if begins else capitals)
+
+
+def _is_letter(byte: int) -> bool:
+    return byte >= 0x80 or chr(byte).isalnum() or chr(byte) == "'"
+
+
+_LETTERS = np.array([_is_letter(byte) for byte in range(256)])
+_CAPITALS = np.array([65 <= byte <= 90 for byte in range(256)])
+_DIGITS = np.array([48 <= byte <= 57 for byte in range(256)])
+_SMALL = np.arange(256) + 32 * _CAPITALS
+_APOSTROPHE = ord("'")
+
+
+class _Reached:
+    """How far an answer has come: the price of every place in the prompt for its newest word."""
+
+    __slots__ = ("before", "following", "last", "letters", "row")
+
+    def __init__(self, row: Row, before: Row, last: int, letters: int) -> None:
+        self.row, self.before, self.last, self.letters = row, before, last, letters
+        self.following: dict[int, _Reached | None] = {}  # token -> where it leads; None: it may not come
+
+
+class Edits:
+    """One answer's way through its prompt. Moves with the sampler's choices, and back with them."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes], eos_ids: Sequence[int]) -> None:
+        self._token_bytes, self._eos_ids = token_bytes, frozenset(eos_ids)
+        self.prompt: tuple[int, ...] = ()
+        self._way: list[_Reached | None] = []  # after each token; None: a draft that the base has to mend
+
+    def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
+        """The text to put right is the last of the prompt's runs of tokens that have a text."""
+        self.prompt = tuple(prompt)
+        texts = [self._token_bytes(token) for token in prompt]
+        while texts and not texts[-1]:
+            texts.pop()
+        first = next((index for index in range(len(texts), 0, -1) if not texts[index - 1]), 0)
+        self._read(b"".join(texts[first:]))
+        row = np.full(len(self._text) + 1, NEVER)
+        row[0] = 0
+        self._way = [_Reached(self._skipping(row), np.full_like(row, NEVER), 0, 0)]
+        for token in answer:
+            self.accept(token)
+
+    def allows(self, token: int) -> bool:
+        """Whether an answer may go on with this token."""
+        reached = self._way[-1]
+        if reached is None:
+            return False
+        if token in self._eos_ids:
+            return bool(reached.row[-1] <= _budget(reached.letters))
+        return self._following(reached, token) is not None
+
+    def accept(self, token: int) -> None:
+        reached = self._way[-1]
+        ends = token in self._eos_ids
+        self._way.append(reached if ends or reached is None else self._following(reached, token))
+
+    def rewind(self, tokens: int) -> None:
+        if tokens:
+            del self._way[-tokens:]
+
+    def _following(self, reached: _Reached, token: int) -> _Reached | None:
+        if token not in reached.following:
+            reached.following[token] = self._spelled(reached, self._token_bytes(token))
+        return reached.following[token]
+
+    def _spelled(self, reached: _Reached, text: bytes) -> _Reached | None:
+        if not text:
+            return None
+        for byte in text:
+            reached = self._step(reached, byte)
+        # copying the rest of the prompt's word has to be within its price
+        return reached if (reached.row <= _budget(reached.letters + self._rest)).any() else None
+
+    def _read(self, text: bytes) -> None:
+        """Work out the prices of the prompt's text."""
+        self._text: Bytes = np.frombuffer(text, np.uint8)
+        size = len(text)
+        self._kept, inside, edge = np.zeros(size, bool), np.zeros(size + 1, bool), np.zeros(size + 1, bool)
+        try:
+            decoded = text.decode()
+        except UnicodeDecodeError:
+            decoded = ""
+        for start, stop in kept_words(decoded):
+            start, stop = (len(decoded[:index].encode()) for index in (start, stop))
+            self._kept[start:stop], inside[start + 1 : stop], edge[[start, stop]] = True, True, True
+        letters = _LETTERS[self._text] & (self._text != _APOSTROPHE)
+        price = np.where(letters, np.where(_CAPITALS[self._text], CAPITAL, LETTER), OTHER)
+        price[self._kept] = NEVER
+        for index in range(1, size - 1):  # the only byte between a kept word and another
+            parts = not _LETTERS[text[index]] and _LETTERS[text[index - 1]] and _LETTERS[text[index + 1]]
+            if parts and (self._kept[index - 1] or self._kept[index + 1]):
+                price[index] = NEVER
+        self._price = price  # [size] to leave a byte out
+        self._replaced: dict[int, Row] = {}
+        self._swapped: dict[tuple[int, int], Row] = {}
+        self._skipped = np.concatenate([[0], np.cumsum(self._price)])
+        self._letter_added = np.where(inside | edge, NEVER, LETTER)  # [size + 1]
+        self._other_added = np.where(inside, NEVER, OTHER)
+        self._rest = np.zeros(size + 1, np.int64)  # letters from here to the end of a word
+        for index in range(size - 1, -1, -1):
+            self._rest[index] = self._rest[index + 1] + 1 if _LETTERS[text[index]] else 0
+        words = [(found.start(), found.end()) for found in re.finditer(rb"[A-Za-z0-9'\x80-\xff]+", text)]
+        self._repeated = [  # ends of a word and of the same word behind it
+            (one[1], two[1])
+            for one, two in itertools.pairwise(words)
+            if text[slice(*one)].lower() == text[slice(*two)].lower()
+            and text[one[1] : two[0]].isspace()
+            and not self._kept[slice(*two)].any()
+        ]
+
+    def _skipping(self, row: Row) -> Row:
+        """With bytes of the prompt left out, and words that it repeats."""
+        for one, two in self._repeated:
+            row[two] = min(row[two], row[one])
+        least: Row = np.minimum.accumulate(row - self._skipped) + self._skipped
+        return least
+
+    def _step(self, reached: _Reached, byte: int) -> _Reached:
+        row, before, letters = reached.row, reached.before, reached.letters
+        letter, apostrophe = bool(_LETTERS[byte]), byte == _APOSTROPHE
+        if letters and not letter:  # the word is over: the next one may begin where it could have ended
+            paid = np.where(self._rest > 0, min(INSIDE, _budget(letters)), _budget(letters))
+            row = self._skipping(np.where(row <= paid, 0, NEVER))
+            letters = 0
+        if byte not in self._replaced:
+            self._replaced[byte] = self._replacing(byte)
+        new = np.empty_like(row)
+        new[0], new[1:] = NEVER, row[:-1] + self._replaced[byte]
+        if apostrophe:  # also in a name
+            new = np.minimum(new, row + OTHER)
+        elif not _DIGITS[byte]:
+            new = np.minimum(new, row + (self._letter_added if letter else self._other_added))
+        if letters and letter and len(new) > 2:
+            pair = reached.last, byte
+            if pair not in self._swapped:
+                self._swapped[pair] = self._swapping(*pair)
+            new[2:] = np.minimum(new[2:], before[:-2] + self._swapped[pair])
+        return _Reached(self._skipping(np.minimum(new, NEVER)), row, byte, letters + letter)
+
+    def _replacing(self, byte: int) -> Row:
+        """[size] this byte in the place of each of the prompt's"""
+        if _DIGITS[byte]:
+            return np.where(self._text == byte, 0, NEVER)
+        own = LETTER if _LETTERS[byte] and byte != _APOSTROPHE else OTHER
+        price = np.maximum(self._price, own)
+        alike = (_SMALL[self._text] == _SMALL[byte]) & ~self._kept
+        return np.where(self._text == byte, 0, np.where(alike, CASE, price))
+
+    def _swapping(self, last: int, byte: int) -> Row:
+        """[size - 1] two letters of the prompt the other way round"""
+        one, two = self._text[:-1], self._text[1:]
+        swapped = (_SMALL[one] == _SMALL[byte]) & (_SMALL[two] == _SMALL[last])
+        same = (one == byte) & (two == last)
+        price = np.where(same, LETTER, LETTER + CASE)
+        return np.where(swapped & ~self._kept[:-1] & ~self._kept[1:], price, NEVER)
+
+
+def _budget(letters: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64] | int:
+    """The most that a word of so many letters may pay."""
+    return FIRST + MORE * (letters // EACH)

@@ -1,0 +1,58 @@
+// What an answer may become of its prompt: the cases of the Python suite, in tests/data/edits.json.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { Edits, keptWords } from "../loop/edits.js";
+import { Sampler } from "../loop/sampling.js";
+import { Settings } from "../loop/settings.js";
+
+const golden = JSON.parse(readFileSync(new URL("../../../tests/data/edits.json", import.meta.url), "utf8"));
+const END = 256; // bytes are tokens here
+const bytes = (/** @type {string} */ text) => [...new TextEncoder().encode(text)];
+const newEdits = () => new Edits((token) => Uint8Array.from(token < END ? [token] : []), [END]);
+
+/** The answer up to the byte that may not come. @param {string} prompt @param {string} answer */
+function refused(prompt, answer) {
+  const edits = newEdits();
+  edits.begin([END, ...bytes(prompt), END]);
+  for (const [index, byte] of bytes(answer).entries()) {
+    if (!edits.allows(byte)) return new TextDecoder().decode(Uint8Array.from(bytes(answer).slice(0, index + 1)));
+    edits.accept(byte);
+  }
+  return edits.allows(END) ? null : "end";
+}
+
+test("mistakes can be put right, names, numbers and words stay", () => {
+  for (const { prompt, answer, refused: expected } of golden.cases) {
+    assert.equal(refused(prompt, answer), expected, answer);
+    assert.equal(refused(answer, answer), null, answer);
+  }
+});
+
+test("words that look like names, numbers or codes are kept", () => {
+  for (const { text, kept } of golden.words) {
+    assert.deepEqual([...keptWords(text)].map(([start, stop]) => text.slice(start, stop)), kept);
+  }
+});
+
+test("the sampler takes the likeliest token that is allowed, and goes back", () => {
+  const { sampling } = new Settings({});
+  const sampler = new Sampler(sampling, END + 1, null, true, newEdits());
+  sampler.begin([END, ...bytes("Call 55"), END]);
+  const wished = bytes("Call 66");
+  for (const [index, said] of bytes("Call 55").entries()) {
+    const scores = new Float32Array(END + 1);
+    [scores[wished[index]], scores[said]] = [2, 1];
+    assert.equal(sampler.choose(scores).token, said);
+  }
+  assert.equal(sampler.propose(0x35), false);
+  assert.equal(sampler.propose(END), true);
+  sampler.rewind(2);
+  assert.equal(sampler.propose(0x35), true);
+  const scores = new Float32Array(END + 1);
+  scores[0x39] = 2;
+  assert.equal(sampler.chooseMicro(scores), null);
+  const again = new Sampler(sampling, END + 1, null, true, newEdits());
+  again.restore(sampler.state());
+  assert.equal(again.propose(0x36), false);
+});

@@ -1,0 +1,104 @@
+"""What an answer may become of its prompt when the model edits prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hamburger_edge.loop.edits import Edits, kept_words
+from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+
+END = 256  # bytes are tokens here
+# the same for the JavaScript runtime
+GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "edits.json").read_text("utf-8"))
+
+
+def token_bytes(token: int) -> bytes:
+    return bytes([token]) if token < END else b""
+
+
+def edits_of(prompt: str) -> Edits:
+    edits = Edits(token_bytes, [END])
+    edits.begin([END, *prompt.encode(), END])
+    return edits
+
+
+def refused(prompt: str, answer: str) -> str | None:
+    """Return the answer up to the byte that may not come; "end" where it may not end."""
+    edits = edits_of(prompt)
+    for number, byte in enumerate(answer.encode()):
+        if not edits.allows(byte):
+            return answer.encode()[: number + 1].decode(errors="replace")
+        edits.accept(byte)
+    return None if edits.allows(END) else "end"
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["answer"])
+def test_what_an_answer_may_become(case: dict[str, str]) -> None:
+    assert refused(case["prompt"], case["answer"]) == case["refused"]
+    assert refused(case["answer"], case["answer"]) is None
+
+
+@pytest.mark.parametrize("case", GOLDEN["words"], ids=lambda case: case["text"][:12])
+def test_kept_words(case: dict[str, Any]) -> None:
+    text = case["text"]
+    assert [text[start:stop] for start, stop in kept_words(text)] == case["kept"]
+
+
+def test_there_is_always_a_way_on() -> None:
+    """Whatever is allowed can be gone on with: no answer gets stuck."""
+    draw = np.random.default_rng(0)
+    prompt = "Yes,i woudl like 2 tickets for Ann O'Hara, plese call her back at 10:30"
+    for _ in range(30):
+        edits = edits_of(prompt)
+        for _ in range(60):
+            allowed = [byte for byte in range(32, 127) if edits.allows(byte)]
+            if edits.allows(END) and draw.random() < 0.5:
+                break
+            assert allowed
+            edits.accept(int(draw.choice(allowed)))
+
+
+def test_rewinding_goes_back() -> None:
+    edits = edits_of("Call Anna")
+    for byte in b"Call Anna!":
+        edits.accept(byte)
+    edits.rewind(2)
+    assert edits.allows(ord("a"))
+    assert not edits.allows(ord("e"))
+
+
+def test_the_sampler_takes_the_likeliest_that_is_allowed() -> None:
+    sampler = Sampler(SamplingSettings(), END + 1, edits=Edits(token_bytes, [END]))
+    sampler.begin([END, *b"Call 55", END])
+    scores = np.zeros(END + 1, dtype=np.float32)
+    for wished, said in zip(b"Call 66", b"Call 55", strict=True):
+        scores[:] = 0
+        scores[wished], scores[said] = 2, 1
+        assert sampler.choose(scores).token == said
+    assert bytes(sampler.answer) == b"Call 55"
+    assert not sampler.propose(ord("5"))
+    assert sampler.propose(END)
+    sampler.rewind(1)
+    scores[:] = 0
+    scores[ord("9")] = 2
+    assert sampler.choose_micro(scores) is None
+    assert bytes(sampler.answer) == b"Call 55"
+
+
+def test_a_restored_sampler_goes_on_with_its_prompt() -> None:
+    first = Sampler(SamplingSettings(seed=1, temperature=1), END + 1, edits=Edits(token_bytes, [END]))
+    first.begin([END, *b"Call 55", END])
+    scores = np.zeros(END + 1, dtype=np.float32)
+    scores[list(b"Cal 5")] = 8
+    for _ in range(3):
+        first.choose(scores)
+    second = Sampler(SamplingSettings(seed=1, temperature=1), END + 1, edits=Edits(token_bytes, [END]))
+    second.restore(first.state())
+    for _ in range(4):
+        assert first.choose(scores).token == second.choose(scores).token
+    assert edits_of("Call 55").prompt == second.edits.prompt  # type: ignore[union-attr]
