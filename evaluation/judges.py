@@ -17,9 +17,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.support.files import sha256
 from hamburger_edge.support.strict import canonical_json
 
 NAMES = ("exact", "fields", "distance")
@@ -50,6 +52,24 @@ def find_judge(name: str) -> Judge:
     own = {"exact": exact, "fields": fields_equal, "distance": distance}
     if name in own:
         return own[name]
+    command = _command(name)
+    return lambda cases: _ask(command, cases)
+
+
+def judge_files(name: str) -> list[str]:
+    """Hashes of the files that a judge's command names, so that a changed script is another judge."""
+    if name in NAMES:
+        return []
+    command = _command(name)
+    files = [Path(word) for word in command[1:]]
+    if command[1:2] == ["-m"]:  # found as the command itself will find it
+        find = "import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).origin)"
+        found = subprocess.run([command[0], "-c", find, *command[2:3]], capture_output=True, text=True)
+        files.append(Path(found.stdout.strip() or "-"))
+    return [sha256(file) for file in files if file.is_file()]
+
+
+def _command(name: str) -> list[str]:
     try:
         command = shlex.split(name)
     except ValueError as error:
@@ -60,9 +80,7 @@ def find_judge(name: str) -> Judge:
         raise InputError(
             f"judge {name!r} is unknown: take {', '.join(NAMES)}, or a command: 'python judge.py'"
         )
-    if command[0] == "python":
-        command[0] = sys.executable
-    return lambda cases: _ask(command, cases)
+    return [sys.executable if command[0] == "python" else command[0], *command[1:]]
 
 
 def fitting_judge(answers: Sequence[str]) -> str:

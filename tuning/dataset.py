@@ -20,10 +20,11 @@ from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.calibration_text import CalibrationExample
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.data.batches import DistilledData, Split
+from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
+from hamburger_edge.tuning.augment import augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
-from hamburger_edge.tuning.examples import Examples, read_examples
+from hamburger_edge.tuning.examples import Example, Examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
@@ -67,11 +68,24 @@ class Dataset:
         found = read_examples(Path(self.recipe.examples))
         if self.judged is None:
             return found
-        asked = {example.turns[0].prompt for example in self.judged.examples}
-        others = tuple(one for one in found.examples if one.turns[0].prompt not in asked)
+        others = self._not_judged(found.examples)
         if left_out := len(found.examples) - len(others):
             self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
         return replace(found, examples=others)
+
+    def more_by_augmenting(self, split: Split) -> tuple[Example, ...]:
+        """Further examples to learn from, made of those that are trained on. None asks what the model is
+        judged by, whether the split holds that out or a file of its own."""
+        learned = [self.examples.examples[number] for number in split.train]
+        made = augmented(learned, self.recipe.augment)
+        return self._not_judged(
+            one for one in made if side(self.encoder.question(one), self.recipe.share) == "train"
+        )
+
+    def _not_judged(self, examples: Iterable[Example]) -> tuple[Example, ...]:
+        judged = self.judged.examples if self.judged else ()
+        asked = {one.turns[0].prompt for one in judged}
+        return tuple(one for one in examples if one.turns[0].prompt not in asked)
 
     def requests(self, split: Split) -> list[Request]:
         """Prompts that nothing is trained on, and the answers given to them: of a file of their own, or those

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hamburger_edge.evaluation.asking import Row, evaluate, recommend
-from hamburger_edge.evaluation.judges import find_judge, fitting_judge
+from hamburger_edge.evaluation.judges import find_judge, fitting_judge, judge_files
 from hamburger_edge.evaluation.telling import tell_bundle, tell_checkpoint
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
-from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
-from hamburger_edge.models.checkpoints.checkpoint import DELTA, GRAFT, copy_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import CARD, copy_checkpoint
+from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping, read_json
+from hamburger_edge.support.version import __version__
 from hamburger_edge.tuning.card import card
 from hamburger_edge.tuning.tune import CHECKPOINT, Tuning
 
@@ -57,16 +59,27 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
 
 
 def _asked(tuning: Tuning) -> dict[str, Any]:
-    """What the figures depend on; plain JSON."""
+    """What the figures depend on, by content: a file that changed under its old name is another one."""
     recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
-    files = [file for name in (GRAFT, DELTA, CALIBRATION) if (file := checkpoint / name).exists()]
+    manifest = read_json(checkpoint / MANIFEST)
+    judge = recipe.judge or fitting_judge([request.expected for request in tuning.requests])
+    requests = json.dumps([asdict(request) for request in tuning.requests])
     asked = {
-        "weights": [sha256(file) for file in files],
-        "judge": recipe.judge or fitting_judge([request.expected for request in tuning.requests]),
+        "version": __version__,
+        "checkpoint": {
+            **{name: manifest.get(name) for name in ("config", "base", "chat_template", "opening")},
+            "files": {
+                file.name: sha256(file)
+                for file in sorted(checkpoint.iterdir())
+                if file.is_file() and file.name not in (MANIFEST, CARD)
+            },
+        },
+        "judge": judge,
+        "judge_files": judge_files(judge),
         "precision": recipe.precision,
         "prefer": recipe.prefer,
         "evaluation": asdict(recipe.evaluation),
-        "held_out": recipe.held_out,
+        "requests": hashlib.sha256(requests.encode()).hexdigest(),
     }
     plain: dict[str, Any] = json.loads(json.dumps(asked))
     return plain

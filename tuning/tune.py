@@ -29,13 +29,12 @@ from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
-from hamburger_edge.models.training.data.batches import DistilledData, Split, side
+from hamburger_edge.models.training.data.batches import DistilledData, Split
 from hamburger_edge.models.training.data.scoring import score
 from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, no_progress
-from hamburger_edge.tuning.augment import augmented
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.more_answers import write_answers
@@ -110,9 +109,7 @@ class Tuning:
             )
         if not self.recipe.augment:
             return data
-        learned = [self.dataset.examples.examples[number] for number in self.split.train]
-        made = augmented(learned, self.recipe.augment)
-        more = [one for one in made if side(self.dataset.encoder.question(one), share) == "train"]
+        more = self.dataset.more_by_augmenting(self.split)
         self.report(f"{len(more)} examples more by exchange")
         return self._written((*self.dataset.examples.examples, *more))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_tasks import write_base, write_examples
@@ -225,6 +226,34 @@ def test_another_judge_asks_anew_without_training(task: Path, capsys: pytest.Cap
     rows = json.loads(said.out)["rows"]
     assert set(rows[0]["figures"]) == {"exact"}
     assert 0 < rows[0]["score"] <= 1
+
+
+def test_files_that_changed_under_their_names_are_asked_and_judged_anew(task: Path) -> None:
+    """The evaluation was kept by the name of the held-out file and of the judge's script."""
+    held_out, judge = task / "held_out.jsonl", task / "judge.py"
+    write_examples(held_out, 5, seed=9)
+    said = "import sys\nfor line in sys.stdin: print({})\n"
+    judge.write_text(said.format(0.5))
+    names = f'held_out = "{held_out}"\njudge = "python {judge}"\n'
+    (task / "changing.toml").write_text(names + (task / "recipe.toml").read_text())
+    options = ["--recipe", str(task / "changing.toml"), "--work", str(task / "made.work")]
+
+    def found() -> Any:
+        graft = task / "made.work" / "checkpoint" / "graft.safetensors"
+        weights = graft.read_bytes()
+        assert main([*COMMAND, *options, "-o", str(task / "changing")]) == 0
+        assert graft.read_bytes() == weights  # nothing was trained
+        return json.loads((task / "made.work" / "evaluation.json").read_text())
+
+    first = found()
+    assert found() == first
+    judge.write_text(said.format(0.25))
+    second = found()
+    assert [row["score"] for row in (first["rows"][0], second["rows"][0])] == [0.5, 0.25]
+    write_examples(held_out, 5, seed=10)
+    third = found()
+    assert third["asked"]["requests"] != second["asked"]["requests"]
+    assert third["rows"] != second["rows"]
 
 
 def test_recipes_are_chosen_by_the_data_and_fit_the_time(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.judges import Case, edits, find_judge, fitting_judge
+from hamburger_edge.evaluation.judges import Case, edits, find_judge, fitting_judge, judge_files
 
 
 def cases(*pairs: tuple[str, str]) -> list[Case]:
@@ -95,6 +95,18 @@ def test_a_command_that_does_not(tmp_path: Path, code: str, message: str) -> Non
     program.write_text(code)
     with pytest.raises(InputError, match=message):
         find_judge(f"{sys.executable} {program}")(cases(("a", "b"), ("a", "b")))
+
+
+def test_a_command_is_known_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "judge.py"
+    program.write_text("pass\n")
+    monkeypatch.chdir(tmp_path)
+    ways = (f"python {program}", "python judge.py --strict", "python -m judge")
+    before = [judge_files(each) for each in ways]
+    assert all(len(files) == 1 for files in before)
+    program.write_text("print(1)\n")
+    assert not any(files == judge_files(each) for files, each in zip(before, ways, strict=True))
+    assert judge_files("exact") == judge_files("python -m no_such_module") == []
 
 
 def test_unknown_judges() -> None:
