@@ -3,7 +3,7 @@ none of them.
 
     python -m hamburger_edge.benchmarks.checkable > evaluation/checkable.jsonl
 
-Four kinds, 105 each: arithmetic, formats, extraction, lists. Small models get about half of them right,
+Four kinds, 250 each: arithmetic, formats, extraction, lists. Small models get about half of them right,
 which is where a loss shows best. The file is kept, and a test writes it anew and compares.
 """
 
@@ -16,7 +16,7 @@ import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
-EACH = 105  # questions of a kind
+EACH = 250  # questions of a kind
 
 
 def _words(text: str) -> list[str]:

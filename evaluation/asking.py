@@ -2,14 +2,13 @@
 
     prompt 1 --plain, merge-0.95, hybrid-0.95, ..., verify-0.8--> answers, seconds    prompt 2 --...
 
-The answers of one setting are judged beside plain decoding's to the same prompts, and so are their times.
+The answers of one setting are compared with plain decoding's to the same prompts, and so are their times.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -17,21 +16,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.evaluation.checks import Check
 from hamburger_edge.evaluation.judges import Case, Judge, Judgement
 from hamburger_edge.evaluation.kept_answers import Answer, keeping
+from hamburger_edge.evaluation.pairs import chance_of_loss, whole_losses
 from hamburger_edge.loop.dial import PLAIN, Mode, Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, no_progress, time_left
-
-CHANCE = 0.05  # a loss that chance brings less often is one
+from hamburger_edge.support.values import number_in
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    prompts: int = 300  # held-out examples, at most
+    prompts: int = 1000  # held-out examples, at most
     # in merge and in hybrid mode, the lowest in verify mode too; beside plain decoding
     confidences: tuple[float, ...] = (0.95, 0.9, 0.8)
-    points: float = 0.5  # how much of the score, in hundredths, the recommended setting may lose
+    points: float = 1.0  # of 100: the recommended setting is shown to lose less of the score
+
+    def __post_init__(self) -> None:
+        number_in("evaluation.points", self.points, 0, 50, above=True)
 
     @property
     def settings(self) -> tuple[Recommended, ...]:
@@ -47,6 +50,8 @@ class Request:
     ids: tuple[int, ...]
     prompt: str
     expected: str
+    check: Check | None = None  # a rule instead of an answer
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,21 +71,19 @@ class Row:
     faster: float  # than plain decoding: median over prompts of the times' ratio
     worse: int = 0  # answers that score lower than plain decoding's to the same prompt ...
     better: int = 0  # ... and higher
-
-    @property
-    def chance(self) -> float:
-        """How often so many of the answers that score otherwise would be worse if it were a toss-up: the sign
-        test, exact and one-sided."""
-        changed = self.worse + self.better
-        as_bad = sum(math.comb(changed, count) for count in range(self.worse, changed + 1))
-        return float(as_bad / 2**changed)
+    losses: tuple[int, int] = (0, 0)  # the same in whole points, see `pairs.whole_losses`
+    prompts: int = 0
 
     @property
     def name(self) -> str:
         return str(self.setting)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self), "chance": self.chance}
+        return {"name": self.name, **asdict(self)}
+
+    def chance_of_loss(self, points: float) -> float:
+        """Of these answers or better ones, if the setting lost `points` or more."""
+        return chance_of_loss(*self.losses, self.prompts, points / 100)
 
 
 def evaluate(
@@ -148,8 +151,10 @@ def _answer(model: Model, request: Request, setting: Recommended, most: int) -> 
 
 
 def _cases(requests: Sequence[Request], answers: Sequence[Answer]) -> list[Case]:
-    pairs = zip(requests, answers, strict=True)
-    return [Case(request.prompt, request.expected, answer.text) for request, answer in pairs]
+    return [
+        Case(request.prompt, request.expected, answer.text, request.check, request.kind)
+        for request, answer in zip(requests, answers, strict=True)
+    ]
 
 
 def _row(
@@ -179,32 +184,17 @@ def _row(
         faster=statistics.median(ratios),
         worse=sum(loss > 0 for loss in losses),
         better=sum(loss < 0 for loss in losses),
+        losses=whole_losses(losses),
+        prompts=len(losses),
     )
 
 
-def recommend(rows: Sequence[Row], points: float) -> Row:
-    """The fastest that loses no more than so many hundredths of the score; plain decoding loses nothing.
-
-    Of several settings the lucky one would win, and lose elsewhere what it did not lose here. So what merges
-    has to show that it loses no more: its loss and a standard error of it count. Verify mode says plain
-    decoding's text but for near ties, which may go either way: there only what chance does not explain is a
-    loss.
-    """
-    return max((row for row in rows if _fits(row, points)), key=lambda row: row.faster)
-
-
-def _fits(row: Row, points: float) -> bool:
-    if row.setting.mode == "verify":
-        return 100 * row.lost <= points + 1e-9 and row.chance >= CHANCE
-    return row.setting == PLAIN or 100 * (row.lost + row.lost_error) <= points + 1e-9
-
-
-def table(rows: Sequence[Row]) -> list[list[str]]:
-    """For people: a head and a line a setting."""
+def table(rows: Sequence[Row], points: float | None = None) -> list[list[str]]:
+    """For people: a head and a line a setting. `points`: with the chance that a setting loses so many."""
     figures = list(rows[0].figures)
     head = ["confidence", "score", "worse, better", *(name.replace("_", " ") for name in figures)]
-    head += ["tokens a step"]
-    lines = [[*head, "slots a token", "ms a request", "faster than plain"]]
+    head += ["tokens a step", "slots a token", "ms a request", "faster than plain"]
+    lines = [head + ([] if points is None else [f"chance of losing {points:g} points"])]
     for row in rows:
         own = [f"{100 * row.figures[name]:.1f}" for name in figures]
         low, middle, high = row.milliseconds
@@ -220,4 +210,6 @@ def table(rows: Sequence[Row]) -> list[list[str]]:
                 f"{row.faster:.2f}x",
             ]
         )
+        if points is not None:
+            lines[-1].append("" if row.setting == PLAIN else f"{100 * row.chance_of_loss(points):.1f}%")
     return lines

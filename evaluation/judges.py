@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.checks import Check
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.strict import canonical_json
 
@@ -32,6 +33,8 @@ class Case:
     prompt: str
     expected: str
     answer: str
+    check: Check | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,15 @@ def distance(cases: Sequence[Case]) -> Judgement:
     return Judgement(near, {"exact": exact(cases).score})
 
 
+def checked(cases: Sequence[Case]) -> Judgement:
+    """1 for an answer that passes its prompt's check; figures by kind."""
+    scores = tuple(float(case.check is not None and case.check.passes(case.answer)) for case in cases)
+    kinds: dict[str, list[float]] = {}
+    for case, score in zip(cases, scores, strict=True):
+        kinds.setdefault(case.kind, []).append(score)
+    return Judgement(scores, {kind: sum(each) / len(each) for kind, each in kinds.items()})
+
+
 def edits(one: str, other: str) -> int:
     """Characters to insert, delete or replace (Levenshtein)."""
     row = list(range(len(other) + 1))
@@ -148,7 +160,8 @@ def _fields(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 def _ask(command: Sequence[str], cases: Sequence[Case]) -> Judgement:
     shown = shlex.join(command)
-    lines = "".join(json.dumps(vars(case), ensure_ascii=False) + "\n" for case in cases)
+    told = ({name: getattr(case, name) for name in ("prompt", "expected", "answer")} for case in cases)
+    lines = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in told)
     try:
         done = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8")
     except OSError as error:

@@ -8,9 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.evaluation.asking import Row, evaluate, recommend
+from hamburger_edge.evaluation.asking import Row
 from hamburger_edge.evaluation.judges import find_judge, fitting_judge, judge_files
-from hamburger_edge.evaluation.telling import tell_bundle, tell_checkpoint
+from hamburger_edge.evaluation.recommending import (
+    Recommendation,
+    find_recommendation,
+    tell_bundle,
+    tell_checkpoint,
+)
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.models.checkpoints.checkpoint import CARD, copy_checkpoint
@@ -19,19 +24,18 @@ from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.support.version import __version__
-from hamburger_edge.tuning.card import card
 from hamburger_edge.tuning.tune import CHECKPOINT, Tuning
 
 BUNDLE, EVALUATION = "bundle", "evaluation.json"
 
 
-def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> tuple[list[Row], Row]:
+def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> Recommendation:
     """Every setting's figures on the checkpoint's bundle, and the setting to recommend. Bundle and checkpoint
     in the working folder then recommend it."""
     recipe, work = tuning.recipe, tuning.work
     asked = _asked(tuning)
-    rows = _known(work / EVALUATION, asked)
-    if rows is None:
+    found = _known(work / EVALUATION, asked)
+    if found is None:
         export_checkpoint(
             work / CHECKPOINT,
             work / BUNDLE,
@@ -41,21 +45,20 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             progress=progress,
         )
         with load(work / BUNDLE, "onnx", threads=threads) as model:
-            rows = evaluate(
+            found = find_recommendation(
                 model,
                 tuning.requests,
                 find_judge(asked["judge"]),
-                recipe.evaluation.settings,
+                recipe.evaluation,
                 max_tokens=tuning.dataset.longest,
                 progress=progress,
             )
         with write_atomically(work / EVALUATION) as temporary:
-            found = {"asked": asked, "rows": [asdict(row) for row in rows]}
-            temporary.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    best = recommend(rows, recipe.evaluation.points)
-    tell_bundle(work / BUNDLE, best.setting)
-    tell_checkpoint(work / CHECKPOINT, best.setting)
-    return rows, best
+            kept = {"asked": asked, "found": asdict(found)}
+            temporary.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    tell_bundle(work / BUNDLE, found.best)
+    tell_checkpoint(work / CHECKPOINT, found.best)
+    return found
 
 
 def _asked(tuning: Tuning) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def _asked(tuning: Tuning) -> dict[str, Any]:
     asked = {
         "version": __version__,
         "checkpoint": {
-            **{name: manifest.get(name) for name in ("config", "base", "chat_template", "opening")},
+            **{name: manifest.get(name) for name in ("config", "base", "chat_template", "answer_prefix")},
             "files": {
                 file.name: sha256(file)
                 for file in sorted(checkpoint.iterdir())
@@ -85,17 +88,30 @@ def _asked(tuning: Tuning) -> dict[str, Any]:
     return plain
 
 
-def _known(path: Path, asked: dict[str, Any]) -> list[Row] | None:
+def _known(path: Path, asked: dict[str, Any]) -> Recommendation | None:
     """The figures of an evaluation that asked the same."""
-    found = read_json(path) if path.exists() else {}
-    if found.get("asked") != asked:
+    kept = read_json(path) if path.exists() else {}
+    if kept.get("asked") != asked:
         return None
-    return [from_mapping(Row, row, str(path)) for row in found["rows"]]
-
-
-def publish_checkpoint(tuning: Tuning, rows: list[Row], best: Row, output: Path) -> Path:
-    """With its card."""
-    text = card(
-        output.absolute().name, tuning.recipe, tuning.dataset.examples, len(tuning.requests), rows, best
+    found = kept["found"]
+    choosing, confirming = (
+        [from_mapping(Row, row, str(path)) for row in found[name]] for name in ("choosing", "confirming")
     )
+    return Recommendation(choosing, confirming, found["points"])
+
+
+def publish_checkpoint(tuning: Tuning, found: Recommendation, output: Path) -> Path:
+    """With its card."""
+    recipe = tuning.recipe
+    text = f"""# {output.absolute().name}
+
+A HAMburger on {recipe.base}, tuned to one task with {len(tuning.dataset.examples.examples)} examples.
+
+It was asked {found.prompts} prompts that nothing was trained on: whole requests at
+{recipe.precision}, settings in turn.
+
+{found.markdown()}
+
+Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
+"""
     return copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)

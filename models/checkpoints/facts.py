@@ -29,12 +29,12 @@ def check_checkpoint(folder: Path) -> Path:
 
 
 def write_into(folder: Path, **facts: Any) -> None:
-    """Write into a checkpoint's manifest, and its hash into SHA256SUMS if that exists."""
+    """Write facts into a manifest, and its hash into SHA256SUMS if that exists. None removes a fact."""
     path = folder / MANIFEST
-    manifest = read_json(path)
+    manifest = {name: fact for name, fact in (read_json(path) | facts).items() if fact is not None}
     try:
         with write_atomically(path) as temporary:
-            text = json.dumps(manifest | facts, indent=1, ensure_ascii=False)
+            text = json.dumps(manifest, indent=1, ensure_ascii=False)
             temporary.write_text(text + "\n", encoding="utf-8")
         if (sums := folder / SUMS).is_file():
             lines = [line for line in sums.read_text().splitlines() if not line.endswith(f"  {MANIFEST}")]

@@ -62,8 +62,16 @@ def _recommend(options: argparse.Namespace) -> None:
     """Measure, and write what is found into the bundle and, where one is named, its checkpoint."""
     from hamburger_edge.bundle.reading import load_manifest
     from hamburger_edge.evaluation.asking import EvaluationPlan
-    from hamburger_edge.evaluation.recommending import MAX_TOKENS, find_recommendation, questions_of
-    from hamburger_edge.evaluation.telling import tell_bundle, tell_checkpoint
+    from hamburger_edge.evaluation.judges import checked
+    from hamburger_edge.evaluation.recommending import (
+        MAX_TOKENS,
+        checkable_questions,
+        checkable_requests,
+        find_recommendation,
+        kept_files,
+        tell_bundle,
+        tell_checkpoint,
+    )
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
 
     for flag in ("reference", "temperature", "seed", "plot"):
@@ -76,11 +84,11 @@ def _recommend(options: argparse.Namespace) -> None:
     bundle = Path(options.bundle[0])
     load_manifest(bundle)
     checkpoint = None if options.checkpoint is None else check_checkpoint(Path(options.checkpoint))
-    questions = questions_of(options.prompts)
-    check_file(options.json)
-    plan = EvaluationPlan(points=1.0)
+    plan = EvaluationPlan()
     if options.points is not None:
-        plan = replace(plan, points=number_in("--points", options.points, 0, 100))
+        plan = replace(plan, points=number_in("--points", options.points, 0, 50, above=True))
+    questions = checkable_questions(options.prompts, plan.points)
+    check_file(options.json)
     if options.confidence is not None:
         plan = replace(plan, confidences=_merging(_grid(options.confidence)))
     kept = bundle.absolute().with_name(f"{bundle.absolute().name}.answers.jsonl")
@@ -88,15 +96,19 @@ def _recommend(options: argparse.Namespace) -> None:
     with ProgressBar() as progress:
         progress("loading", 0, 0)
         with load(bundle, options.backend, **runtime_options(options)) as model:
-            found = find_recommendation(model, questions, plan, max_tokens=most, kept=kept, progress=progress)
-    tell_bundle(bundle, found.best.setting)
+            requests = checkable_requests(model, questions, most)
+            found = find_recommendation(
+                model, requests, checked, plan, max_tokens=most, kept=kept, progress=progress
+            )
+    tell_bundle(bundle, found.best)
     written = [str(bundle)]
     if checkpoint is not None:
-        tell_checkpoint(checkpoint, found.best.setting)
+        tell_checkpoint(checkpoint, found.best)
         written.append(str(checkpoint))
     text = json.dumps(found.to_json(), indent=1, allow_nan=False)
     show_report(options.json, text, f"{found}\nwritten into {' and '.join(written)}")
-    kept.unlink(missing_ok=True)  # the figures are out
+    for file in kept_files(kept):  # the figures are out
+        file.unlink(missing_ok=True)
 
 
 def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
@@ -195,7 +207,7 @@ COMMAND = Command(
             action="store_true",
             help="find the fastest setting that costs no answers, and write it into the bundle",
         ),
-        option("--points", type=float, metavar="P", help="of 100, that it may lose (default 1)"),
+        option("--points", type=float, metavar="P", help="of 100, that it must not lose (default 1)"),
         option(
             "--checkpoint",
             metavar="CHECKPOINT",
@@ -220,11 +232,10 @@ COMMAND = Command(
     "what training changed in the base (a low-rank delta) counts as the base's own.\n\n"
     'Each line of a prompt file is {"prompt": TEXT, "kind": WORD, "check": {"type": T, "value": V}}; '
     "kind and check\nmay be left out. T is exact, contains, regex, or number (the answer's last one).\n\n"
-    "--recommend asks 420 short questions that rules can check (or those of --prompts that have a check),\n"
-    "each by plain decoding, at 0.95, 0.9 and 0.8 in merge and in hybrid mode, and in verify mode, in turn.\n"
-    "Of the settings that lose no more than --points (their loss and a standard error of it; in verify\n"
-    "mode, which has plain decoding's text but for near ties, a loss that a paired sign test tells from\n"
-    "chance at 5%) the fastest becomes what `run`, `chat` and `load` use where nothing else is asked for;\n"
-    "`inspect` shows it. Answers are kept beside the bundle, in BUNDLE.answers.jsonl, until that is done:\n"
-    "the same command goes on where it was stopped.",
+    "--recommend asks 1,000 short questions that rules can check (or those of --prompts that have a check).\n"
+    "A third of them is answered at every setting, and chooses two; these two are confirmed on the others,\n"
+    "beside plain decoding. An exact test of the pairs has to show that a setting loses less than --points\n"
+    "(by error in at most 5% of runs). The fastest such setting becomes what `run`, `chat` and `load` use\n"
+    "by default; `inspect` shows it. Answers are kept in BUNDLE.answers.jsonl until then: the\n"
+    "same command goes on where it was stopped.",
 )

@@ -9,12 +9,12 @@ import pytest
 from hamburger_edge.benchmarks.checkable import lines
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.checks import Prompt, read_prompts
-from hamburger_edge.evaluation.recommending import CHECKABLE, questions_of
+from hamburger_edge.evaluation.recommending import CHECKABLE, checkable_questions
 
 
 @pytest.fixture(scope="module")
 def questions() -> list[Prompt]:
-    return questions_of(None)
+    return checkable_questions(None, 1.0)
 
 
 def test_the_file_is_what_its_generator_writes() -> None:
@@ -22,9 +22,9 @@ def test_the_file_is_what_its_generator_writes() -> None:
 
 
 def test_four_kinds_all_checkable_none_twice(questions: list[Prompt]) -> None:
-    assert len(questions) == len(read_prompts(CHECKABLE)) == len({each.text for each in questions}) == 420
+    assert len(questions) == len(read_prompts(CHECKABLE)) == len({each.text for each in questions}) == 1000
     kinds = Counter(each.kind for each in questions)
-    assert kinds == {"arithmetic": 105, "format": 105, "extraction": 105, "list": 105}
+    assert kinds == {"arithmetic": 250, "format": 250, "extraction": 250, "list": 250}
     assert Counter(each.kind for each in questions[:40]) == dict.fromkeys(kinds, 10)
 
 
@@ -61,5 +61,5 @@ def _items(question: Prompt) -> list[str]:
 def test_too_few_checks_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "few.jsonl"
     path.write_text('{"prompt": "What is 1 plus 1?", "check": {"type": "number", "value": 2}}\n' * 3)
-    with pytest.raises(InputError, match="3 prompts have a check, 100 are needed"):
-        questions_of(path)
+    with pytest.raises(InputError, match="3 prompts have a check, 558 are needed"):
+        checkable_questions(path, 1.0)
