@@ -1,4 +1,4 @@
-"""A task's own measure: whole requests on examples that nothing was trained on, at every setting in turn.
+"""Ask whole requests at every setting in turn, and compare their answers and times.
 
     prompt 1 --plain, merge-0.95, hybrid-0.95, ..., verify-0.8--> answers, seconds    prompt 2 --...
 
@@ -45,7 +45,7 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked, as token ids and for people, and what was given as its answer."""
+    """A prompt, as token ids and as text, and the answer that was given to it."""
 
     ids: tuple[int, ...]
     prompt: str
@@ -116,7 +116,7 @@ def evaluate(
 def _asked(
     model: Model, requests: Sequence[Request], settings: Sequence[Recommended], max_tokens: int
 ) -> dict[str, Any]:
-    """What answers and their times depend on."""
+    """List everything that answers and their times depend on."""
     info = model.info
     return {
         "fingerprint": info.fingerprint,

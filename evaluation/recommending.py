@@ -1,4 +1,4 @@
-"""Which mode and confidence are fastest without losing answers; `tune` and `eval --recommend` ask.
+"""Choose the fastest mode and confidence that lose no answers, for `tune` and `eval --recommend`.
 
     requests --every third--> all settings: the two with the best evidence are chosen
              --the others---> those two beside plain decoding: each has to show that it loses less

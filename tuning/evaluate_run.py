@@ -1,4 +1,4 @@
-"""What a trained checkpoint is worth to its task: exported, asked, judged, and told what to recommend."""
+"""Export a trained checkpoint, evaluate it on its task, and store what it then recommends."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
 
 
 def _asked(tuning: Tuning) -> dict[str, Any]:
-    """What the figures depend on, by content: a file that changed under its old name is another one."""
+    """List everything the figures depend on, by content: a changed file is another one."""
     recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
     manifest = read_json(checkpoint / MANIFEST)
     judge = recipe.judge or fitting_judge([request.expected for request in tuning.requests])
