@@ -1,27 +1,52 @@
-"""The reference of the command line: every command as `--help` shows it, in Markdown."""
+"""The reference of the command line in Markdown: every command, and once the options that several share."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hamburger_edge.cli.command import Option
 from hamburger_edge.cli.parser import COMMANDS
+
+SHARED = "Shared options"
 
 
 def markdown() -> str:
     parts = [
         "# The command line",
-        "Made from `hamburger_edge/cli/commands` by "
+        "Generated from `hamburger_edge/cli/commands` by "
         "`python -m hamburger_edge.cli.reference > docs/reference/command-line.md`.",
         "Every command also takes `--help` and `--debug` (shows the traceback of an error). Bad input ends "
         "with one line, `error: ...`, on standard error and exit code 1; a wrong command line with 2; "
         "Ctrl-C with 130.",
     ]
+    shared = _shared()
     for command in COMMANDS:
         summary = command.summary[0].upper() + command.summary[1:]
         examples = "\n".join(command.examples)
         parts += [f"## {command.name}", f"{summary}.", f"```sh\n{examples}\n```"]
-        parts.append("\n".join(map(_markdown_option, command.options)))
+        options = [_markdown_option(each) for each in command.options]
+        parts.append("\n".join(line for line in options if line not in shared))
+        if names := [
+            _name(each) for each, line in zip(command.options, options, strict=True) if line in shared
+        ]:
+            parts.append(f"[{SHARED}](#{SHARED.lower().replace(' ', '-')}): {', '.join(names)}.")
         parts += [command.notes] if command.notes else []
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, f"## {SHARED}", "\n".join(shared)]) + "\n"
+
+
+def _shared() -> list[str]:
+    """The lines of options that two or more commands have; of one name, the first."""
+    options = [each for command in COMMANDS for each in command.options if each.flags[0].startswith("-")]
+    count = Counter(map(_markdown_option, options))
+    found: dict[str, str] = {}
+    for each in options:
+        if count[line := _markdown_option(each)] > 1:
+            found.setdefault(each.flags[-1], line)
+    return list(found.values())
+
+
+def _name(each: Option) -> str:
+    return f"`{each.flags[-1]}`"
 
 
 def _markdown_option(each: Option) -> str:
