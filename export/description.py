@@ -1,4 +1,4 @@
-"""What a bundle says of itself: the manifest of a folder whose other files are written."""
+"""The manifest of a bundle whose other files are written."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def model_spec(model: Hamburger) -> ModelSpec:
 
 
 def origins_of(checkpoint: Checkpoint) -> tuple[Origin, Origin]:
-    """Of base and graft, as far as the checkpoint says."""
+    """The origins of base and graft, as far as the checkpoint records them."""
     facts: dict[str, Any] = checkpoint.manifest
     base, terms = facts.get("base", {}), facts.get("license", {})
     provenance = facts.get("provenance", {})

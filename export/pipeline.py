@@ -3,8 +3,8 @@
     load -> quantize -> trace three graphs -> weights.bin -> parity gate -> manifest -> rename into place
          and/or -> three GGUF files -> parity gate -^
 
-Everything is written to a hidden folder beside the target and renamed at the end; the manifest, without
-which nothing opens a folder, is the last file in it.
+All files go to a hidden folder beside the target, which is renamed at the end. The manifest is its last file;
+nothing opens a folder without one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def export(
                 manifest = _write(checkpoint, partial, options, progress)
                 progress("finishing", 0, 0)
                 manifest.save(partial)
-                load_manifest(partial)  # what this program would refuse to read is not put in place
+                load_manifest(partial)  # fail before the rename if this program cannot read it
                 if out.exists() and not options.force:
                     raise InputError(f"{out} appeared while this export ran: use --force to replace it")
                 publish(partial, out)
@@ -94,7 +94,7 @@ def export(
 
 
 def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progress: Progress) -> Manifest:
-    """All files of a bundle but the manifest, which is returned; each kind has passed the parity gate."""
+    """Write all files except the manifest, which is returned; each kind passes the parity gate."""
     checkpoint = _for_context(checkpoint, options)
     if options.has_gguf:
         check_supported(checkpoint.model.config)
@@ -112,7 +112,7 @@ def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progres
 
 
 def _for_context(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
-    """The checkpoint, of as many positions as the bundle can use."""
+    """Limit the checkpoint to the positions that the bundle can use."""
     config = checkpoint.model.config
     positions = most = config.base.context_length
     if options.context_length is not None:
@@ -187,20 +187,21 @@ def _write_graphs(
 
 
 def _cache_slots(most: int, asked: int | None) -> int:
-    """Slots of a portable cache, for a model of that many positions."""
+    """Return the slots of a portable cache for a model of this many positions."""
     if asked is None:
         return min(CACHE_LENGTH, most)
     return whole_in("cache_slots", asked, min(SHORTEST_CACHE, most), most)
 
 
 def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, options: ExportOptions) -> str:
-    """8 bits are a quarter of the memory, and ONNX Runtime attends to them faster; ranges come from text."""
+    """Choose the cache's type: 8 bits take a quarter of the memory and are faster, but need text for
+    ranges."""
     fits = options.flavor == "fused" and plan.base in ("int8", "int4") and checkpoint.tokenizer is not None
     return "int8" if fits else "fp32"
 
 
 def _copy_tokenizer(source: Path, target: Path) -> None:
-    """Without the blanks: a third of the usual file, and of the time to read it."""
+    """Copy it without blanks: a third of the usual size and reading time."""
     content = json.loads(source.read_text(encoding="utf-8"))
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     target.write_text(text, encoding="utf-8")
@@ -213,7 +214,7 @@ def _add_gguf(
     options: ExportOptions,
     progress: Progress,
 ) -> Manifest:
-    """The GGUF files, beside the graphs of a manifest or on their own."""
+    """Write the GGUF files, beside the graphs of a manifest or alone."""
     plan = make_gguf_plan(options.gguf_precision or options.precision)
     layers = calibrated_layers(checkpoint.model, plan)
     with contextlib.closing(Calibration(checkpoint, layers)) as calibration:
@@ -227,7 +228,7 @@ def _add_gguf(
 
 
 def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint, progress: Progress) -> None:
-    """Files may be written for another machine, on one that cannot run them."""
+    """Run the parity gate, or warn: files may be written on a machine that cannot run them."""
     try:
         _tell(check_parity(folder, manifest, checkpoint, backend="llamacpp", progress=progress))
     except (MissingExtraError, RuntimeUnavailable) as error:
@@ -235,6 +236,6 @@ def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint,
 
 
 def _tell(report: ParityReport) -> None:
-    """A bundle that is right, and worse than it should be, is made all the same."""
+    """Warn about quality; a quality warning does not stop the export."""
     if report.quality is not None and not report.quality.as_known:
         warnings.warn(f"quality: {report.quality.verdict}", HamburgerWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Which weights are stored how: a precision plan applied to a model's layers."""
+"""A precision plan: how each weight is stored, and its application to a model's layers."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they
 
 
 def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, prefer: str) -> PrecisionPlan:
-    """The defaults of each precision, before a model is known; `ExportOptions` has checked what is asked."""
+    """Return the defaults of a precision, before a model is known; `ExportOptions` has checked the
+    options."""
     head = keep_head or ("int8" if precision == "int4" else precision)
     int8_layers: tuple[str, ...]
     narrow_layers: tuple[str, ...]
     int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if precision == "int4" else ((), ())
     if prefer == "speed":  # those that are fed the same are alike, and become one product
         int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS
-    elif block_size is not None:  # one that was asked for is everywhere the same
+    elif block_size is not None:  # a given size applies everywhere
         narrow_layers = ()
     return PrecisionPlan(
         base=_precision(precision),
@@ -63,12 +64,14 @@ def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, 
 
 
 def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> PrecisionPlan:
-    """What int4 makes of this very model. A base that comes from 4 bits with minima goes back to that grid,
-    and loses little; with `tiers`, the head's rows of rare tokens have 4 bits, which saves a
-    quarter to a third of a step's largest matrix."""
+    """Adapt an int4 plan to this model.
+
+    A base that comes from 4 bits with minima returns to that grid and loses little. With `tiers` the head's
+    rows of rare tokens have 4 bits, which saves a quarter to a third of a step's largest matrix.
+    """
     if plan.base != "int4":
         return plan
-    if plan.narrow_layers == NARROW_LAYERS:  # others: blocks that were asked for, or are for speed
+    if plan.narrow_layers == NARROW_LAYERS:  # others: given block sizes, or those for speed
         plan = dataclasses.replace(plan, grid=grid_of(model.base.layers[0]))
     frequent = 2 * model.config.draft_vocab_size
     if tiers and plan.head == "int8" and 0 < frequent < model.config.base.vocab_size:
@@ -105,7 +108,7 @@ class Former:
         return self._form(weight, precision, size, table=False, covariance=covariance)
 
     def check_vocabulary(self, width: int) -> None:
-        """Embeddings are looked up in whole blocks."""
+        """Refuse a width without whole blocks: embeddings are looked up in whole blocks."""
         if self.plan.head in ("int8", "int4") and width % 16:
             raise ConfigError(f"a width of {width} has no whole blocks: export with --keep-head fp32")
 
@@ -116,8 +119,10 @@ class Former:
         )
 
     def head(self, weight: Tensor, rows: Tensor | None) -> Form:
-        """Of rows in this order those of frequent tokens come first. The others are near to what they were by
-        themselves, too, since they may be embeddings as well; where they are not, that costs nothing."""
+        """Store the head; rows of frequent tokens come first.
+
+        Rounding keeps the other rows close to their original too, since they may also be embeddings.
+        """
         plan, count = self.plan, self.plan.frequent_rows
         if not count or rows is None:
             return self.vocabulary(weight, rows)
@@ -146,9 +151,7 @@ class Former:
             return FloatForm(chosen) if small or precision == "fp32" else HalfForm(chosen)
         bits = 8 if precision == "int8" else 4
         size = _fitting(size, weight.shape[1], whole=table)
-        blocks = quantize(
-            weight, bits, size, rows=rows, covariance=covariance
-        )  # which takes no copy of all rows
+        blocks = quantize(weight, bits, size, rows=rows, covariance=covariance)  # needs no copy of all rows
         return BlockForm(blocks) if self.packed else PortableBlockForm(blocks, table=table)
 
 
@@ -157,14 +160,14 @@ def _among(path: str, patterns: Iterable[str]) -> bool:
 
 
 def _fitting(size: int, width: int, *, whole: bool) -> int:
-    """A block no longer than a row, and with `whole` one that divides it."""
+    """Return a block size no larger than a row; with `whole`, one that divides it."""
     while size > 16 and (size > width or (whole and width % size)):
         size //= 2
     return size
 
 
 def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
-    """Layers whose rounding is better for knowing their inputs."""
+    """Name the layers whose rounding improves with calibration."""
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     former = Former(plan, Calibration(None), packed=True)
     head = [HEAD] if plan.frequent_rows else []
@@ -180,8 +183,10 @@ def apply_plan(
     *,
     packed: bool = True,
 ) -> tuple[Hamburger, Vocabulary]:
-    """A model around the same weights, whose linear layers and vocabulary have the plan's forms. Parts come
-    up in the order in which calibration reads them."""
+    """Return a model around the same weights whose linear layers and vocabulary have the plan's forms.
+
+    Parts are converted in the order in which calibration reads them.
+    """
     own, former = own_structure(model), Former(plan, calibration, packed=packed)
     former.check_vocabulary(model.config.base.hidden_size)  # before the long part
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())

@@ -1,4 +1,4 @@
-"""The folder that a bundle is written to: what may be replaced, and what killed exports left beside it."""
+"""The output folder of an export: replacing a bundle, clearing the remains of killed exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hamburger_edge.support.strict import read_json
 
 
 def check_target(out: Path, *, force: bool) -> None:
-    """Refuse to write where something is that is no bundle, or one that is not to be replaced."""
+    """Refuse a target that is not a bundle, or a bundle that may not be replaced."""
     if not out.name:
         raise InputError(f"{out}: not a folder name for a bundle")
     if out.exists() and not force:
@@ -32,7 +32,7 @@ def check_target(out: Path, *, force: bool) -> None:
 
 
 def clear_leftovers(out: Path) -> None:
-    """Delete what exports to this very folder wrote before they were killed."""
+    """Delete the hidden folders of killed exports to this folder."""
     name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial")
     for path in out.parent.iterdir() if out.parent.is_dir() else ():
         if name.fullmatch(path.name):
@@ -40,7 +40,7 @@ def clear_leftovers(out: Path) -> None:
 
 
 def _files_of_bundle(folder: Path) -> set[str]:
-    """What a bundle of any version says it consists of; nothing if this is none."""
+    """Return the files in a bundle's manifest, of any version; empty if this is no bundle."""
     try:
         data = read_json(folder / FILE_NAME)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""One GGUF file in the making: keys, and tensors in the types that a precision asks for."""
+"""A GGUF file under construction: keys, and tensors in the types of a precision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ BLOCK = 32  # weights that share a scale in all of the quantized types
 
 
 def make_gguf_plan(precision: str) -> PrecisionPlan:
-    """4-bit files keep the vocabulary at 8 bits, as the ONNX ones do; the graft's own tensors are floats."""
+    """Plan a file: 4-bit files keep the vocabulary at 8 bits, like ONNX bundles; the graft's tensors are
+    floats."""
     name = gguf_precision(precision)
     head = "q8_0" if name.startswith("q4") else name
     graft = "f32" if name == "f32" else "f16"
@@ -45,7 +46,7 @@ class GGUFBuilder:
         self.key("hamburger.export", export)
 
     def key(self, name: str, value: Any) -> None:
-        """By the value's own type; whole numbers are unsigned. None is left out."""
+        """Add a key with the value's own type; integers are unsigned, None is left out."""
         if isinstance(value, bool):
             self.writer.add_bool(name, value)
         elif isinstance(value, int):
@@ -58,7 +59,7 @@ class GGUFBuilder:
             self.writer.add_array(name, list(value))
 
     def keys(self, **values: Any) -> None:
-        """Keys of the architecture; __ stands for a dot."""
+        """Add keys of the architecture; __ stands for a dot."""
         for name, value in values.items():
             self.key(f"{self.architecture}.{name.replace('__', '.')}", value)
 
@@ -69,9 +70,11 @@ class GGUFBuilder:
         precision: Precision = "f32",
         covariance: InputCovariance | None = None,
     ) -> None:
-        """In the type of the precision. Vectors are always float32, which llama.cpp expects; rows that cannot
-        be cut into a type's blocks stay at 16 bits. With the `covariance` of their inputs, 4-bit layers are
-        rounded better."""
+        """Add a tensor in the type of the precision.
+
+        Vectors are float32, as llama.cpp expects. Rows that do not divide into a type's blocks stay at 16
+        bits. The `covariance` of a 4-bit layer's inputs improve its rounding.
+        """
         kind = TYPES[precision] if tensor.ndim > 1 else Type.F32
         if kind not in (Type.F32, Type.F16) and tensor.shape[-1] % BLOCK:
             kind = Type.F16
@@ -99,7 +102,7 @@ def four_bits(weight: Tensor, kind: Type, covariance: InputCovariance) -> npt.ND
     if kind is Type.Q4_1:
         q, scales, minima = quantize_with_minimum(weight, BLOCK, covariance=covariance)
         heads = [scales, minima]
-    else:  # 8 is zero, and 0 the weight that is farthest from it
+    else:  # 8 is zero, and 0 the weight farthest from it
         blocks = weight.unflatten(1, (-1, BLOCK))
         farthest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True)).squeeze(-1)
         scales = (farthest / -8).half().float()

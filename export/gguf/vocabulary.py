@@ -1,6 +1,6 @@
 """A tokenizer.json and a chat template as llama.cpp's `tokenizer.*` keys.
 
-This program itself reads tokenizer.json; the keys are for plain llama.cpp, which runs base.gguf as an
+This program reads tokenizer.json. The keys are for other llama.cpp programs, which run base.gguf as an
 ordinary model.
 """
 
@@ -22,7 +22,7 @@ from hamburger_edge.models.bases.gguf_tokenizer import CONTROL, USER_DEFINED, pr
 
 NORMAL, UNKNOWN, UNUSED, BYTE = 1, 2, 5, 6
 PRE_TOKENIZERS = ("smollm", "llama-bpe", "qwen2", "gpt-2")
-# Where the known ways to cut text differ: digits, contractions, line ends, punctuation beside letters.
+# Text on which the known pre-tokenizers differ: digits, contractions, line ends, punctuation beside letters.
 PROBE = "The cat sat on the mat. I'LL pay 12345 dollars;it's\r\n\r\n  \n\tОк ¿qué? 日本語 \u00a0 x=10  #ok"
 
 
@@ -41,7 +41,7 @@ def add_vocabulary(part: GGUFBuilder, path: Path, size: int, eos_ids: Sequence[i
     vocabulary: dict[str, int] = description["model"]["vocab"]
     merges = [m if isinstance(m, str) else " ".join(m) for m in description["model"]["merges"]]
     added = {token["id"]: token for token in description["added_tokens"]}
-    tokens = [f"<unused {number}>" for number in range(size)]  # llama.cpp ends the process if two are alike
+    tokens = [f"<unused {number}>" for number in range(size)]  # llama.cpp ends the process if two are equal
     types = [UNUSED] * size
     for token, number in vocabulary.items():
         tokens[number], types[number] = token, NORMAL
@@ -60,13 +60,13 @@ def add_vocabulary(part: GGUFBuilder, path: Path, size: int, eos_ids: Sequence[i
         part.key("tokenizer.ggml.eos_token_id", eos_ids[0])
     if len(eos_ids) > 1:
         part.key("tokenizer.ggml.eot_token_id", eos_ids[1])
-    part.key("tokenizer.ggml.add_bos_token", False)  # the chat template says it where a model wants one
+    part.key("tokenizer.ggml.add_bos_token", False)  # the chat template has it if the model needs one
 
 
 def _add_sentencepiece(
     part: GGUFBuilder, tokens: list[str], types: list[int], merges: list[str], description: Mapping[str, Any]
 ) -> None:
-    """llama.cpp joins the pair whose result scores highest: the earlier merge."""
+    """Score tokens by merge order: llama.cpp joins the pair whose result scores highest."""
     rank = {merge.replace(" ", "", 1): -float(place) for place, merge in reversed(list(enumerate(merges)))}
     for number, token in enumerate(tokens):
         if len(token) == 6 and token.startswith("<0x"):
@@ -80,7 +80,7 @@ def _add_sentencepiece(
 
 
 def _recognise(path: Path, vocabulary: dict[str, int], merges: list[str], description: Any) -> str:
-    """The name of llama.cpp's way to cut text that gives the same tokens as the tokenizer at hand."""
+    """Name the llama.cpp pre-tokenizer that gives the same tokens as this tokenizer."""
     ours = Tokenizer.from_file(str(path))
     wanted = ours.encode(PROBE, add_special_tokens=False).ids
     pairs = [(first, second) for first, _, second in (merge.partition(" ") for merge in merges)]
@@ -123,7 +123,7 @@ _JINJA = Template(
 
 
 def jinja(template: ChatTemplate) -> str:
-    """The same conversation, said in the template language that other programs read."""
+    """Write the chat template as a Jinja program, for other programs."""
     fields = {
         name: json.dumps(value or "", ensure_ascii=False) for name, value in template.to_json().items()
     }  # as Jinja's strings

@@ -1,12 +1,12 @@
 """A checkpoint as three GGUF files for stock llama.cpp.
 
-    base.gguf            the base, tokenizer and chat template: also an ordinary model of its own
+    base.gguf            the base, tokenizer and chat template: also an ordinary model by itself
     micro_decoder.gguf   the micro layers as a small llama model; its token embedding is the draft head
     graft.gguf           embedder and stop head, which the host computes
 
-Positions by slot have no gaps, so the base is of architecture llama. Positions by token jump ahead, which
-llama.cpp lets only M-RoPE models do: there the base is written as a paddleocr model without its vision part.
-(qwen2vl is the same graph, but the supported version reads no RMS epsilon for it, and computes with 0.)
+Positions by slot have no gaps, so the base has architecture llama. Positions by token jump ahead, which
+llama.cpp allows for M-RoPE models only. There the base is a paddleocr model without its vision part.
+(qwen2vl is the same graph, but the supported version reads no RMS epsilon for it and computes with 0.)
 
     rule    architecture   rows of Q and K         rotations
     slot    llama          pairs (0, D/2, 1, ...)  plain, or Llama 3 scaling as a tensor
@@ -51,7 +51,7 @@ def write_gguf(
     calibration: Calibration | None = None,
     progress: Progress = no_progress,
 ) -> GGUFPart:
-    """Write the three files into an existing folder; returns what the manifest says of them."""
+    """Write the three files into an existing folder and return their part of the manifest."""
     model = checkpoint.model
     config = model.config
     architecture = "paddleocr" if config.position_rule == "token" else "llama"
@@ -75,7 +75,7 @@ def write_gguf(
 
 
 def check_supported(config: HamburgerConfig) -> None:
-    """What stock llama.cpp cannot compute is refused, with the reason and the way out."""
+    """Refuse a model that stock llama.cpp cannot compute, with the reason and an alternative."""
     base, onnx = config.base, "export with  --format onnx  instead"
     if not config.micro_final_norm:
         raise ConfigError(
@@ -138,7 +138,7 @@ def _micro_decoder(
     export: str,
     tick: Callable[[int], None],
 ) -> GGUFEntry:
-    """Its rows are features and embeddings of whole tokens; only its head reads `token_embd`."""
+    """Write the micro decoder. Its input rows are embeddings; only its head reads `token_embd`."""
     model = checkpoint.model
     config = dataclasses.replace(model.micro_config, vocab_size=model.config.micro_vocab)
     part = GGUFBuilder(path, "llama", "micro_decoder", export)
@@ -202,7 +202,7 @@ def _add_layers(
 
 
 def calibrated_layers(model: Hamburger, plan: PrecisionPlan) -> list[str]:
-    """Layers whose rounding is better for knowing their inputs."""
+    """Name the layers whose rounding improves with calibration."""
     if not plan.base.startswith("q4"):
         return []
     linears = (name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
@@ -212,7 +212,7 @@ def calibrated_layers(model: Hamburger, plan: PrecisionPlan) -> list[str]:
 def _layer_tensors(
     layer: torch.nn.Module, config: BaseConfig, architecture: str
 ) -> Iterator[tuple[str, Tensor]]:
-    """(our name, tensor as llama.cpp wants it)"""
+    """Yield (our name, tensor in llama.cpp's layout)."""
     heads = {"q": config.num_heads, "k": config.num_kv_heads}
     for name, tensor in layer.state_dict().items():
         which = name.removeprefix("self_attn.")[0] if name.startswith("self_attn.") else ""
@@ -222,7 +222,7 @@ def _layer_tensors(
 
 
 def _identity(checkpoint: Checkpoint, plan: PrecisionPlan) -> str:
-    """Says which files belong together: the same for the same weights, configuration and precision."""
+    """Identify files of one export: equal for equal weights, configuration and precision."""
     facts = [checkpoint.model.config.to_json(), dataclasses.asdict(plan)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for tensor in checkpoint.model.state_dict().values():

@@ -4,7 +4,7 @@
     base            embeddings -> logits, p_stop, features of the chosen rows; one cache entry a slot
     micro_decoder   features or nothing, and a token -> the next token's logits, p_stop
 
-Inputs and outputs come and go in the order that `graph_ios` (`signatures.py`) declares.
+`graph_ios` (`signatures.py`) declares the order of inputs and outputs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hamburger_edge.models.architecture.micro_step_decoder import MicroStepDecod
 
 
 def own_structure(model: Hamburger) -> Hamburger:
-    """A model with modules of its own around the same tensors, so that its layers can be replaced."""
+    """Copy the modules around the same tensors, so that layers can be replaced."""
     tensors = [*model.parameters(), *model.buffers()]
     return copy.deepcopy(model, memo={id(tensor): tensor for tensor in tensors})
 
 
 def shortened(model: Hamburger, positions: int) -> Hamburger:
-    """A model of so many positions around the same tensors: its rotary tables hold no more."""
+    """Return a model around the same tensors whose rotary tables hold this many positions."""
     shorter = own_structure(model)
     base = dataclasses.replace(model.config.base, context_length=positions)
     shorter.config = dataclasses.replace(model.config, base=base)
@@ -63,7 +63,7 @@ class Vocabulary(nn.Module):
             chosen = torch.zeros(config.base.vocab_size, dtype=torch.bool)
             chosen[model.draft_vocab] = True
             order = torch.cat([model.draft_vocab, (~chosen).nonzero().squeeze(1)])
-            places = order.argsort().int()  # half the bytes to read with every step
+            places = order.argsort().int()  # half the bytes per step
         self.register_buffer("places", places)
         self.head: Form = head_form_of(base.head_weight.detach(), order)
         self.tied = base.lm_head is None
@@ -94,12 +94,12 @@ class FusedAttention:
     """GroupQueryAttention: appends to the cache in place and attends, in one operator.
 
     past and present are the same memory, [1, K, capacity, D]; `last_slot` [1] is the newest entry's index.
-    It rotates as well; positions that are given are heeded from the second call on: in an empty cache they
-    begin at 0 and have no gaps.
+    The operator rotates too. It uses the given positions from the second call on; in an empty cache positions
+    begin at 0 without gaps.
 
-    An int8 cache holds keys, rotated, and values in units of `key_scale.N` and `value_scale.N` [K * D].
-    To a float16 cache it attends in 16 bits throughout, the only way that CUDA's kernel knows. That kernel
-    reads the position off the cache's length: where positions have gaps, operators of their own rotate first.
+    An int8 cache holds rotated keys, and values, in units of `key_scale.N` and `value_scale.N` [K * D].
+    A float16 cache is attended to in 16 bits, the only type that CUDA's kernel supports. That kernel derives
+    positions from the cache's length, so separate operators rotate first if positions have gaps.
     """
 
     def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
@@ -170,14 +170,14 @@ class Graph(nn.Module):
             self.register_buffer(self.constants[name], tensor)
 
     def named(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        """And what attention finds beside them."""
+        """Map input names to tensors, with the constants that attention needs."""
         given = {spec.name: tensor for spec, tensor in zip(self.io.inputs, inputs, strict=True)}
         return given | {name: getattr(self, buffer) for name, buffer in self.constants.items()}
 
 
 class EmbedderGraph(Graph):
     def forward(self, *inputs: Tensor) -> Tensor:
-        """A group of one token is its embedding: the merge is behind a branch, so that it costs nothing."""
+        """Embed groups. The merge is inside a branch, so a group of one token does not compute it."""
         (tokens,) = inputs
         members = self.vocabulary.embed(tokens)  # [N, n, d]
         if self.model.config.max_group_tokens == 1:
@@ -215,7 +215,7 @@ class MicroDecoderGraph(Graph):
 
 
 def _newest(micro: MicroStepDecoder, rows: Tensor, attend: Any) -> Tensor:
-    """`micro(rows)[:, -1]`: the others, [1, S - 1, d], are of no use behind the last attention."""
+    """Return `micro(rows)[:, -1]`; other rows [1, S - 1, d] are not needed after the last attention."""
     *layers, last = micro.layers
     assert isinstance(last, DecoderLayer)
     for layer in layers:

@@ -1,7 +1,7 @@
 """The portable flavour: attention and stored weights in standard ONNX operators.
 
-Every runtime and accelerator knows these. Shapes are static but for the rows of a call, and the graph
-returns only the entries it adds to the cache, which the host puts in place.
+Every runtime and accelerator supports these. Only the number of rows of a call varies. The graph returns the
+new cache entries only, and the host copies them into the cache.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PortableAttention:
 class PortableBlockForm(Form):
     """Blocks of 4 or 8 bits behind DequantizeLinear, which ONNX Runtime fuses with the product.
 
-    A layer's weight lies as [K, N] in blocks along K; a vocabulary's as [N, K], for lookup and head alike.
+    A layer's weight is [K, N] in blocks along K; a vocabulary's is [N, K], for lookup and head.
     """
 
     values: Tensor  # uint8, [K, N] or [N, K]
@@ -106,7 +106,7 @@ class PortableBlockForm(Form):
         return out if bias is None else out + bias
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Only the rows looked up are dequantized."""
+        """Dequantize only the rows that are looked up."""
         flat = ids.flatten()
         picked = self._dequantized([F.embedding(flat, tensor) for tensor in self._tensors()], axis=1)
         return picked.reshape(*ids.shape, self.shape[1])
@@ -116,7 +116,7 @@ class PortableBlockForm(Form):
 
 
 def pack_nibbles(model: ir.Model) -> None:
-    """Give the 4-bit weights their type; PyTorch has none for them."""
+    """Give 4-bit weights their ONNX type; PyTorch has no such type."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.name and value.name.endswith(NIBBLES) and value.const_value is not None:

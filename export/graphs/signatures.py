@@ -1,7 +1,7 @@
 """The inputs and outputs of every graph, declared once.
 
-The same data drives tracing (example tensors, dynamic axes), the check of the exported file, the manifest,
-and through the manifest the runtime and whoever writes the loop in another language.
+The same data drives tracing (example tensors, dynamic axes), the check of the exported file, and the
+manifest. Runtimes, also in other languages, read the manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hamburger_edge.errors import ParityError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.micro_step_decoder import micro_base_config
 
-# Sizes used while tracing: all different and none 0 or 1, which a tracer would take for constants.
+# Sizes used while tracing: all different, and none 0 or 1, which the tracer would treat as constants.
 TRACE_SIZES = {"groups": 3, "tokens": 2, "slots": 5, "rows": 3, "capacity": 11, "features": 4}
 
 
@@ -30,14 +30,14 @@ class GraphIO:
     outputs: tuple[TensorSpec, ...]
 
     def examples(self) -> tuple[torch.Tensor, ...]:
-        """Zeros of every input's type and shape; zero is a valid token, row, position and length."""
+        """Return zeros of every input's type and shape; 0 is a valid token, row, position and length."""
         return tuple(
             torch.zeros(spec.resolve(**TRACE_SIZES), dtype=getattr(torch, spec.dtype)) for spec in self.inputs
         )
 
     @property
     def dynamic_axes(self) -> tuple[dict[int, Any], ...]:
-        """For each input, the axes that vary."""
+        """Return the varying axes of each input."""
         varies = torch.export.Dim.DYNAMIC
         return tuple(
             {axis: varies for axis, dim in enumerate(spec.dims) if isinstance(dim, str)}
@@ -49,7 +49,7 @@ class GraphIO:
         return GraphSpec(self.name, f"{self.name}.onnx", self.inputs, self.outputs)
 
     def name_axes(self, model: ir.Model) -> None:
-        """Give a traced graph's inputs and outputs the declared shapes, after checking what was traced."""
+        """Check a traced graph's inputs and outputs, then give them the declared shapes."""
         graph = model.graph
         for specs, values in ((self.inputs, graph.inputs), (self.outputs, graph.outputs)):
             names = [value.name for value in values]
@@ -126,7 +126,7 @@ def graph_ios(config: HamburgerConfig, *, cache_slots: int = 0, kv: str = "float
 
 
 def _lengths(cache_slots: int) -> tuple[TensorSpec, ...]:
-    """Fused: as GroupQueryAttention wants them. Portable: how many cache entries are in use."""
+    """Fused: the lengths that GroupQueryAttention needs. Portable: the number of used cache entries."""
     if cache_slots:
         return (_spec("used", "int64", 1),)
     return (_spec("last_slot", "int32", 1), _spec("total_slots", "int32", 1))

@@ -1,4 +1,4 @@
-"""From a graph module to an ONNX graph whose inputs and outputs are the declared ones."""
+"""From a graph module to an ONNX graph with the declared inputs and outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def trace(graph: Graph, opset: int = OPSET) -> ir.Model:
         optimize_ir(program.model, should_fold=lambda node: False if node.op_type in STORED_FORMS else None)
         ClearMetadataAndDocStringPass()(program.model)  # stack traces with this machine's paths
         for value in program.model.graph.initializers.values():
-            value.metadata_props.clear()  # nobody reads it, and it is a quarter of the file
+            value.metadata_props.clear()  # unused, and a quarter of the file
     if opset == OPSET:
         _norm_sums(program.model.graph)
         _packed_attention(program.model.graph)
@@ -48,7 +48,7 @@ def trace(graph: Graph, opset: int = OPSET) -> ir.Model:
 
 
 def _norm_sums(graph: ir.Graph) -> None:
-    """A sum and the norm of it become one operator that gives both: fewer operators, the same bits."""
+    """Replace a sum and its norm by one operator that returns both, with the same bits."""
     for norm in [node for node in graph if node.op_type == "RMSNormalization"]:
         summed, weight = norm.inputs
         add = summed.producer() if summed is not None else None
@@ -75,7 +75,7 @@ def _norm_sums(graph: ir.Graph) -> None:
 
 
 def _packed_attention(graph: ir.Graph) -> None:
-    """Attention that is fed the three parts of one product takes them as they are: it knows where to cut."""
+    """Give attention the uncut product of queries, keys and values: the operator cuts it itself."""
     for node in [node for node in graph if node.op_type == "GroupQueryAttention"]:
         query, key, value = node.inputs[:3]
         split = query.producer() if query is not None else None
@@ -86,7 +86,7 @@ def _packed_attention(graph: ir.Graph) -> None:
 
 
 def _move_into_branches(model: ir.Model) -> None:
-    """A constant that only one branch uses belongs to it: ONNX Runtime fuses dequantization only there."""
+    """Move a constant that one branch uses into it: ONNX Runtime fuses dequantization only there."""
     main = model.graph
     for value in list(main.initializers.values()):
         users = {id(node.graph): node.graph for node, _ in value.uses()}
@@ -99,7 +99,7 @@ def _move_into_branches(model: ir.Model) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The exporter talks about missing packages and its own deprecations."""
+    """Silence the exporter's messages about missing packages and deprecations."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

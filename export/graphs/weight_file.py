@@ -1,7 +1,7 @@
-"""One file for the weights of all graphs. What two graphs need is in it once.
+"""One file for the weights of all graphs, which stores shared tensors once.
 
-A tensor's offset follows from its content: one whose bytes are those of an earlier tensor, or their
-beginning (a draft vocabulary head inside the full head), gets the earlier one's offset.
+A tensor whose bytes equal an earlier tensor's, or begin it (a draft vocabulary's head inside the full head),
+gets that tensor's offset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WeightFile:
         self.known: dict[bytes, list[tuple[int, int]]] = {}  # first bytes -> spans (offset, length)
 
     def place(self, data: memoryview) -> int:
-        """The offset of these bytes in the file, written if they are not there yet."""
+        """Return the offset of these bytes; write them if they are new."""
         beginning = bytes(data[:64])
         spans = self.known.setdefault(beginning, [])
         for offset, length in spans:
@@ -44,8 +44,8 @@ class WeightFile:
     def take(self, model: ir.Model) -> None:
         """Move the large initializers of a graph here.
 
-        Not those of its branches, which are few: ONNX Runtime reads them from no file that has a second name
-        (a hard link) or is one (a symbolic link), and copies of a bundle may.
+        Branches keep theirs, which are few: ONNX Runtime does not read them from a file that is a symbolic
+        link or has several hard links, and copies of a bundle may be such files.
         """
         for value in model.graph.initializers.values():
             tensor = value.const_value
@@ -69,7 +69,7 @@ class WeightFile:
 
 
 def _bytes(tensor: ir.TensorProtocol) -> memoryview:
-    """As ONNX stores them: 4-bit values two a byte, everything else as it lies in memory."""
+    """Return the bytes as ONNX stores them: 4-bit values two per byte, others as in memory."""
     if tensor.dtype.bitwidth < 8:
         return memoryview(tensor.tobytes())
     return np.ascontiguousarray(tensor.numpy()).data.cast("B")

@@ -1,1 +1,1 @@
-"""The parity gate: an export says what its PyTorch model says."""
+"""The parity gate: an exported model must agree with its PyTorch model."""

@@ -1,15 +1,13 @@
-"""The parity gate: an exported bundle says what its PyTorch model says, or the export fails.
+"""The parity gate: an exported bundle agrees with its PyTorch model, or the export fails.
 
     graphs   every graph against its PyTorch module, on random inputs
     text     whole generations through the engine on fixed prompts, with groups of every length;
-             and reading them: how much more surprised is the exported model, and does its
-             stop head agree?
-    quality  calibration text: how often is its likeliest token PyTorch's, and how far are both apart?
+             then reading them: extra surprise, and agreement of the stop head
+    quality  calibration text: share of equal likeliest tokens, and divergence
 
-float32 must agree to rounding and word for word. For the others, `LIMITS` says how far off is still the
-same model; a wrong wire is off by more than any of them. Whether it is as good as its precision is known to
-be, is a verdict (`quality.py`); what is beyond all use is refused as well. The GGUF files of a bundle go
-through the same gate, run by llama.cpp.
+float32 must agree to rounding and word for word. For other precisions `LIMITS` holds the largest difference
+of the same model; a wrong connection exceeds all of them. `quality.py` judges whether the loss is usual for
+the precision, and refuses a useless model. GGUF files go through the same gate, run by llama.cpp.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ LIMITS |= {"q4_0": LIMITS["int4"], "q4_1": LIMITS["int4"]}
 
 
 def limits_of(plan: PrecisionPlan, kv: str) -> Limits:
-    """The widest of all parts; a cache rounds as weights of its type do."""
+    """Return the widest limits of all parts; a cache rounds like weights of its type."""
     cache = next(name for name, dtype in KV_TYPES.items() if dtype == kv)
     return max(LIMITS[name] for name in (plan.base, plan.head, plan.graft, cache))
 
@@ -80,14 +78,14 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """Of a bundle that passed; one that does not is a ParityError."""
+    """The measurements of a bundle that passed."""
 
     precision: str
     graphs: tuple[GraphParity, ...]
     prompts: int  # generations compared
     identical: int  # of them, the same token for token
     first_divergence: Divergence | None
-    agreement: float  # share of the reference's tokens that the exported model would also have said
+    agreement: float  # share of the reference's tokens that the exported model would also have chosen
     logit_error: float  # largest, while reading the reference's text
     perplexity: float  # of the reference's text to the exported model
     reference_perplexity: float  # and to the reference itself
@@ -142,7 +140,7 @@ def check_parity(
     backend: str = "onnx",
     progress: Progress = no_progress,
 ) -> ParityReport:
-    """Raises ParityError naming graph, tensor, index and size, where a limit of this precision is passed."""
+    """Raise ParityError with graph, tensor, index and size if a limit of this precision is exceeded."""
     if backend not in _OPENERS:
         raise InputError(f"a bundle is compared as run by {' or '.join(_OPENERS)}, not {backend}")
     ours, theirs = manifest.model.merge_residual, checkpoint.model.config.merge_residual
@@ -254,8 +252,7 @@ def _check(
 
 
 def _same_text(folder: Path, manifest: Manifest, checkpoint: Checkpoint) -> None:
-    """What stands around the model decides its words as much: with another template or tokenizer, the graphs
-    may be right and what is said is not."""
+    """Check template and tokenizer: with other ones the graphs may be right and the text wrong."""
     ours, theirs = (ChatTemplate.from_json(x.chat_template) for x in (manifest, checkpoint))
     if ours != theirs:
         raise ParityError(
@@ -268,7 +265,7 @@ def _same_text(folder: Path, manifest: Manifest, checkpoint: Checkpoint) -> None
 
 
 def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:
-    """`verify --against` may name any checkpoint."""
+    """Check that the checkpoint is the bundle's: `verify --against` accepts any."""
     rules = ("position_rule", "stop_rule", "eos_ids")
     if exported.context_length > reference.context_length:  # it may be for shorter texts
         raise ParityError(

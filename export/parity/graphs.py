@@ -30,8 +30,8 @@ class GraphParity:
 def _compare(graph: str, pairs: list[tuple[str, Array, Array]], limit: float) -> GraphParity:
     """(tensor, exported, reference) pairs -> their errors, or a ParityError at a tensor's worst element.
 
-    What is limited is the root mean square of all pairs of a tensor: at 4 bits a single pair on random tokens
-    may be far off where nothing is wrong.
+    The limit applies to the root mean square of all pairs of a tensor: at 4 bits a single pair on random
+    tokens may be far off in a correct model.
     """
     calls: dict[str, list[tuple[Array, Array]]] = {}
     for tensor, got, want in pairs:
@@ -41,7 +41,7 @@ def _compare(graph: str, pairs: list[tuple[str, Array, Array]], limit: float) ->
     worst, relative = 0.0, 0.0
     for tensor, compared in calls.items():
         errors = [np.abs(got.astype(np.float64) - want) for got, want in compared]
-        # a probability is measured against 1: half of next to nothing is nothing
+        # a probability's error is relative to 1: half of a tiny probability is harmless
         size = 1.0 if tensor == "p_stop" else _root_mean_square([want for _, want in compared])
         share = _root_mean_square(errors) / (size + 1e-6)
         peaks = [float(np.nan_to_num(error, nan=np.inf).max()) for error in errors]
@@ -63,7 +63,7 @@ def _root_mean_square(arrays: Sequence[Array]) -> float:
 
 
 def centred(logits: Array) -> Array:
-    """A copy without what all of a row have in common: it is most of their size, and means nothing."""
+    """Return a copy without each row's mean, which is most of the scores' size and has no meaning."""
     wide = np.asarray(logits, np.float64)
     result: Array = wide - wide.mean(-1, keepdims=True)
     return result
@@ -82,7 +82,7 @@ def check_embedder(model: Hamburger, embed: Embed, limit: float) -> GraphParity:
 
 
 def check_base(model: Hamburger, reference: TorchBackend, exported: Backend, limit: float) -> GraphParity:
-    """A prompt in two calls with gaps in its positions, then single slots, on the same embeddings."""
+    """Compare a prompt in two calls with gaps in its positions, then single slots, on equal embeddings."""
     random = np.random.default_rng(1)
     vocab, pairs = model.config.base.vocab_size, []
     ledger = Ledger.of(exported.info)
@@ -104,7 +104,8 @@ def check_base(model: Hamburger, reference: TorchBackend, exported: Backend, lim
 def check_micro_decoder(
     model: Hamburger, reference: TorchBackend, exported: Backend, limit: float
 ) -> GraphParity:
-    """Features are the reference's own for random tokens: rounding is calibrated for such, not for noise."""
+    """Compare on the reference's features of random tokens: rounding is calibrated for such, not for
+    noise."""
     random = np.random.default_rng(2)
     config, pairs = model.config, []
     for _ in range(3):

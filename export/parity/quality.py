@@ -1,9 +1,9 @@
-"""Third part of the parity gate: what an exported model lost, on text it was not made to say.
+"""Third part of the parity gate: the loss of an exported model on given text.
 
-Both models read conversations of the calibration text, answers merged into groups of every length. At every
-position the two distributions over the next token are compared: is the likeliest token the same, and how far
-apart are they (Kullback-Leibler divergence, in nats)? The other parts find wrong wires; this one says whether
-what is right by wire is as good as its precision is known to be.
+Both models read conversations of the calibration text, with answers merged into groups of every length. At
+every position the two distributions over the next token are compared: is the likeliest token equal, and how
+large is the Kullback-Leibler divergence (nats)? The other parts find wrong connections. This one judges
+whether a correctly connected model loses more than is usual for its precision.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ EVERY = 6  # one conversation in so many: some thousand positions
 
 @dataclass(frozen=True)
 class Loss:
-    """Of an exported model against its own in float32."""
+    """The loss of an exported model against its float32 original."""
 
     agreement: float  # share of positions whose likeliest token is the same
     divergence: float  # mean, nats
 
 
-# what bundles of SmolLM2 and `tiny` lose here (docs/research/quantization.md), with room for other bases
+# losses of bundles of SmolLM2 and `tiny` (docs/research/quantization.md), with room for other bases
 EXPECTED = {
     "fp32": Loss(0.998, 1e-4),
     "fp16": Loss(0.99, 1e-3),
@@ -42,13 +42,13 @@ EXPECTED = {
 }
 EXPECTED |= {"f32": EXPECTED["fp32"], "f16": EXPECTED["fp16"], "q8_0": EXPECTED["int8"]}
 EXPECTED |= {"q4_0": EXPECTED["int4"], "q4_1": EXPECTED["int4"]}
-# what is refused: a model that says another token at every third position, or is half a nat away, is another
+# beyond these a model is refused: another token at every third position, or half a nat away
 WORST = {name: Loss(min(loss.agreement, 0.65), max(loss.divergence, 0.5)) for name, loss in EXPECTED.items()}
 
 
 @dataclass(frozen=True)
 class Quality:
-    """`known`: what the precision plan is known to lose at most."""
+    """`known`: the largest known loss of this precision plan."""
 
     precision: str  # the part of the plan that loses most
     positions: int
@@ -86,13 +86,13 @@ def _within(loss: Loss, limit: Loss) -> bool:
 
 
 def worst_of(plan: PrecisionPlan, kv: str) -> str:
-    """The precision that loses most among all parts; a cache rounds as weights of its type do."""
+    """Return the part's precision that loses most; a cache rounds like weights of its type."""
     cache = next(name for name, dtype in KV_TYPES.items() if dtype == kv)
     return max((plan.base, plan.head, plan.graft, cache), key=lambda name: EXPECTED[name].divergence)
 
 
 def refused(quality: Quality) -> tuple[str, Loss] | None:
-    """The graph that is beyond all use, and what it lost."""
+    """Return a graph that is useless, and its loss."""
     for graph, loss in (("base", quality.base), ("micro_decoder", quality.micro)):
         if loss is not None and not _within(loss, WORST[quality.precision]):
             return graph, loss
@@ -102,7 +102,7 @@ def refused(quality: Quality) -> tuple[str, Loss] | None:
 def compare(
     checkpoint: Checkpoint, reference: Backend, exported: Backend, precision: str, progress: Progress
 ) -> Quality:
-    """`checkpoint` has a tokenizer to read the text with."""
+    """Compare both models on text; `checkpoint` needs a tokenizer."""
     texts = list(calibration_texts(checkpoint))[::EVERY]
     base, micro = _Distances(), _Distances()
     for done, (prompt, groups) in enumerate(texts):
@@ -110,7 +110,7 @@ def compare(
         infos = [backend.info for backend in (reference, exported)]
         room = min(min(info.cache_slots, info.context_length) for info in infos)
         prompt = prompt[: room // 2]
-        tokens = np.cumsum([len(group) for group in groups])  # positions may count them, and not slots
+        tokens = np.cumsum([len(group) for group in groups])  # by the rule "token" positions count these
         groups = groups[: int(np.searchsorted(tokens, room - len(prompt), side="right"))]
         if not prompt or not groups:
             continue
@@ -127,7 +127,7 @@ def compare(
 def _scores(
     backend: Backend, prompt: list[Group], groups: list[Group]
 ) -> Iterator[tuple[Array, list[Array]]]:
-    """Of every group: the scores of its first token, and those of each further one."""
+    """Yield the scores of each group's first token, and those of each further one."""
     for readout, said in reading(backend, prompt, groups):
         for row, group in enumerate(said):
             logits = readout.logits[row].copy()
@@ -141,7 +141,7 @@ class _Distances:
         self.nats: list[float] = []
 
     def add(self, want: Array, got: Array) -> None:
-        """The scores of one position."""
+        """Add the scores of one position."""
         self.same.append(bool(want.argmax() == got.argmax()))
         log_p, log_q = _log_softmax(want), _log_softmax(got)
         self.nats.append(float(np.sum(np.exp(log_p) * (log_p - log_q))))

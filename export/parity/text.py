@@ -1,8 +1,8 @@
 """Second part of the parity gate: whole generations, and reading them.
 
 generations     fixed prompts through the engine, with groups of every length
-reading         the exported model reads the reference's generations: how much more surprised is it, and do
-                its stop probabilities rise and fall where the reference's do?
+reading         the exported model reads the reference's generations: extra surprise, and whether its stop
+                probabilities follow the reference's
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PROMPTS = (
     "List five animals that live in the sea.",
 )
 NEW_TOKENS = 24
-LEAST_SPREAD = 0.05  # of stop probabilities: a head that always says the same is compared with this
+LEAST_SPREAD = 0.05  # of stop probabilities: the least spread that errors are relative to
 
 
 def fixed_prompts(checkpoint: Checkpoint) -> list[list[int]]:
-    """Through the model's own tokenizer and template; token ids spread over the vocabulary without one."""
+    """Encode prompts with the model's tokenizer and template; without one, token ids over the vocabulary."""
     vocab = checkpoint.model.config.base.vocab_size
     if checkpoint.tokenizer is None:
         return [[(7 * i + 31 * n) % vocab for i in range(6 + n)] for n in range(len(PROMPTS))]
@@ -58,7 +58,7 @@ class Run:
 def generations(
     reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
 ) -> Iterator[Run]:
-    """Each prompt with groups of each forced length, and as the stop head likes it."""
+    """Answer each prompt with groups of each forced length, and with those of the stop head."""
     most = reference.info.max_group_tokens
     tokens = new_tokens(most)
     room = max(1, min(backend.info.cache_slots for backend in (reference, exported)) - tokens)
@@ -76,7 +76,7 @@ def generations(
 
 
 def new_tokens(max_group_tokens: int) -> int:
-    """Of each answer: enough for a group of every length."""
+    """Return the tokens of each answer: enough for a group of every length."""
     return max(NEW_TOKENS, max_group_tokens)
 
 
@@ -101,7 +101,7 @@ class ReadingComparison(NamedTuple):
 def read(
     reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]
 ) -> ReadingComparison:
-    """Both read the reference's generations, merged as they were; scored on every group's first token."""
+    """Let both read the reference's generations in their groups; score every group's first token."""
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
     micro: dict[Backend, list[float]] = {reference: [], exported: []}
     stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
@@ -142,7 +142,7 @@ def read(
 def reading(
     backend: Backend, prompt: list[Group], groups: list[Group]
 ) -> Iterator[tuple[Readout, list[Group]]]:
-    """The prompt and then the groups, into an empty cache; readouts, with what follows each row of them."""
+    """Read the prompt and the groups into an empty cache; yield readouts with the tokens after each row."""
     then = groups[:-1]  # nothing follows the last one
     parts = [(prompt, [len(prompt) - 1], groups[:1])]
     if then:
@@ -160,7 +160,7 @@ class _Stops(NamedTuple):
 def _read_groups(
     backend: Backend, readout: Readout, groups: list[Group], row_of: dict[int, int], stops: _Stops
 ) -> list[float]:
-    """Surprise at all but the first tokens of the groups that the rows of a readout were followed by."""
+    """Return the surprise at the further tokens of the groups that follow a readout's rows."""
     nats: list[float] = []
     for row, group in enumerate(groups):
         stops.base.append(float(readout.p_stop[row]))
@@ -174,7 +174,7 @@ def _read_groups(
 
 
 def stop_error(got: Array, want: Array) -> float:
-    """Relative to the spread: 1 or more where `got` is a constant and `want` is not."""
+    """Return the error relative to the spread: 1 or more if `got` is constant and `want` is not."""
     return float(np.sqrt(np.mean((got - want) ** 2)) / max(want.std(), LEAST_SPREAD))
 
 

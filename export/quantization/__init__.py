@@ -1,1 +1,1 @@
-"""How weights are rounded and stored; which layer gets which precision is `export/precision_plan.py`."""
+"""Rounding and storing weights; `export/precision_plan.py` assigns precisions to layers."""

@@ -1,17 +1,17 @@
-"""Activations on calibration text: what layers are fed and what the cache holds, for rounding them well.
+"""Activations on calibration text: the inputs of layers and the contents of the cache.
 
-The covariance of a layer's inputs lets 4-bit weights make up for each other's errors. An 8-bit cache needs
+With the covariance of a layer's inputs, 4-bit weights compensate each other's errors. An 8-bit cache needs
 the range of each channel (`cache_ranges.py`). Both come from reading text through the model as it is used:
-prompts token by token, answers in groups of every length. A checkpoint may bring text of its own, as one of a
-task does; for the others there is `calibration.jsonl`, questions and SmolLM2's own answers. The ranges also
-come from `other_text.jsonl`: other languages, code and tables, token by token.
+prompts token by token, answers in groups of every length. The text is the checkpoint's own, or
+`calibration.jsonl` (questions with SmolLM2's answers). Ranges also come from `other_text.jsonl`: other
+languages, code and tables, token by token.
 
 The whole text is read one stage at a time. Layers are rounded in that order:
 
     embedder -> base layer 0 -> base layer 1 -> ... -> head -> micro layer 0 -> ...
 
 Between two stages only the hidden states of the text are kept. Covariances are kept for one stage, so an
-export needs those of its widest layer, not of all its layers.
+export holds those of its widest layer, not of all layers.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from hamburger_edge.support.progress import Progress, no_progress
 
 TEXT = Path(__file__).with_name("calibration.jsonl")
 OTHER_TEXT = Path(__file__).with_name("other_text.jsonl")
-ROWS, LONGEST = 4, 224  # conversations read at once; tokens of each
-HEAD = "head"  # what the base's last norm feeds, be it a layer of its own or the embeddings
+ROWS, LONGEST = 4, 224  # conversations read together; tokens of each
+HEAD = "head"  # the consumer of the base's last norm: a separate layer, or the tied embeddings
 
 
 class Calibration:
-    """Covariances of the inputs of `layers`, to be taken in the order of reading; with `cache`, ranges too.
+    """Covariances of the inputs of `layers`, taken in the order of reading; with `cache`, ranges too.
 
-    Layers that are fed by the same tensor share their input covariance.
+    Layers with the same input share their covariance.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, layers: Collection[str] = (), *, cache: bool = False):
-        """No checkpoint, or one without a tokenizer to read text with: nothing is known of any layer."""
+        """Without a checkpoint that has a tokenizer, no layer has a covariance."""
         readable = checkpoint is not None and checkpoint.tokenizer is not None
         self.layers = frozenset(layers if readable else ())
         self._held: dict[str, InputCovariance] = {}  # of the stage that was read last
@@ -62,8 +62,8 @@ class Calibration:
             self._count = len(checkpoint.model.base.layers) + len(checkpoint.model.micro.layers) + 2
 
     def take(self, layer: str) -> InputCovariance | None:
-        """None for layers that are not among `layers`, or that reading does not reach. Each is given once,
-        and those of earlier stages are gone."""
+        """Return a layer's covariance, once; None for layers not in `layers`, not reached, or of earlier
+        stages."""
         while layer in self.layers and layer not in self._passed:
             if not self._advance():
                 return None
@@ -72,7 +72,7 @@ class Calibration:
     def scales(self, progress: Progress = no_progress) -> dict[str, Tensor]:
         """ "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache.
 
-        Reads what is left of the text, and the other text."""
+        Reads the rest of the text, and the other text."""
         if self._checkpoint is not None and self._ranges is not None:
             with torch.no_grad():
                 for batch in other_batches(self._checkpoint):
@@ -85,7 +85,7 @@ class Calibration:
         return {} if self._ranges is None else self._ranges.scales()
 
     def _advance(self) -> bool:
-        self._held = {}  # before the next stage takes memory
+        self._held = {}  # free it before the next stage
         sums = next(self._stages, None)
         if sums is None:
             return False
@@ -100,8 +100,7 @@ class Calibration:
 
 
 def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
-    """The stages, each as it is finished: what `Hamburger.forward` does with each batch, a layer at a time
-    with all batches."""
+    """Yield the stages as they finish: `Hamburger.forward` of all batches, one layer at a time."""
     model, config = checkpoint.model, checkpoint.model.config
     batches = list(calibration_batches(checkpoint))
     with torch.no_grad(), _listening(model.embedder, "embedder", layers) as sums:
@@ -140,14 +139,14 @@ def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
 
 
 def _rows_of_micro(model: Hamburger, batch: GroupBatch) -> Tensor:
-    """[G, F + m - 1, d]: room for the features of the predicting slots, and the tokens that follow each."""
+    """Return [G, F + m - 1, d]: the features of the predicting slots, and the tokens after each."""
     following = batch.targets[batch.target_sizes.nonzero(as_tuple=True)][:, :-1]
     embeddings = model.base.embed_tokens.weight.detach()[following]
     return torch.nn.functional.pad(embeddings, (0, 0, model.config.num_features, 0))
 
 
 class _Sums:
-    """Sums x x^T before the chosen linear layers of one stage; layers fed by the same tensor share one."""
+    """Sum x x^T over the inputs x of chosen linear layers of one stage; equal inputs share one sum."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
@@ -167,7 +166,7 @@ class _Sums:
         self.counts[name] = self.counts.get(name, 0) + len(rows)
 
     def means(self) -> dict[str, InputCovariance]:
-        """Of every layer; the sums become theirs."""
+        """Return every layer's mean; the sums are consumed."""
         means = {name: InputCovariance(total.div_(self.counts[name])) for name, total in self.sums.items()}
         self.sums.clear()
         return {name: means[owner] for name, owner in self.owner.items()}
@@ -177,7 +176,7 @@ class _Sums:
 def _listening(
     stage: nn.Module, path: str, layers: Collection[str], *, outputs: bool = False
 ) -> Iterator[_Sums]:
-    """Sums over what the layers of a stage are fed meanwhile; with `outputs`, over what itself gives."""
+    """Sum over the inputs of a stage's layers while it runs; with `outputs`, over the stage's output."""
     sums = _Sums()
 
     def before(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
@@ -217,7 +216,7 @@ def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
 
 
 def other_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
-    """Prompts that nothing follows."""
+    """Yield the other text as prompts without answers."""
     tokenizer = Tokenizer(checkpoint.tokenizer)
     longest = min(LONGEST, checkpoint.model.config.base.context_length)
     texts = (json.loads(line)["text"] for line in OTHER_TEXT.read_text(encoding="utf-8").splitlines())
@@ -239,7 +238,7 @@ def _cut(tokens: list[int], most: int) -> Iterator[Group]:
 
 
 def _batch(rows: list[tuple[list[Group], list[Group]]], most: int) -> GroupBatch:
-    """Right-padded; every slot from the prompt's last on predicts the group that follows it."""
+    """Right-pad rows; every slot from the prompt's last on predicts the following group."""
     slots = max(len(prompt) + len(groups) for prompt, groups in rows)
     shape = (len(rows), slots)
     tokens, following = (torch.zeros(*shape, most, dtype=torch.long) for _ in range(2))

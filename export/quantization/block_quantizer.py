@@ -1,17 +1,16 @@
-"""Block quantization: weights as a few bits each, and a scale and an offset for every `size` of them.
+"""Block quantization: a few bits per weight, and a scale and an offset for every `size` weights.
 
-Two grids. MatMulNBits and GatherBlockQuantized have integer zero points,  scale * (q - zero);  llama.cpp's
-Q4_1 has a minimum of any value,  scale * q + minimum.  What is free is how a block's two numbers are chosen:
-by least squares, weighed by how large the inputs are that meet each column.
+There are two grids. MatMulNBits and GatherBlockQuantized have integer zero points,  scale * (q - zero).
+llama.cpp's Q4_1 has a minimum of any value,  scale * q + minimum.  A block's two numbers are chosen by least
+squares, weighted by the size of each column's inputs.
 
-    zero point   the block's range, shrunk more and more, and zero points next to the natural one: for each
-                 the best scale for the q that follow from it; the trial with the smallest error is kept
-    minimum      from the block's own minimum and maximum: round, fit both numbers to the q found, again
+    zero point   try shrunken ranges of the block and zero points near the natural one; take the best scale
+                 for the resulting q, and keep the trial with the smallest error
+    minimum      start from the block's minimum and maximum; round, fit both numbers to q, and repeat
 
-With the covariance of the layer's inputs, columns are then rounded one after the other, the largest inputs
-first, each passing its error on to those that are still to come, in the proportion that leaves the layer's
-output nearest to what it was (GPTQ, arXiv 2210.17323). Last, all scales and minima of a row are fitted once
-more, together, to the same end.
+With the covariance of the layer's inputs, columns are rounded one after the other, the largest inputs first.
+Each column's error is passed on to later columns, in the proportion that changes the layer's output least
+(GPTQ, arXiv 2210.17323). At the end all scales and minima of a row are fitted together for the same output.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from torch import Tensor
 
 from hamburger_edge.export.quantization.input_covariance import DAMPING, InputCovariance
 
-AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
-ROWS_AT_ONCE = 1 << 14  # of a matrix: a vocabulary has many, and every step takes as much memory again
-FACTORS_AT_ONCE = 1 << 20  # entries of the matrices that scales and minima are solved with
-SMALLEST = 1e-7  # scale: what float16 can still hold
+AT_ONCE = 1 << 18  # weights per batch: they stay in the processor's cache
+ROWS_AT_ONCE = 1 << 14  # of a matrix: every step over a large vocabulary needs its memory again
+FACTORS_AT_ONCE = 1 << 20  # entries of the matrices in the fit of scales and minima
+SMALLEST = 1e-7  # scale: the smallest that float16 holds
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ def quantize(
     covariance: InputCovariance | None = None,
     ranges: int | None = None,
 ) -> Blocks:
-    """Integer zero points, of these `rows` or all. Least squares over so many `ranges` (1: plain minimum to
-    maximum); with `covariance`, GPTQ."""
+    """Quantize `rows` (default: all) with integer zero points, by least squares over `ranges` trials (1:
+    minimum to maximum); with `covariance`, by GPTQ."""
     if rows is not None or len(weight) > ROWS_AT_ONCE:
         parts = (torch.arange(len(weight)) if rows is None else rows).split(ROWS_AT_ONCE)
         return _stacked(
@@ -77,7 +76,7 @@ def quantize(
 
 
 def _stacked(parts: list[Blocks]) -> Blocks:
-    """Rows below rows."""
+    """Stack blocks of rows."""
     packed, scales, zeros = (
         torch.cat([getattr(part, name) for part in parts]) for name in ("packed", "scales", "zeros")
     )
@@ -124,7 +123,7 @@ def round_to_grid(
 
 
 def _importance(covariance: InputCovariance | None, width: int) -> Tensor:
-    """[width] how much an error in each column weighs, 1 on average"""
+    """[width] the weight of an error in each column, 1 on average"""
     if covariance is None:
         return torch.ones(width)
     diagonal = covariance.diagonal(width).float()
@@ -183,10 +182,10 @@ def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, covariance
 def _refit(
     w: Tensor, levels: list[Tensor], factors: list[Tensor], covariance: InputCovariance
 ) -> list[Tensor]:
-    """Sums of  factor * level  that leave a layer's output nearest to what it was: least squares, by rows.
+    """Fit factors of  sum(factor * level)  to a layer's output by least squares, row by row.
 
-    w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks]. Of
-    what the covariance leaves open, and a little beyond, factors stay as they were.
+    w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks].
+    Directions that the covariance does not determine keep their factors.
     """
     N, blocks, size = levels[0].shape
     M = covariance.damped(blocks * size)
@@ -197,7 +196,7 @@ def _refit(
         each = torch.stack([level[rows] for level in levels], dim=1)  # [n, L, blocks, size]
         normal = torch.empty(len(each), len(levels), blocks, len(levels), blocks, dtype=torch.float64)
         for b in range(blocks):
-            # [n, L, blocks, size]: what one unit of the block's factors moves, as M weighs it
+            # [n, L, blocks, size]: the effect of one unit of the block's factors, weighted by M
             moved = (each[:, :, b] @ M[b * size : (b + 1) * size]).unflatten(-1, (blocks, size))
             normal[:, :, b] = torch.einsum("nlck,nmck->nlmc", moved, each)
         normal = normal.flatten(3).flatten(1, 2)
@@ -210,7 +209,7 @@ def _refit(
 
 
 def _larger(scales: Tensor, before: Tensor) -> Tensor:
-    """A fit that turned a block's scale around, or to nothing, is none."""
+    """Reject a fit that made a block's scale negative or zero."""
     return torch.where(scales > 0.25 * before, scales, before)
 
 
@@ -235,7 +234,7 @@ def unpacked(blocks: Blocks) -> tuple[Tensor, Tensor]:
 
 
 def dequantize(blocks: Blocks) -> Tensor:
-    """The weights that the stored bits stand for, float32 [N, K]."""
+    """Return the stored weights as float32 [N, K]."""
     q, zeros = unpacked(blocks)
     each = [x.float().repeat_interleave(blocks.size, 1)[:, : q.shape[1]] for x in (zeros, blocks.scales)]
     return (q.float() - each[0]) * each[1]

@@ -1,6 +1,6 @@
-"""Ranges of an 8-bit cache, one for each channel: what lies beyond is clipped.
+"""Ranges of an 8-bit cache, one per channel; values beyond are clipped.
 
-They have no headroom: a coarser step costs the usual text more than it saves elsewhere
+They have no headroom: a coarser step costs more on usual text than it saves elsewhere
 (docs/research/quantization.md).
 """
 
@@ -19,8 +19,8 @@ from hamburger_edge.models.architecture.llama import DecoderLayer
 class CacheRanges:
     """The largest magnitude of each channel of the base's keys and values.
 
-    A rotation turns a pair of key channels (i, i + D/2) by an angle that depends on the position; what it
-    cannot change is their length, so that is both channels' magnitude, at every position.
+    A rotation turns a pair of key channels (i, i + D/2) by an angle that depends on the position. The pair's
+    length is constant, so it is both channels' magnitude at every position.
     """
 
     def __init__(self, model: Hamburger):

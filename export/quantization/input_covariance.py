@@ -1,4 +1,4 @@
-"""What rounding a layer knows of its inputs."""
+"""Second moments of a layer's inputs, for rounding its weights."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-DAMPING = 0.01  # of the mean moment, added to each: inputs that calibration never saw still count
+DAMPING = 0.01  # of the mean moment, added to each: inputs absent from calibration still count
 
 
 class InputCovariance:
-    """M [K, K], the mean of x x^T over a layer's inputs x: weight errors e move its output by  e^T M e.
+    """M [K, K], the mean of x x^T over a layer's inputs x: weight errors e change its output by  e^T M e.
 
-    Layers that are fed the same share one of these, and so what is worked out from it.
+    Layers with the same inputs share one instance and everything computed from it.
     """
 
     def __init__(self, mean: Tensor):
@@ -32,12 +32,12 @@ class InputCovariance:
         return M
 
     def order(self, width: int) -> tuple[Tensor, Tensor]:
-        """(columns [width], the largest inputs first; float32 [width, width], row k: how column k's error, in
-        that order, is shared out among those after it, given those before are fixed)"""
+        """(columns [width], the largest inputs first; float32 [width, width], row k: the shares of column k's
+        error that later columns in that order take over)"""
         if width not in self._orders:
             diagonal = self.diagonal(width)
             order = diagonal.argsort(descending=True)
-            # one matrix of float64 from here to the end: laid out as LAPACK wants it, worked on in its place
+            # one float64 matrix from here on, in LAPACK's layout, changed in place
             M = torch.empty(width, width, dtype=torch.float64).mT
             M.copy_(self.damped(width)[order][:, order])
             M.diagonal().copy_(diagonal[order])

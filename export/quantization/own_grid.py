@@ -1,13 +1,12 @@
-"""A base that arrives in llama.cpp's Q4_1, as SmolLM2 does, goes back to the grid of blocks it comes from.
+"""Keep the grid of a base that arrives in llama.cpp's Q4_1, like SmolLM2.
 
-Such weights are  scale * q + minimum  with a minimum of any value a block, and an integer zero point,
-scale * (q - zero),  loses much of them. What rounding a minimum to a zero point leaves over becomes one more
-column a block, behind the K others, which meets the mean of the block's inputs:
+Such weights are  scale * q + minimum  with any minimum per block. An integer zero point,  scale * (q - zero),
+loses much of them. The rest of each minimum becomes one more column per block, behind the K others, which is
+multiplied by the mean of the block's inputs:
 
     [x, block means of x]  @  [weights | rest of each minimum]^T        one MatMulNBits [N, K + blocks]
 
-Only `export/precision_plan.py` asks for this: `grid_of` when it is fitted to a model, `grid_form` for each
-layer.
+`export/precision_plan.py` uses this: `grid_of` for a model, `grid_form` for each layer.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ WITHOUT_MINIMA = ("*.self_attn.o_proj",)  # the layers that lose nothing with in
 
 
 def grid_of(layer: nn.Module) -> int:
-    """The block size of the grid that all linear layers of a decoder layer come from; 0: of none."""
+    """Return the block size of the grid that all linear layers of a decoder layer lie on; 0: none."""
     weights = [module.weight for module in layer.modules() if isinstance(module, nn.Linear)]
     return SIZE if all(has_minima(weight, SIZE) for weight in weights) else 0
 
@@ -42,14 +41,14 @@ def grid_of(layer: nn.Module) -> int:
 def grid_form(
     path: str, weight: Tensor, grid: int, block_size: int, covariance: InputCovariance | None
 ) -> Form:
-    """How a base's layer is stored on its own grid; `block_size` is of those that do without minima."""
+    """Store a base's layer on its own grid; `block_size` is for layers without minima."""
     if any(fnmatchcase(path, pattern) for pattern in WITHOUT_MINIMA):
         return GridForm(quantize(weight, 4, block_size, covariance=covariance), means=False)
     return GridForm(quantize_with_means(weight, grid, covariance=covariance))
 
 
 def has_minima(weight: Tensor, size: int) -> bool:
-    """Whether these weights come from 4 bits with a minimum a block: then that grid is much nearer."""
+    """Whether these weights come from 4 bits with a minimum per block: then that grid fits much better."""
     if weight.shape[1] % size:
         return False
     sample = weight[:: max(1, len(weight) // 64)].detach().float()
@@ -60,15 +59,15 @@ def has_minima(weight: Tensor, size: int) -> bool:
 
 
 def quantize_with_means(weight: Tensor, size: int, *, covariance: InputCovariance | None = None) -> Blocks:
-    """A grid with minima in integer zero points: what is left of each minimum is one more column a block.
+    """Store a grid with minima as integer zero points and one more column per block.
 
-    The columns [N, blocks] behind the K others meet the mean input of each block, and are themselves stored
-    in blocks of 4 bits, so that all of it [N, K + blocks] is one matrix for MatMulNBits.
+    The columns [N, blocks] behind the K others hold the rest of each minimum and are multiplied by each
+    block's mean input. They have 4 bits too, so [N, K + blocks] is one matrix for MatMulNBits.
     """
     q, scales, minima = quantize_with_minimum(weight, size, covariance=covariance)
     zeros = (-minima / scales).round().clamp(0, 15)
     rest = quantize(size * (minima + zeros * scales), 4, size)
-    if covariance is not None:  # the weights make up for how the minima were rounded, too
+    if covariance is not None:  # the weights compensate the rounding of the minima too
         q = round_to_grid(
             weight.detach().float(), scales, dequantize(rest) / size - zeros * scales, covariance
         )
@@ -85,18 +84,17 @@ def quantize_with_means(weight: Tensor, size: int, *, covariance: InputCovarianc
 
 
 def without_means(blocks: Blocks) -> Tensor:
-    """The weights [N, K] that a matrix [N, K + blocks] of `quantize_with_means` stands for."""
+    """Return the weights [N, K] of a matrix [N, K + blocks] from `quantize_with_means`."""
     each = dequantize(blocks)
     count = each.shape[1] // (blocks.size + 1)
     return each[:, :-count] + each[:, -count:].repeat_interleave(blocks.size, 1) / blocks.size
 
 
 class GridForm(BlockForm):
-    """A layer on a grid of scales and minima, see `quantize_with_means`: its inputs [B, S, K] are followed by
-    the mean of each block of them. Without `means`, minima are integer zero points.
+    """A layer on a grid of scales and minima (`quantize_with_means`): each block's mean is appended to its
+    inputs [B, S, K]. Without `means`, minima are integer zero points.
 
-    Scales are float16, which is what such a base has; unless their cast is folded while loading, it runs
-    with every step.
+    Scales are float16, like the base's. Their cast must be folded while loading, or it runs at every step.
     """
 
     def __init__(self, blocks: Blocks, *, means: bool = True):
@@ -117,6 +115,6 @@ class GridForm(BlockForm):
 
 
 def _block_means(count: int, size: int) -> BlockForm:
-    """[..., count * size] -> [..., count]. SmolLM2's step takes 0.97 of what it took with pooling."""
+    """[..., count * size] -> [..., count]. With this SmolLM2's step takes 0.97 of its time with pooling."""
     averages = torch.eye(count).repeat_interleave(size, 1) / size
     return BlockForm(quantize(averages, 4, size))

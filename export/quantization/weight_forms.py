@@ -1,6 +1,6 @@
-"""How a weight matrix is stored and used inside a graph.
+"""Forms of a weight matrix inside a graph.
 
-A form holds one matrix [N, K] (N outputs or tokens, K inputs) and answers three questions:
+A form holds one matrix [N, K] (N outputs or tokens, K inputs) and has three operations:
 
     linear(x)   [..., K] -> [..., N]    a linear layer, or a head
     rows(ids)   [...] -> [..., K]       a token embedding
@@ -38,11 +38,11 @@ class Form(nn.Module):
         raise NotImplementedError
 
     def dense(self) -> Tensor:
-        """What the stored bits stand for, float32 [N, K]."""
+        """Return the stored weights as float32 [N, K]."""
         raise NotImplementedError
 
     def first(self, count: int) -> Form:
-        """The form of the first rows: slices of the same memory, since every buffer runs along N."""
+        """Return the form of the first rows: slices of the same memory, since every buffer runs along N."""
         part = copy.copy(self)
         part._buffers = {
             name: None if buffer is None else buffer[:count] for name, buffer in self._buffers.items()
@@ -142,13 +142,13 @@ class BlockForm(Form):
         return Blocks(self.bits, self.size, self.shape, self.packed, self.scales.float(), self.zeros)
 
     def joins(self, other: Form) -> bool:
-        """Whether the rows of both can be one matrix."""
+        """Whether the rows of both fit into one matrix."""
         if not isinstance(other, BlockForm) or type(other) is not type(self):
             return False
         return (other.shape[1], other.bits, other.size) == (self.shape[1], self.bits, self.size)
 
     def joined(self, others: Sequence[Form]) -> Form:
-        """One matrix of these rows and those of the others: every buffer runs along N."""
+        """Return one matrix of these rows and the others'; every buffer runs along N."""
         whole = copy.copy(self)
         whole._buffers = {
             name: torch.cat([getattr(form, name) for form in (self, *others)]) for name in self._buffers
@@ -158,7 +158,7 @@ class BlockForm(Form):
 
 
 class TieredForm(Form):
-    """The first rows in one form and those behind them in another: frequent tokens, and rare ones."""
+    """The first rows in one form, the others in another: frequent and rare tokens."""
 
     def __init__(self, frequent: Form, rare: Form):
         super().__init__()
@@ -184,12 +184,12 @@ class TieredForm(Form):
 
 
 def to_float(x: Tensor) -> Tensor:
-    """A Cast node of its own: PyTorch's would be folded into a float32 copy of the weight."""
+    """Emit a separate Cast node: PyTorch's would be folded into a float32 copy of the weight."""
     return symbolic("Cast", [x], {"to": 1}, dtype=torch.float32, shape=x.shape)
 
 
 class FormedLinear(nn.Module):
-    """Stands where an `nn.Linear` stood."""
+    """Replaces an `nn.Linear`."""
 
     bias: Tensor | None
 
@@ -203,7 +203,7 @@ class FormedLinear(nn.Module):
 
 
 class PackedLinear(nn.Module):
-    """Several layers that are fed the same, as one product whose outputs are cut apart."""
+    """Several layers with the same input, as one product whose output is split."""
 
     def __init__(self, form: Form, bias: Tensor | None, widths: list[int]):
         super().__init__()
@@ -215,7 +215,7 @@ class PackedLinear(nn.Module):
 
 
 def _packed(*layers: nn.Module) -> PackedLinear | None:
-    """One product for layers that are fed the same, where all are stored alike."""
+    """Return one product for layers with the same input if all have the same form."""
     formed = [layer for layer in layers if isinstance(layer, FormedLinear)]
     first, *others = [layer.form for layer in formed]
     if not isinstance(first, BlockForm) or not all(first.joins(other) for other in others):
@@ -226,14 +226,14 @@ def _packed(*layers: nn.Module) -> PackedLinear | None:
 
 
 def pack_attention(attention: SelfAttention) -> None:
-    """q_proj, k_proj and v_proj as one product, where they can be: 5 to 8% of a step."""
+    """Pack q_proj, k_proj and v_proj into one product if possible: saves 5 to 8% of a step."""
     attention.packed = _packed(attention.q_proj, attention.k_proj, attention.v_proj)
     if attention.packed is not None:
         del attention.q_proj, attention.k_proj, attention.v_proj
 
 
 def pack_feed_forward(mlp: FeedForward) -> None:
-    """gate_proj and up_proj as one product, where they can be: 1 to 4% of a step."""
+    """Pack gate_proj and up_proj into one product if possible: saves 1 to 4% of a step."""
     mlp.packed = _packed(mlp.gate_proj, mlp.up_proj)
     if mlp.packed is not None:
         del mlp.gate_proj, mlp.up_proj
