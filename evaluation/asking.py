@@ -32,14 +32,16 @@ class EvaluationPlan:
     # in merge and in hybrid mode, the lowest in verify mode too; beside plain decoding
     confidences: tuple[float, ...] = (0.95, 0.9, 0.8)
     points: float = 1.0  # of 100: the recommended setting is shown to lose less of the score
+    quick: bool = False  # of the merging settings, hybrid mode at the first confidence alone
 
     def __post_init__(self) -> None:
         number_in("evaluation.points", self.points, 0, 50, above=True)
 
     @property
     def settings(self) -> tuple[Recommended, ...]:
-        modes: tuple[Mode, ...] = ("merge", "hybrid")
-        merging = (Recommended(mode, confidence) for confidence in self.confidences for mode in modes)
+        modes: tuple[Mode, ...] = ("hybrid",) if self.quick else ("merge", "hybrid")
+        confidences = self.confidences[:1] if self.quick else self.confidences
+        merging = (Recommended(mode, confidence) for confidence in confidences for mode in modes)
         return PLAIN, *merging, Recommended("verify", min(self.confidences))
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.evaluation.asking import Row
-from hamburger_edge.evaluation.judges import find_judge, fitting_judge, judge_files
+from hamburger_edge.evaluation.asking import Request, Row, evaluate
+from hamburger_edge.evaluation.judges import find_judge, judge_files
 from hamburger_edge.evaluation.recommending import (
+    CHOOSING,
+    LOOKS,
     Recommendation,
     find_recommendation,
     tell_bundle,
@@ -18,24 +21,59 @@ from hamburger_edge.evaluation.recommending import (
 )
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
+from hamburger_edge.model import Model
 from hamburger_edge.models.checkpoints.checkpoint import CARD, copy_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping, read_json
+from hamburger_edge.support.tables import pipes
+from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.support.version import __version__
+from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.tune import CHECKPOINT, Tuning
 
 BUNDLE, EVALUATION = "bundle", "evaluation.json"
+PILOT, FEWEST = 3, 40  # requests that are timed; asked in any case
 
 
-def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> Recommendation:
+@dataclass(frozen=True)
+class Outcome:
+    """What a run is worth: beside answers without a model, and at its settings."""
+
+    found: Recommendation
+    baselines: list[Baseline]
+
+    @property
+    def plain(self) -> Baseline:
+        return plain_score([self.found.choosing[0], self.found.confirming[0]])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "baselines": [asdict(one) for one in self.baselines],
+            "plain": asdict(self.plain),
+            **self.found.to_json(),
+        }
+
+    def __str__(self) -> str:
+        """For a terminal: first of all whether a model is needed."""
+        warning = unbeaten(self.plain, self.baselines)
+        told = aligned(comparison(self.plain, self.baselines))
+        return (f"warning: {warning}\n\n" if warning else "") + f"{told}\n\n{self.found}"
+
+    def markdown(self) -> str:
+        warning = unbeaten(self.plain, self.baselines)
+        told = pipes(comparison(self.plain, self.baselines))
+        return (f"**Warning: {warning}.**\n\n" if warning else "") + f"{told}\n\n{self.found.markdown()}"
+
+
+def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> Outcome:
     """Every setting's figures on the checkpoint's bundle, and the setting to recommend. Bundle and checkpoint
     in the working folder then recommend it."""
     recipe, work = tuning.recipe, tuning.work
     asked = _asked(tuning)
-    found = _known(work / EVALUATION, asked)
-    if found is None:
+    outcome = _known(work / EVALUATION, asked)
+    if outcome is None:
         export_checkpoint(
             work / CHECKPOINT,
             work / BUNDLE,
@@ -45,27 +83,42 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             progress=progress,
         )
         with load(work / BUNDLE, "onnx", threads=threads) as model:
+            requests = _fitting(tuning, model)
             found = find_recommendation(
                 model,
-                tuning.requests,
-                find_judge(asked["judge"]),
+                requests,
+                find_judge(tuning.judge),
                 recipe.evaluation,
                 max_tokens=tuning.dataset.longest,
                 progress=progress,
             )
+        outcome = Outcome(found, tuning.baselines(requests))
         with write_atomically(work / EVALUATION) as temporary:
-            kept = {"asked": asked, "found": asdict(found)}
+            kept = {"asked": asked, **asdict(outcome)}
             temporary.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-    tell_bundle(work / BUNDLE, found.best)
-    tell_checkpoint(work / CHECKPOINT, found.best)
-    return found
+    tell_bundle(work / BUNDLE, outcome.found.best)
+    tell_checkpoint(work / CHECKPOINT, outcome.found.best)
+    return outcome
+
+
+def _fitting(tuning: Tuning, model: Model) -> list[Request]:
+    """As many requests as there is time for, from all over the held-out examples."""
+    requests, budget, plan = tuning.requests, tuning.budget, tuning.recipe.evaluation
+    if budget is None or len(requests) <= FEWEST:
+        return requests
+    began = time.monotonic()
+    judge, most = find_judge(tuning.judge), tuning.dataset.longest
+    evaluate(model, requests[:PILOT], judge, plan.settings, max_tokens=most)
+    each = (time.monotonic() - began) / PILOT / len(plan.settings)  # of an answer
+    answers = len(plan.settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # to a prompt, on average
+    count = max(FEWEST, min(len(requests), int(budget.left / each / answers)))
+    return [requests[number * len(requests) // count] for number in range(count)]
 
 
 def _asked(tuning: Tuning) -> dict[str, Any]:
     """List everything the figures depend on, by content: a changed file is another one."""
     recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
     manifest = read_json(checkpoint / MANIFEST)
-    judge = recipe.judge or fitting_judge([request.expected for request in tuning.requests])
     requests = json.dumps([asdict(request) for request in tuning.requests])
     asked = {
         "version": __version__,
@@ -77,8 +130,8 @@ def _asked(tuning: Tuning) -> dict[str, Any]:
                 if file.is_file() and file.name not in (MANIFEST, CARD)
             },
         },
-        "judge": judge,
-        "judge_files": judge_files(judge),
+        "judge": tuning.judge,
+        "judge_files": judge_files(tuning.judge),
         "precision": recipe.precision,
         "prefer": recipe.prefer,
         "evaluation": asdict(recipe.evaluation),
@@ -88,7 +141,7 @@ def _asked(tuning: Tuning) -> dict[str, Any]:
     return plain
 
 
-def _known(path: Path, asked: dict[str, Any]) -> Recommendation | None:
+def _known(path: Path, asked: dict[str, Any]) -> Outcome | None:
     """The figures of an evaluation that asked the same."""
     kept = read_json(path) if path.exists() else {}
     if kept.get("asked") != asked:
@@ -97,12 +150,13 @@ def _known(path: Path, asked: dict[str, Any]) -> Recommendation | None:
     choosing, confirming = (
         [from_mapping(Row, row, str(path)) for row in found[name]] for name in ("choosing", "confirming")
     )
-    return Recommendation(choosing, confirming, found["points"])
+    without = [from_mapping(Baseline, one, str(path)) for one in kept["baselines"]]
+    return Outcome(Recommendation(choosing, confirming, found["points"]), without)
 
 
-def publish_checkpoint(tuning: Tuning, found: Recommendation, output: Path) -> Path:
+def publish_checkpoint(tuning: Tuning, outcome: Outcome, output: Path) -> Path:
     """With its card."""
-    recipe = tuning.recipe
+    recipe, found = tuning.recipe, outcome.found
     text = f"""# {output.absolute().name}
 
 A HAMburger on {recipe.base}, tuned to one task with {len(tuning.dataset.examples.examples)} examples.
@@ -110,7 +164,7 @@ A HAMburger on {recipe.base}, tuned to one task with {len(tuning.dataset.example
 It was asked {found.prompts} prompts that nothing was trained on: whole requests at
 {recipe.precision}, settings in turn.
 
-{found.markdown()}
+{outcome.markdown()}
 
 Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
 """

@@ -1,11 +1,12 @@
-"""How much fits into the time there is: a little of it, timed, says."""
+"""What fits into the minutes of a run: a little of each training, timed, and a clock."""
 
 from __future__ import annotations
 
+import math
 import shutil
-import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic as now
 
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.training.data.batches import DistilledData
@@ -14,13 +15,86 @@ from hamburger_edge.models.training.runs import new_model
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Recipe
 
-STEPS = 4
+STEPS = 4  # of a training, timed; the first does not count
 PROBE, READ_PROBE = 100, 300  # examples
 FEWEST = 500  # that a graft learns from, however little time there is
+# of the time left for training, by what is still to be done: the base first, since a graft cannot be better
+WEIGHTS = {"tuning": 6.0, "scoring": 0.5, "graft": 3.0, "reading": 3.0}
+JUDGING = 0.1  # of all minutes, for answers of the exported model
+USEFUL = {"tuning": 100, "graft": 40}  # steps, below which a run is of no use
+# seconds of an export, as slots of the base's training: by precision
+EXPORT_SLOTS, EXPORT = {"int4": 60_000, "q4_0": 60_000, "q4_1": 60_000}, 15_000
 
 
-def epochs_within(minutes: float, recipe: Recipe, base: LoadedBase, data: DistilledData) -> float:
-    """Of a recipe with one stage: as many as it says, or as fit."""
+@dataclass(frozen=True)
+class Pace:
+    """Of a training, measured."""
+
+    step: float  # seconds
+    slots: int  # of a step
+    steps_per_token: float  # of an epoch, by the tokens of its data
+
+
+class Budget:
+    """The minutes of a run, from its beginning to its table, and what fits into them."""
+
+    def __init__(self, minutes: float):
+        self.minutes, self.ends = minutes, now() + 60 * minutes
+        self.export = 0.0  # seconds that the export is expected to take
+        self.paces: dict[str, Pace] = {}  # of trainings, by their stage's name
+
+    @property
+    def _spent(self) -> float:
+        return 60 * self.minutes - self.left
+
+    @property
+    def left(self) -> float:
+        """Seconds for everything."""
+        return max(0.0, self.ends - now())
+
+    def share(self, step: str, ahead: Sequence[str]) -> float:
+        """Seconds of `step`, where these are `ahead`; export and judging have theirs set aside."""
+        training = max(0.0, self.left - self.export - JUDGING * 60 * self.minutes)
+        return training * WEIGHTS[step] / sum(WEIGHTS[name] for name in ahead)
+
+    def measure(self, recipe: Recipe, base: LoadedBase, data: DistilledData, precision: str) -> None:
+        """Time a few steps of a recipe with one stage."""
+        pace = self.paces[recipe.stages[0].name] = pace_of(recipe, base, data)
+        self.export = self.export or EXPORT_SLOTS.get(precision, EXPORT) * pace.step / pace.slots
+
+    def fitted(self, recipe: Recipe, data: DistilledData, ahead: Sequence[str]) -> Recipe:
+        """With as many epochs as there is time for; at least one step."""
+        [stage] = recipe.stages
+        pace = self.paces[stage.name]
+        steps = max(1.0, self.share(stage.name, ahead) / pace.step)
+        epochs = min(stage.epochs, steps / (pace.steps_per_token * len(data.ids)))
+        return replace(recipe, stages=(replace(stage, epochs=epochs),))
+
+    def plan(self, recipes: Sequence[Recipe], data: DistilledData, ahead: Sequence[str]) -> str:
+        """What fits, and how many minutes would be useful if these are too few."""
+        told, needed = list[str](), 0.0
+        for recipe in recipes:
+            [stage] = recipe.stages
+            pace = self.paces[stage.name]
+            per_epoch = pace.steps_per_token * len(data.ids)
+            epochs = self.fitted(recipe, data, ahead).stages[0].epochs
+            steps = max(1, round(epochs * per_epoch))
+            part = WEIGHTS[stage.name] / sum(WEIGHTS[name] for name in ahead)
+            if steps < (least := min(USEFUL[stage.name], stage.epochs * per_epoch)):
+                needed = max(needed, least * pace.step / part)
+            if "base" in stage.learns:
+                told.append(f"{steps} steps of the base ({epochs:.1f} epochs)")
+            else:
+                told.append(f"{steps} steps of the graft")
+        line = f"{self.minutes:g} minutes: {', '.join(told)}, export and judging"
+        if needed:
+            minutes = math.ceil((needed + self.export + self._spent) / (60 * (1 - JUDGING)))
+            line += f"; too short to be useful, give --minutes {max(minutes, math.floor(self.minutes) + 1)}"
+        return line
+
+
+def pace_of(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Pace:
+    """Of a recipe with one stage. Leaves nothing behind."""
     [stage] = recipe.stages
     shutil.rmtree(recipe.out, ignore_errors=True)
     model = new_model(recipe, base, data)
@@ -30,32 +104,32 @@ def epochs_within(minutes: float, recipe: Recipe, base: LoadedBase, data: Distil
     trainer = Trainer(replace(recipe, stages=(short,), judge_batches=1, patience=0), model, data, _unheard)
     trainer.run()
     shutil.rmtree(recipe.out)
-    return min(stage.epochs, max(1.0, 60 * minutes / trainer.step_seconds) / per_epoch)
+    return Pace(trainer.step_seconds, recipe.rows * recipe.row_slots, per_epoch / len(data.ids))
 
 
-def scored_within(minutes: float, data: DistilledData, score: Callable[[DistilledData], object]) -> int:
+def scored_within(seconds: float, data: DistilledData, score: Callable[[DistilledData], object]) -> int:
     """Examples that can be scored in that time; 0: all."""
     if len(data) <= FEWEST:
         return 0
     probe = some_of(data, range(PROBE))
-    began = time.monotonic()
+    began = now()
     score(probe)
-    each = (time.monotonic() - began) / len(probe)
-    fitting = max(FEWEST, int(60 * minutes / each))
+    each = (now() - began) / len(probe)
+    fitting = max(FEWEST, int(seconds / each))
     return 0 if fitting >= len(data) else fitting
 
 
-def read_within(minutes: float, recipe: Recipe, base: LoadedBase, data: DistilledData) -> int:
+def read_within(seconds: float, recipe: Recipe, base: LoadedBase, data: DistilledData) -> int:
     """Examples that can be cut as the graft would, and learned from, in that time."""
     if len(data) <= FEWEST:
         return len(data)
     probe = some_of(data, range(READ_PROBE))
     shutil.rmtree(recipe.out, ignore_errors=True)
-    began = time.monotonic()
+    began = now()
     Trainer(replace(recipe, judge_batches=1), new_model(recipe, base, probe), probe, _unheard).run()
-    each = (time.monotonic() - began) / len(probe)
+    each = (now() - began) / len(probe)
     shutil.rmtree(recipe.out)
-    return max(FEWEST, int(60 * minutes / each))
+    return max(FEWEST, int(seconds / each))
 
 
 def _unheard(line: str) -> None:

@@ -15,11 +15,14 @@ from hamburger_edge.models.training.data.segmentation import EntropyRule, report
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 
-ROWS, ROW_SLOTS = 4, 512  # of a batch; rows are longer where an example is
+ROW_SLOTS = 512  # of a row; longer where an example is
+BASE_ROWS, GRAFT_ROWS = 2, 4  # of a batch: small batches at a high rate teach a base most in the same time
+LORA_RATE, FULL_RATE, EMBEDDER_RATE = 2e-3, 2e-4, 1e-3
 RANK = 32  # of what the base learns
 LONGEST = 8  # tokens of a group
 EPOCHS = 2.0
-LEAST_STEPS, MOST_EPOCHS = 150, 10.0  # few examples are read more often
+# few examples are read more often
+BASE_STEPS, GRAFT_STEPS, MOST_EPOCHS = 450, 150, 10.0
 DRAFT_VOCABS = (512, 1024, 2048, 4096, 8192)
 COVERED = 0.98  # of the answers' tokens, by the draft vocabulary
 LONG_GROUPS = 1.15  # groups of 8 pay if they hold so much more than groups of 4 would
@@ -39,12 +42,12 @@ def tuning_recipe(
     residual: Literal["mean", "last"] = "last",
 ) -> Recipe:
     """Teaches the base to answer, and to read what is merged: half of the examples are, at random."""
-    rate, slots = 1e-4 if full else 1e-3, row_slots(data, base.context_length)
+    rate, slots = FULL_RATE if full else LORA_RATE, row_slots(data, base.context_length)
     stage = Stage(
         name="tuning",
         learns=("base", "embedder"),
-        epochs=epochs(data, slots),
-        learning_rate=rate,
+        epochs=epochs(data, BASE_ROWS * slots, BASE_STEPS),
+        learning_rate=min(rate, EMBEDDER_RATE),
         base_learning_rate=rate,
         lora_rank=0 if full else RANK,
         cuts=Cuts(entropy=0.0, random=0.5),
@@ -63,10 +66,10 @@ def tuning_recipe(
             initialise="random",
         ),
         stages=(stage,),
-        rows=ROWS,
+        rows=BASE_ROWS,
         row_slots=slots,
         weight_decay=0.0,
-        judge_every=50,
+        judge_every=100,
         patience=3,
         calibrate=False,
     )
@@ -82,7 +85,7 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
     stage = Stage(
         name="graft",
         learns=("micro", "stop_head") if reads else ("embedder", "base", "micro", "stop_head"),
-        epochs=epochs(scored, slots) if reads else EPOCHS,
+        epochs=epochs(scored, GRAFT_ROWS * slots, GRAFT_STEPS) if reads else EPOCHS,
         learning_rate=1.5e-3,
         base_learning_rate=6e-4,
         lora_rank=rank,
@@ -96,7 +99,7 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
         out="",
         shape=shape(scored, base, "last" if tuning is None else tuning.shape.merge_residual),
         stages=(stage,),
-        rows=ROWS,
+        rows=GRAFT_ROWS,
         row_slots=slots,
         optimizer="muon",
         judge_every=100,
@@ -124,10 +127,10 @@ def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
     )
 
 
-def epochs(data: DistilledData, slots: int) -> float:
-    """More where examples are few. By tokens: a slot holds several."""
-    steps = max(1.0, len(data.ids) / (ROWS * slots))
-    return min(MOST_EPOCHS, max(EPOCHS, round(LEAST_STEPS / steps, 1)))
+def epochs(data: DistilledData, slots: int, least: int) -> float:
+    """More where examples are few: `least` steps of so many slots, each of a token (it may hold more)."""
+    steps = max(1.0, len(data.ids) / slots)
+    return min(MOST_EPOCHS, max(EPOCHS, round(least / steps, 1)))
 
 
 def shape(scored: DistilledData, base: BaseConfig, residual: Literal["mean", "last"]) -> Shape:

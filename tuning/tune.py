@@ -12,6 +12,7 @@ checkpoint/    what comes of it all
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +22,7 @@ import torch
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.asking import Request
+from hamburger_edge.evaluation.judges import find_judge, fitting_judge
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.built_in import built_in
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
@@ -32,23 +34,25 @@ from hamburger_edge.models.distillation.written import write_conversations, writ
 from hamburger_edge.models.training.data.batches import DistilledData, Split
 from hamburger_edge.models.training.data.scoring import score
 from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
+from hamburger_edge.models.training.speed import fitting_precision
+from hamburger_edge.models.training.trainer import Watch
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, no_progress
+from hamburger_edge.tuning.baselines import Baseline, baselines
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.more_answers import write_answers
-from hamburger_edge.tuning.planning import epochs_within, read_within, scored_within
-from hamburger_edge.tuning.shape import ROWS, graft_recipe, reading_recipe, row_slots, tuning_recipe
+from hamburger_edge.tuning.planning import Budget, read_within, scored_within
+from hamburger_edge.tuning.shape import graft_recipe, reading_recipe, row_slots, tuning_recipe
 from hamburger_edge.tuning.subset import subset, write_subset
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
+from hamburger_edge.tuning.watching import AnswersRight
 
 RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
 EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"
-# of the minutes that all of it should take, what is left is for exporting and evaluating; with less than an
-# hour there is no time to read once more
-TUNING_SHARE, SCORING_SHARE, GRAFT_SHARE = 0.4, 0.05, 0.4
-READING_SHARE, HURRIED = 0.2, 60.0
+SCORED_AT_ONCE = 4  # rows of examples
+HURRIED = 60.0  # minutes; with less there is no time to read once more, or to judge every setting
 
 
 class Tuning:
@@ -65,7 +69,8 @@ class Tuning:
         report: LogCallback = print,
         progress: Progress = no_progress,
     ) -> None:
-        self.recipe, self.work, self.minutes = recipe, work, minutes
+        self.recipe, self.work = recipe, work
+        self.budget = None if minutes is None else Budget(minutes)
         self.report, self.progress = report, progress
         self.dataset = Dataset(recipe, report, progress)
 
@@ -77,7 +82,10 @@ class Tuning:
         self.work.mkdir(parents=True, exist_ok=True)
         self._choose(self._in_time(self.recipe))
         data = self._write_examples()
-        self.report(f"{len(self.requests)} examples to judge by, which nothing is trained on")
+        if self.budget is not None:
+            self._plan(self.budget, data)
+        told = ", ".join(f"{one.name} {100 * one.score:.1f}%" for one in self.baselines(self.requests))
+        self.report(f"{len(self.requests)} held-out examples; right without a model: {told}")
         if self.recipe.tune_base:
             self._tune_base(data)
         scored = self._score(data)
@@ -95,6 +103,15 @@ class Tuning:
     def requests(self) -> list[Request]:
         """Prompts that nothing is trained on, and the answers given to them."""
         return self.dataset.requests(self.split)
+
+    @cached_property
+    def judge(self) -> str:
+        return self.recipe.judge or fitting_judge([request.expected for request in self.requests])
+
+    def baselines(self, requests: Sequence[Request]) -> list[Baseline]:
+        """What answers without a model are worth on these requests."""
+        learned = [self.dataset.examples.examples[number] for number in self.split.train]
+        return baselines(learned, requests, find_judge(self.judge))
 
     # -- steps -----------------------------------------------------------------------------------------
 
@@ -128,14 +145,29 @@ class Tuning:
 
     def _tune_base(self, data: DistilledData) -> None:
         if self.recipe.tuning is None:
-            start, residual = self._start()
-            recipe = tuning_recipe(data, self.dataset.base.config, full=self.recipe.full, residual=residual)
-            placed = replace(self._placed(recipe, EXAMPLES, "probe"), tuned_base=start)
-            fitted = self._fitted(recipe, placed, data, self._share(TUNING_SHARE))
-            self._choose(replace(self.recipe, start=start, tuning=fitted))
+            start, recipe = self._tuning(data)
+            self._choose(replace(self.recipe, start=start, tuning=self._fitted(recipe, data)))
         assert self.recipe.tuning is not None
         placed = self._placed(self.recipe.tuning, EXAMPLES, "tuning")
-        self._make(replace(placed, tuned_base=self.recipe.start), self.work / TUNED, data)
+        watch = AnswersRight(
+            self.requests,
+            find_judge(self.judge),
+            self.dataset.encoder.tokenizer,
+            end=self.dataset.encoder.end,
+            longest=self.dataset.longest,
+            autocast=self._autocast,
+        )
+        self._make(replace(placed, tuned_base=self.recipe.start), self.work / TUNED, data, watch)
+
+    def _tuning(self, data: DistilledData) -> tuple[str, Recipe]:
+        """The checkpoint that the tuning of the base starts from, and the recipe for these examples."""
+        start, residual = self._start()
+        recipe = tuning_recipe(data, self.dataset.base.config, full=self.recipe.full, residual=residual)
+        return start, self._exactly(recipe)
+
+    def _exactly(self, recipe: Recipe) -> Recipe:
+        """At the precision that this machine multiplies fastest."""
+        return replace(recipe, precision=fitting_precision("cuda" if torch.cuda.is_available() else "cpu"))
 
     def _start(self) -> tuple[str, Literal["mean", "last"]]:
         """The checkpoint to go on from, and what its merged slots start as: a built-in graft on this base has
@@ -150,15 +182,16 @@ class Tuning:
         folder = self.work / SCORED
         if (folder / NAME).exists() and read_data_manifest(folder).source == self._said_by(data):
             return DistilledData.load(folder)
+        model = self._model_that_scores(data)
         read = partial(
             score,
-            self._model_that_scores(data),
-            rows=ROWS,
+            model,
+            rows=SCORED_AT_ONCE,
             row_slots=row_slots(data, self.dataset.base.config.context_length),
-            autocast=torch.autocast("cpu", dtype=torch.bfloat16),
+            autocast=self._autocast(model.base.norm.weight.device.type),
         )
-        if self.minutes is not None and not self.recipe.scored:
-            fitting = scored_within(SCORING_SHARE * self.minutes, data, read)
+        if self.budget is not None and not self.recipe.scored:
+            fitting = scored_within(self.budget.share("scoring", self._ahead("scoring")), data, read)
             self._choose(replace(self.recipe, scored=fitting))
             if fitting:
                 self.report(f"the graft learns from {fitting} of {len(data)} examples")
@@ -187,17 +220,16 @@ class Tuning:
         return {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256, **some}
 
     def _model_that_scores(self, data: DistilledData) -> Hamburger:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
         if self.recipe.tune_base:
-            return load_checkpoint(self.work / TUNED).model
+            return load_checkpoint(self.work / TUNED).model.to(device)
         recipe = self._placed(tuning_recipe(data, self.dataset.base.config), EXAMPLES, "tuning")
-        return new_model(recipe, self.dataset.base, data).eval()
+        return new_model(recipe, self.dataset.base, data).eval().to(device)
 
     def _train_graft(self, scored: DistilledData) -> Path:
         if self.recipe.graft is None:
-            recipe = graft_recipe(scored, self.dataset.base.config, self.recipe.tuning)
-            placed = self._on_tuned(self._placed(recipe, SCORED, "probe"))
-            fitted = self._fitted(recipe, placed, scored, self._share(GRAFT_SHARE))
-            self._choose(replace(self.recipe, graft=fitted))
+            recipe = self._exactly(graft_recipe(scored, self.dataset.base.config, self.recipe.tuning))
+            self._choose(replace(self.recipe, graft=self._fitted(recipe, scored)))
         assert self.recipe.graft is not None
         recipe = self._on_tuned(self._placed(self.recipe.graft, SCORED, "graft"))
         return self._make(recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
@@ -210,22 +242,25 @@ class Tuning:
             self._choose(replace(self.recipe, reading=chosen))
         assert self.recipe.reading is not None
         recipe = replace(self._placed(self.recipe.reading, READ, "reading"), start=str(grafted))
-        if self.minutes is not None and not (self.work / READ).exists():
+        if self.budget is not None and not (self.work / READ).exists():
             probe = replace(recipe, data=str(self.work / EXAMPLES), out=str(self.work / "probe"))
-            fitting = read_within(READING_SHARE * self.minutes, probe, self.dataset.base, data)
+            seconds = self.budget.share("reading", self._ahead("reading"))
+            fitting = read_within(seconds, probe, self.dataset.base, data)
             self._choose(replace(self.recipe, read=min(self.recipe.read, fitting)))
         part = subset(data, self.recipe.share, self.recipe.read)
         source = {"base": self.recipe.base, "examples": data.sha256, "read": len(part)}
         return self._make(recipe, self.work / CHECKPOINT, write_subset(self.work / READ, part, source))
 
-    def _make(self, recipe: Recipe, checkpoint: Path, data: DistilledData) -> Path:
+    def _make(
+        self, recipe: Recipe, checkpoint: Path, data: DistilledData, watch: Watch | None = None
+    ) -> Path:
         """A checkpoint by a recipe, unless it is there."""
         made = provenance(recipe, data, None)
         there = checkpoint / MANIFEST
         if there.exists() and made_alike(read_manifest(there).provenance, made):
             return checkpoint
         template = self.dataset.encoder.template.to_json()
-        written = train(recipe, checkpoint, chat_template=template, report=self.report)
+        written = train(recipe, checkpoint, chat_template=template, report=self.report, watch=watch)
         assert written is not None  # without a limit, it is trained to its end
         return written
 
@@ -245,21 +280,41 @@ class Tuning:
     def _on_tuned(self, recipe: Recipe) -> Recipe:
         return replace(recipe, tuned_base=str(self.work / TUNED)) if self.recipe.tune_base else recipe
 
-    def _fitted(self, recipe: Recipe, placed: Recipe, data: DistilledData, share: float) -> Recipe:
-        if self.minutes is None:
-            return recipe
-        [stage] = recipe.stages
-        epochs = epochs_within(share * self.minutes, placed, self.dataset.base, data)
-        self.report(f"{stage.name}: {epochs:.2f} epochs, for {self.minutes:g} minutes in all")
-        return replace(recipe, stages=(replace(stage, epochs=epochs),))
+    def _autocast(self, kind: str) -> AbstractContextManager[Any]:
+        """On this kind of device, as the base is tuned."""
+        exact = self.recipe.tuning is not None and self.recipe.tuning.precision == "fp32"
+        return nullcontext() if exact else torch.autocast(kind, dtype=torch.bfloat16)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _plan(self, budget: Budget, data: DistilledData) -> None:
+        """Time a few steps of each training that is still to be chosen, and report what fits."""
+        chosen = list[Recipe]()
+        taught, base = self.recipe.tuning, self.dataset.base
+        if self.recipe.tune_base and taught is None:
+            start, taught = self._tuning(data)
+            chosen.append(replace(self._placed(taught, EXAMPLES, "probe"), tuned_base=start))
+        if self.recipe.graft is None:
+            graft = self._exactly(graft_recipe(data, base.config, taught))
+            chosen.append(self._placed(graft, EXAMPLES, "probe"))
+        for recipe in chosen:
+            budget.measure(recipe, base, data, self.recipe.precision)
+        if chosen:
+            self.report(budget.plan(chosen, data, self._ahead(chosen[0].stages[0].name)))
+
+    def _fitted(self, recipe: Recipe, data: DistilledData) -> Recipe:
+        ahead = self._ahead(recipe.stages[0].name)
+        return recipe if self.budget is None else self.budget.fitted(recipe, data, ahead)
+
+    def _ahead(self, step: str) -> list[str]:
+        """Steps still to be done, from this one on."""
+        steps = ["tuning", "scoring", "graft", *(["reading"] if self.recipe.read else [])]
+        return steps[steps.index(step) :]
 
     def _in_time(self, recipe: TuneRecipe) -> TuneRecipe:
-        hurried = self.minutes is not None and self.minutes < HURRIED
-        return replace(recipe, read=0) if hurried else recipe
-
-    def _share(self, share: float) -> float:
-        """Of the time, where some of it is for reading once more."""
-        return share * (1 - READING_SHARE) if self.recipe.read else share
+        if self.budget is None or self.budget.minutes >= HURRIED:
+            return recipe
+        return replace(recipe, read=0, evaluation=replace(recipe.evaluation, quick=True))
 
     def _choose(self, recipe: TuneRecipe) -> None:
         """From now on this run goes by it, also if it is stopped and run again."""

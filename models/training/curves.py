@@ -12,6 +12,7 @@ from hamburger_edge.support.files import write_atomically
 
 # panel title -> its metrics, by the beginning of their names
 PANELS = {
+    "answers right, held out": ("right",),
     "loss": ("first_loss", "micro_loss", "stop_loss"),
     "agreement with the plain base": ("first_agree", "micro_agree"),
     "tokens a group, were every position a start": ("group_length",),
@@ -19,6 +20,7 @@ PANELS = {
 }
 STYLES: dict[str, dict[str, Any]] = {
     "train": {"alpha": 0.35, "linewidth": 1},
+    "answers": {"marker": "o", "markersize": 3, "linewidth": 1.2},
     "held_out_plain": {"marker": "o", "markersize": 3, "linewidth": 1.2},
     "held_out_merged": {"marker": "s", "markersize": 3, "linewidth": 1.2, "linestyle": "--"},
 }

@@ -30,7 +30,7 @@ from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.grafting import graft, prepare
 from hamburger_edge.models.training.run_state import same_recipe
 from hamburger_edge.models.training.stop_calibration import StopCalibration
-from hamburger_edge.models.training.trainer import Trainer
+from hamburger_edge.models.training.trainer import Trainer, Watch
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.models.training.updates.averaging import mean_state
 from hamburger_edge.models.training.updates.lora import merge_lora, remember_lora, restore_lora
@@ -133,6 +133,7 @@ def train(
     chat_template: dict[str, Any] | None = None,
     report: LogCallback = print,
     divide: bool = False,
+    watch: Watch | None = None,
 ) -> Path | None:
     """Run or continue a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
 
@@ -143,7 +144,7 @@ def train(
     base, reference = find_base(recipe.base)
     data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
-    trainer = Trainer(recipe, new_model(recipe, base, data), data, report, divide=divide)
+    trainer = Trainer(recipe, new_model(recipe, base, data), data, report, divide=divide, watch=watch)
     done = trainer.run(minutes=minutes)
     trainer.processes.leave()
     if not (done or finish) or not trainer.processes.first:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.architecture.hamburger import Hamburger
@@ -23,6 +24,7 @@ from hamburger_edge.models.training.optimizers import schedule, set_rate
 from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.reading import Reader, judging_cuts
 from hamburger_edge.models.training.run_state import Reached, load_state, save_state
+from hamburger_edge.models.training.speed import base_work, product_rate
 from hamburger_edge.models.training.stage_run import StageRun
 from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.training_recipe import Recipe, Stage
@@ -30,6 +32,9 @@ from hamburger_edge.models.training.updates.averaging import WeightMean
 from hamburger_edge.models.training.updates.processes import Processes
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.progress import LogCallback
+
+Watch = Callable[[Hamburger], dict[str, float]]  # figures of a model in training, logged as "answers"
+LOOK_SECONDS, LOOK_SHARE = 60.0, 0.04  # shortest time between two looks of a watch; its share of all time
 
 
 class Trainer:
@@ -43,6 +48,7 @@ class Trainer:
         report: LogCallback = print,
         device: str | None = None,  # None: the GPU if there is one
         divide: bool = False,  # weights among processes
+        watch: Watch | None = None,  # looks at the model every few minutes
     ):
         without_cudnn_attention()
         self.recipe, self.model, self.data = recipe, model, data
@@ -63,7 +69,8 @@ class Trainer:
         self.reader = Reader(recipe, model, data, self.device)
         self.reached = Reached()
         self.mean: WeightMean | None = None  # of the current stage
-        self.step_seconds = 0.0  # of this stage, on average
+        self.step_seconds = 0.0  # of this stage, on average, without its first step
+        self.watch, self.look_at = watch, time.monotonic() + LOOK_SECONDS
 
     def run(self, *, minutes: float | None = None) -> bool:
         """Train to the end (True), or until `minutes` have passed (False); call again to continue."""
@@ -96,10 +103,11 @@ class Trainer:
             f"stage {stage.name}: {steps} steps of {slots} slots, "
             f"{sum(p.numel() for p in run.learner.learning) / 1e6:.1f}M parameters learn"
         )
-        window, began, shown, saved_at = Totals(), time.monotonic(), time.monotonic(), time.monotonic()
-        start, bad = self.reached.step, 0
+        window, shown, saved_at = Totals(), time.monotonic(), time.monotonic()
+        start, bad, spent = self.reached.step, 0, 0.0
         for step, share in self._numbered(batches, per_epoch, start, steps):
             set_rate(run.learner.optimizers, schedule(step, steps, stage.warmup, stage.final_rate))
+            began = time.monotonic()
             done = run.learner.step(share, self.together // processes.count)
             bad = bad + 1 if done.fault else 0
             if bad == 5:
@@ -117,13 +125,12 @@ class Trainer:
                 )
             self.reached.step = step + 1
             now, last = time.monotonic(), step + 1 == steps
-            self.step_seconds = (now - began) / (step + 1 - start)
+            spent = 0.0 if step == start else spent + now - began
+            self.step_seconds = spent / (step - start) if step > start else now - began
             if now - shown > 15 or last:
                 left = (steps - step - 1) * self.step_seconds
-                rate = window.tokens / (now - shown)
-                self.report(
-                    f"{stage.name} {step + 1}/{steps}  {window}  {rate:.0f} tok/s  {left / 60:.1f} min left"
-                )
+                pace = self._pace(stage, run, slots, done.results)
+                self.report(f"{stage.name} {step + 1}/{steps}  {window}  {pace}  {left / 60:.1f} min left")
                 self._log("train", stage, window.means())
                 window, shown = Totals(), now
             if last:
@@ -136,6 +143,8 @@ class Trainer:
                     self.report(f"{stage.name}: held-out text is read no better any more")
             if last:
                 run.best.restore()
+            if self.watch and processes.first and not processes.divides and (last or now >= self.look_at):
+                self._look(self.watch, stage, run.model)
             over = processes.any(now > self.deadline)
             due = processes.any(now - saved_at > 60 * self.recipe.save_minutes and not bad)
             if due or over or last:
@@ -206,6 +215,25 @@ class Trainer:
             means = self.judge(run.objective, judging_cuts(stage.cuts), self.split.calibration)
         loss = sum(means.get(name, 0.0) for name in ("first_loss", "micro_loss"))
         return run.best.look(loss)
+
+    def _look(self, watch: Watch, stage: Stage, model: Hamburger) -> None:
+        began = time.monotonic()
+        means = watch(model)
+        self.report("  held out: " + "  ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
+        self._log("answers", stage, means)
+        took = time.monotonic() - began
+        self.look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)
+
+    def _pace(self, stage: Stage, run: StageRun, slots: int, results: dict[str, Any]) -> str:
+        """Slots a second and, where the base learns, their products' share of what the machine multiplies."""
+        told = f"{slots / self.step_seconds:.0f} slots/s"
+        if "base" not in stage.learns or self.processes.count > 1:
+            return told
+        scored = float(results["first_loss"][1]) if "first_loss" in results else 0.0
+        dtype = torch.bfloat16 if self.recipe.precision == "bf16" else torch.float32
+        peak = product_rate(self.device.type, dtype)
+        work = base_work(run.model, stage, slots, scored)
+        return f"{told} ({work / self.step_seconds / peak:.0%} of this machine's peak)"
 
     def calibrate(self) -> StopCalibration:
         """Fit the stop head's scale and offset on calibration conversations; judge on held-out ones."""

@@ -102,7 +102,7 @@ COMMAND = Command(
             "hf:ORG/NAME[@REVISION]",
         ),
         option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
-        option("--minutes", type=float, metavar="M", help="about how long all of it may take"),
+        option("--minutes", type=float, metavar="M", help="time for all of it, export and evaluation too"),
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),

@@ -145,6 +145,22 @@ def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     assert "tuned to one task with" in card
     assert all(f"| {row['name']} |" in card for row in figures["choosing"])
     assert f"Recommended: {best['name']}" in card
+    assert [one["name"] for one in figures["baselines"]] == [
+        "most frequent",
+        "field by field",
+        "nearest example",
+    ]
+    assert "| the model, plain |" in card
+
+
+def test_answers_are_counted_while_the_base_is_tuned(task: Path) -> None:
+    """Agreement of tokens hides wrong answers, since most tokens of an answer are its form."""
+    lines = (task / "made.work" / "tuning" / "metrics.jsonl").read_text().splitlines()
+    looks = [line for line in map(json.loads, lines) if line["kind"] == "answers"]
+    assert looks
+    assert all(0 <= look["right"] <= 1 for look in looks)
+    last = json.loads((task / "figures.json").read_text())["plain"]["score"]
+    assert abs(looks[-1]["right"] - last) <= 0.5  # of other prompts, before the graft
 
 
 def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
@@ -268,7 +284,7 @@ def test_files_that_changed_under_their_names_are_asked_and_judged_anew(task: Pa
 
 
 def test_recipes_are_chosen_by_the_data_and_fit_the_time(
-    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a recipe: what it chose is written out, and `--minutes` left next to no time for it."""
     monkeypatch.setattr(planning, "FEWEST", 100)
@@ -277,6 +293,9 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
     assert main([*COMMAND, *options, *more]) == 0
+    said = capsys.readouterr().err
+    assert "0.001 minutes: 1 steps of the base (0." in said
+    assert "too short to be useful, give --minutes 1" in said
     chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
     assert chosen.tuning is not None
     assert chosen.graft is not None

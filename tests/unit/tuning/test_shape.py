@@ -36,7 +36,8 @@ def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> No
     assert tuning.stages[0].epochs == shape.MOST_EPOCHS
     assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.MOST_EPOCHS
     assert graft_recipe(ladders(40), BASE, None).stages[0].epochs == shape.EPOCHS
-    monkeypatch.setattr(shape, "LEAST_STEPS", 1)
+    monkeypatch.setattr(shape, "BASE_STEPS", 1)
+    monkeypatch.setattr(shape, "GRAFT_STEPS", 1)
     assert tuning_recipe(ladders(40), BASE).stages[0].epochs == shape.EPOCHS
     assert graft_recipe(ladders(40), BASE, tuning).stages[0].epochs == shape.EPOCHS
 

@@ -1,0 +1,74 @@
+"""What fits into the minutes of a run, by paces that are given here."""
+
+from __future__ import annotations
+
+import pytest
+from toy_models import toy_config
+from training_data_files import ladders
+
+from hamburger_edge.tuning import planning
+from hamburger_edge.tuning.planning import Budget, Pace
+from hamburger_edge.tuning.shape import graft_recipe, tuning_recipe
+
+BASE = toy_config().base
+AHEAD = ["tuning", "scoring", "graft"]
+
+
+@pytest.fixture
+def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
+    """Ten minutes of a clock that stands still."""
+    monkeypatch.setattr(planning, "now", lambda: 1000.0)
+    made = Budget(10)
+    made.export = 60.0
+    return made
+
+
+def test_export_and_judging_are_set_aside(budget: Budget) -> None:
+    """600 seconds, 60 of them for the export and a tenth for judging."""
+    assert budget.left == 600
+    shares = [budget.share(step, AHEAD) for step in AHEAD]
+    assert sum(shares) == pytest.approx(600 - 60 - 60)
+    assert shares[0] > sum(shares[1:])  # the base first
+    assert budget.share("graft", ["graft"]) == pytest.approx(480)  # what is left goes to what is left to do
+
+
+def test_a_late_run_has_no_time_rather_than_less_than_none(
+    budget: Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "now", lambda: 5000.0)
+    assert budget.left == budget.share("tuning", AHEAD) == 0
+
+
+def test_epochs_fit_the_time_and_the_recipe(budget: Budget) -> None:
+    data = ladders(40)
+    recipe = tuning_recipe(data, BASE)
+    most = recipe.stages[0].epochs
+    budget.paces["tuning"] = Pace(step=1.0, slots=1024, steps_per_token=20 / len(data.ids))
+    [stage] = budget.fitted(recipe, data, AHEAD).stages
+    assert stage.epochs == most  # twenty steps an epoch: there is time for more
+    budget.paces["tuning"] = Pace(step=100.0, slots=1024, steps_per_token=20 / len(data.ids))
+    [stage] = budget.fitted(recipe, data, AHEAD).stages
+    assert stage.epochs == pytest.approx(budget.share("tuning", AHEAD) / 100 / 20)
+    budget.paces["tuning"] = Pace(step=1e9, slots=1024, steps_per_token=20 / len(data.ids))
+    [stage] = budget.fitted(recipe, data, AHEAD).stages
+    assert stage.epochs == pytest.approx(1 / 20)  # one step at least
+
+
+def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
+    data = ladders(40)
+    tuning = tuning_recipe(data, BASE)
+    recipes = [tuning, graft_recipe(data, BASE, tuning)]
+    for name in ("tuning", "graft"):
+        budget.paces[name] = Pace(step=1.0, slots=1024, steps_per_token=50 / len(data.ids))
+    line = budget.plan(recipes, data, AHEAD)
+    assert line.startswith("10 minutes: ")
+    assert "steps of the base (" in line
+    assert "steps of the graft, export and judging" in line
+    assert "too short" not in line
+    budget.paces["tuning"] = Pace(step=10.0, slots=1024, steps_per_token=50 / len(data.ids))
+    line = budget.plan(recipes, data, AHEAD)
+    assert "too short to be useful, give --minutes " in line
+    wanted = int(line.rsplit(" ", 1)[1])
+    longer = Budget(wanted)
+    longer.export, longer.paces = budget.export, budget.paces
+    assert "too short" not in longer.plan(recipes, data, AHEAD)

@@ -1,0 +1,135 @@
+"""Answers that need no model: what a tuned one has to beat.
+
+most frequent    the commonest answer of the training examples, whatever is asked
+nearest          the answer of the training example whose prompt shares most words, rare words counting more
+field by field   JSON: every field that most answers have, with its most frequent value
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hamburger_edge.evaluation.asking import Request, Row
+from hamburger_edge.evaluation.judges import Case, Judge
+from hamburger_edge.tuning.examples import Example
+
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    name: str
+    score: float  # of the judge, mean
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def baselines(examples: Sequence[Example], requests: Sequence[Request], judge: Judge) -> list[Baseline]:
+    """Those that fit the answers of these examples, judged on these requests."""
+    answers = [example.answer for example in examples]
+    found = {"most frequent": [most_frequent(answers)] * len(requests)}
+    if (record := frequent_fields(answers)) is not None:
+        found["field by field"] = [record] * len(requests)
+    prompts = [example.turns[-1].prompt for example in examples]
+    found["nearest example"] = nearest(prompts, answers, [request.prompt for request in requests])
+    judged = []
+    for name, given in found.items():
+        cases = [Case(one.prompt, one.expected, answer) for one, answer in zip(requests, given, strict=True)]
+        verdict = judge(cases)
+        judged.append(Baseline(name, verdict.score, verdict.figures))
+    return judged
+
+
+def plain_score(rows: Sequence[Row]) -> Baseline:
+    """The model itself, decoding plainly, over several sets of prompts."""
+    prompts = sum(row.prompts for row in rows)
+    means = {name: sum(row.figures[name] * row.prompts for row in rows) / prompts for name in rows[0].figures}
+    return Baseline("the model, plain", sum(row.score * row.prompts for row in rows) / prompts, means)
+
+
+def unbeaten(plain: Baseline, found: Sequence[Baseline]) -> str:
+    """What to do, if the model does not beat every baseline; else ''."""
+    if not (better := [one for one in found if one.score >= plain.score]):
+        return ""
+    best = max(better, key=lambda one: one.score)
+    return (
+        f"the model does not beat an answer without one: {100 * plain.score:.1f} against "
+        f"{100 * best.score:.1f} ({best.name}); give more --minutes or more examples, and check that prompts "
+        "determine their answers"
+    )
+
+
+def comparison(plain: Baseline, found: Sequence[Baseline]) -> list[list[str]]:
+    """For people: a head, a line a baseline, and the model's."""
+    names = list(plain.figures)
+    lines = [["right without a model", "score", *(name.replace("_", " ") for name in names)]]
+    for one in (*found, plain):
+        lines.append(
+            [one.name, f"{100 * one.score:.1f}", *(f"{100 * one.figures[name]:.1f}" for name in names)]
+        )
+    return lines
+
+
+def most_frequent(answers: Sequence[str]) -> str:
+    return Counter(answers).most_common(1)[0][0]
+
+
+def frequent_fields(answers: Sequence[str]) -> str | None:
+    """None where an answer is no JSON object."""
+    values: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for answer in answers:
+        try:
+            record = json.loads(answer)
+        except ValueError:
+            return None
+        if not isinstance(record, dict):
+            return None
+        for path, value in _leaves(record):
+            values[path][json.dumps(value)] += 1
+    made: dict[str, Any] = {}
+    for path, counts in values.items():
+        if 2 * counts.total() > len(answers):
+            inner = made
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = json.loads(counts.most_common(1)[0][0])
+    return json.dumps(made, ensure_ascii=False)
+
+
+def nearest(prompts: Sequence[str], answers: Sequence[str], asked: Sequence[str]) -> list[str]:
+    """By the cosine of their words' counts, each weighed by how few prompts have it."""
+    counts = [_words(prompt) for prompt in prompts]
+    spread = Counter(word for one in counts for word in one)
+    weight = {word: 1 + math.log(len(prompts) / times) for word, times in spread.items()}
+    postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for number, one in enumerate(counts):
+        length = math.sqrt(sum((times * weight[word]) ** 2 for word, times in one.items())) or 1.0
+        for word, times in one.items():
+            postings[word].append((number, times * weight[word] / length))
+    usual = most_frequent(answers)
+    found = []
+    for prompt in asked:
+        scores: dict[int, float] = defaultdict(float)
+        for word, times in _words(prompt).items():
+            for number, share in postings.get(word, ()):
+                scores[number] += times * weight[word] * share
+        found.append(answers[max(scores, key=lambda number: (scores[number], -number))] if scores else usual)
+    return found
+
+
+def _words(text: str) -> Counter[str]:
+    return Counter(WORD.findall(text.casefold()))
+
+
+def _leaves(record: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Paths through objects; lists are values."""
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
