@@ -11,6 +11,7 @@ import { checkText, flag } from "./support/values.js";
 /** @import { Options } from "./loop/settings.js" */
 /** @import { Stats } from "./loop/stats.js" */
 /** @import { FinishReason } from "./loop/step.js" */
+/** @import { Message } from "./chat/conversation.js" */
 /** @import { ChatTemplate } from "./chat/template.js" */
 /** @import { Tokenizer } from "./chat/tokenizer.js" */
 
@@ -51,6 +52,11 @@ export class Model {
     return this.#parts.template.isTask;
   }
 
+  /** The system text of a conversation without one; null: there is none. */
+  get defaultSystem() {
+    return this.#parts.template.defaultSystem;
+  }
+
   /** Encode a text in which special tokens count. @param {string} text */
   encode(text) {
     return this.#parts.tokenizer.encode(text);
@@ -64,10 +70,10 @@ export class Model {
   /**
    * Answer a prompt, one chunk per macro step.
    *
-   * Text becomes a user turn of the model's chat template, after `system` if given; `raw` text and token ids are used
-   * unchanged. The part of the prompt that the cache holds is not computed again. In modes "hybrid" and "merge" that
-   * includes merged slots of earlier answers.
-   * @param {string | Iterable<number>} prompt
+   * Text becomes a user turn of the model's chat template, after `system` if given; messages are a conversation so far,
+   * of which the last one is the user's; `raw` text and token ids are used unchanged. The part of the prompt that the
+   * cache holds is not computed again. In modes "hybrid" and "merge" that includes merged slots of earlier answers.
+   * @param {string | readonly Message[] | Iterable<number>} prompt
    * @param {Options & Asking} [options]
    */
   stream(prompt, { raw = false, system = null, reusePrefix = true, signal, ...options } = {}) {
@@ -90,7 +96,7 @@ export class Model {
 
   /**
    * Return the whole answer of `stream`.
-   * @param {string | Iterable<number>} prompt
+   * @param {string | readonly Message[] | Iterable<number>} prompt
    * @param {Options & Asking} [options]
    * @returns {Promise<Result>}
    */
@@ -123,18 +129,29 @@ export class Model {
     await this.#backend.close();
   }
 
-  /** @param {string | Iterable<number>} prompt @param {boolean} isRaw @param {string | null} system */
+  /** @param {string | readonly Message[] | Iterable<number>} prompt @param {boolean} isRaw @param {string | null} system */
   #prompt(prompt, isRaw, system) {
     const { engine, template, tokenizer } = this.#parts;
-    if (system !== null && (isRaw || typeof prompt !== "string")) {
+    const isConversation = isMessages(prompt);
+    if (system !== null && (isRaw || !(isConversation || typeof prompt === "string"))) {
       throw new InputError("raw text and token ids are taken as they are: leave system out");
     }
+    if (system !== null) checkText(system);
+    if (isConversation) {
+      return engine.checkTokens(template.conversation(prompt, system).flatMap((parts) => tokenizer.encodeParts(parts)));
+    }
     if (typeof prompt !== "string") {
-      if (typeof prompt?.[Symbol.iterator] !== "function") throw new InputError("the prompt must be text or token ids");
+      if (typeof prompt?.[Symbol.iterator] !== "function") {
+        throw new InputError("the prompt must be text, messages or token ids");
+      }
       return engine.checkTokens(prompt);
     }
     if (!checkText(prompt)) throw new InputError("the prompt is empty: say something");
-    if (system !== null) checkText(system);
     return engine.checkTokens(isRaw ? tokenizer.encode(prompt) : tokenizer.encodeParts(template.firstTurn(prompt, system)));
   }
+}
+
+/** @param {string | readonly Message[] | Iterable<number>} prompt @returns {prompt is readonly Message[]} */
+function isMessages(prompt) {
+  return Array.isArray(prompt) && typeof prompt[0] === "object" && prompt[0] !== null;
 }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -92,3 +96,22 @@ def browsing(*flags: str, width: int = 1180, height: int = 760) -> Iterator[Brow
         yield browser
     finally:
         driver.quit()
+
+
+class _Files(SimpleHTTPRequestHandler):
+    def guess_type(self, path: Any) -> str:
+        return "text/javascript" if str(path).endswith(".mjs") else str(super().guess_type(path))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[str]:
+    """The address of a folder's files."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join(60)

@@ -20,6 +20,7 @@ import { RESUMABLE, Stream } from "./stream.js";
  * @property {Options["jsonSchema"]} [jsonSchema]  this answer's structure, instead of the conversation's
  * @property {Options["regex"]} [regex]
  * @property {Options["grammar"]} [grammar]
+ * @property {boolean} [allowText]
  * @property {boolean} [lenient]
  */
 

@@ -28,6 +28,7 @@ import { structureOf } from "./structure.js";
  * @property {number | bigint | null} [seed]  default: random
  * @property {boolean} [ignoreEos]  for measurements: do not end at an end token
  * @property {object | string | null} [jsonSchema]  the answer is JSON that follows this schema
+ * @property {boolean} [allowText]  beside `jsonSchema`: or the answer is words, which do not begin with { or [
  * @property {string | null} [regex]  the answer matches this regular expression
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
  * @property {boolean} [lenient]  ignore unsupported keywords of a schema
@@ -68,6 +69,7 @@ const DEFAULTS = {
   jsonSchema: null,
   regex: null,
   grammar: null,
+  allowText: false,
   lenient: false,
   forced: "split",
 };

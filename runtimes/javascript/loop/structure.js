@@ -4,23 +4,25 @@ import { flag, safeRepr } from "../support/values.js";
 
 /** @import { Options } from "./settings.js" */
 
-/** @typedef {{kind: "jsonSchema" | "regex" | "grammar", text: string, isLenient: boolean}} Structure */
+/** @typedef {{kind: "jsonSchema" | "regex" | "grammar", text: string, isLenient: boolean, allowsText: boolean}} Structure */
 
 const LARGEST = 1 << 16; // characters of a structure
 const KINDS = /** @type {const} */ (["jsonSchema", "regex", "grammar"]);
 
 /** Return the options of a structure. @param {Options} options */
-export function structural({ jsonSchema = null, regex = null, grammar = null, lenient = false }) {
-  return { jsonSchema, regex, grammar, lenient };
+export function structural({ jsonSchema = null, regex = null, grammar = null, allowText = false, lenient = false }) {
+  return { jsonSchema, regex, grammar, allowText, lenient };
 }
 
 /** Return the structure in an answer's options; null if there is none. @param {Options} options @returns {Structure | null} */
 export function structureOf(options) {
   const isLenient = flag("lenient", options.lenient ?? false);
+  const allowsText = flag("allowText", options.allowText ?? false);
   const named = KINDS.filter((kind) => options[kind] !== undefined && options[kind] !== null);
   if (!named.length) return null;
   if (named.length > 1) throw new InputError(`give one of ${named.join(" and ")}: an answer has one structure`);
   const [kind] = named;
+  if (allowsText && kind !== "jsonSchema") throw new InputError("allowText stands beside a jsonSchema: leave it out");
   const text = kind === "jsonSchema" ? schemaText(options.jsonSchema) : options[kind];
   if (typeof text !== "string" || !text.trim()) {
     throw new InputError(`${kind} must be a text that says something, got ${safeRepr(text)}`);
@@ -28,7 +30,7 @@ export function structureOf(options) {
   if (text.length > LARGEST) {
     throw new InputError(`${kind} has ${text.length} characters, at most ${LARGEST} are taken: make it simpler`);
   }
-  return { kind, text, isLenient };
+  return { kind, text, isLenient, allowsText };
 }
 
 /** @param {unknown} given */

@@ -16,6 +16,7 @@ const SECTIONS = {
   ],
   Answers: [["", CORE, ["Model", "Asking", "Options", "Stream", "Chunk", "FinishReason", "Result", "Stats"]]],
   Conversations: [["", CORE, ["Chat", "Turn", "Message"]]],
+  "Vercel AI SDK": [["hamburger-edge/ai-sdk", "ai-sdk/index.js", ["languageModel", "LanguageModelOptions", "CallKeys"]]],
   "Model info": [["", CORE, ["ModelInfo", "Recommended", "Mode", "setDial"]]],
   "Your own binding": [
     [

@@ -9,7 +9,7 @@ import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
 import { xgrammar } from "./xgrammar.js";
 
-/** @import { CompiledGrammar, GrammarCompiler, GrammarMatcher } from "@mlc-ai/web-xgrammar" */
+/** @import { CompiledGrammar, GrammarCompiler, GrammarMatcher, StructuralTagFormat } from "@mlc-ai/web-xgrammar" */
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
 /** @import { Structure } from "../loop/structure.js" */
 
@@ -24,6 +24,8 @@ import { xgrammar } from "./xgrammar.js";
 
 // Like json.dumps: one line with a space after commas and colons.
 const LAYOUT = /** @type {const} */ ([false, -1, [", ", ": "], true]);
+
+const WORDS = "[^{\\[](.|\\n)*"; // text that does not begin like a JSON object or array
 
 /** Compiles structures for one tokenizer and keeps the newest, which is usually requested again. */
 export class Grammars {
@@ -46,12 +48,13 @@ export class Grammars {
     const { vocabulary, compiler } = (this.#prepared ??= await this.#prepare(library));
     const key = JSON.stringify(structure);
     if (this.#newest?.key !== key) {
-      const compiled = await compile(compiler, structure);
+      const compiled = await compile(library, compiler, structure);
       this.#newest?.compiled.dispose();
       this.#newest = { key, compiled };
     }
     const matcher = await library.GrammarMatcher.createGrammarMatcher(this.#newest.compiled);
-    return new Grammar(matcher, vocabulary, structure.kind === "jsonSchema" ? vocabulary.printable : vocabulary.text);
+    const isJson = structure.kind === "jsonSchema" && !structure.allowsText;
+    return new Grammar(matcher, vocabulary, isJson ? vocabulary.printable : vocabulary.text);
   }
 
   /** @param {import("./xgrammar.js").Library} library */
@@ -65,17 +68,23 @@ export class Grammars {
   }
 }
 
-/** @param {GrammarCompiler} compiler @param {Structure} structure */
-async function compile(compiler, { kind, text, isLenient }) {
+/** @param {import("./xgrammar.js").Library} library @param {GrammarCompiler} compiler @param {Structure} structure */
+async function compile(library, compiler, { kind, text, isLenient, allowsText }) {
   if (kind === "jsonSchema") checkSchema(text, isLenient);
+  const tagged = (/** @type {StructuralTagFormat} */ format) =>
+    compiler.compileStructuralTag({ type: "structural_tag", format });
   try {
     if (kind === "jsonSchema") {
       const [anyWhitespace, indent, separators, isStrict] = LAYOUT;
       const dated = JSON.stringify(withPatterns(JSON.parse(text)));
-      return await compiler.compileJSONSchema(dated, anyWhitespace, indent, [...separators], isStrict);
+      if (!allowsText) return await compiler.compileJSONSchema(dated, anyWhitespace, indent, [...separators], isStrict);
+      const json = await library.Grammar.fromJSONSchema(dated, anyWhitespace, indent, [...separators], isStrict);
+      const grammar = json.toString();
+      json.dispose();
+      return await tagged({ type: "or", elements: [{ type: "regex", pattern: WORDS }, { type: "grammar", grammar }] });
     }
     if (kind === "grammar") return await compiler.compileGrammar(text);
-    return await compiler.compileStructuralTag({ type: "structural_tag", format: { type: "regex", pattern: text } });
+    return await tagged({ type: "regex", pattern: text });
   } catch (error) { // WebAssembly throws a number without a message
     throw new InputError(`${kind}: xgrammar cannot compile it: correct it, or make it simpler`, { cause: error });
   }

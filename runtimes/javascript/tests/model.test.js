@@ -106,6 +106,21 @@ describe("an answer", () => {
     assert.ok((await model.generate("x")).tokens.length);
   });
 
+  it("goes on with messages as a conversation does, in the same slots", async () => {
+    const { model, backend } = scripted("abcd.ef.", { eosIds: [END] }, { before_user: "u", after_answer: "<end>" });
+    const messages = [{ role: /** @type {const} */ ("user"), text: "x" }];
+    const { text } = await model.generate(messages);
+    const more = [...messages, { role: /** @type {const} */ ("assistant"), text }, { role: /** @type {const} */ ("user"), text: "y" }];
+    assert.equal((await model.generate(more)).text, "ef");
+    assert.deepEqual(backend.fed, [[ids("u"), ids("x")], [ids("abc")], [ids("d"), ids("."), ids("u"), ids("y")]]);
+    for (const [wrong, named] of /** @type {[any[], RegExp][]} */ ([
+      [more.slice(0, 2), /last one of the user/],
+      [more.slice(1), /in turn/],
+      [[{ role: "user", text: "" }], /message 1 of the user is empty/],
+      [[{ role: "system", text: "x" }], /in turn/],
+    ])) assert.throws(() => model.stream(wrong), { name: "InputError", message: named });
+  });
+
   it("begins where the cache already holds its prompt", async () => {
     const { model } = scripted("abc.def.");
     await model.generate("xyz", { raw: true });
@@ -195,7 +210,7 @@ describe("what is refused", () => {
     assert.throws(() => model.stream(""), /empty/);
     assert.throws(() => model.stream("\ud800"), /half a character/);
     assert.throws(() => model.stream([99]), /a token must be/);
-    assert.throws(() => model.stream(/** @type {any} */ (null)), /text or token ids/);
+    assert.throws(() => model.stream(/** @type {any} */ (null)), /text, messages or token ids/);
     await assert.rejects(model.generate([]), /empty/);
     await assert.rejects(model.generate("x".repeat(101)), errors.ContextFullError);
     await assert.rejects(scripted("ab.", { cacheSlots: 3 }).model.generate("xxxx"), /4 slots but the cache holds 3/);

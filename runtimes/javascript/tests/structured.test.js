@@ -58,6 +58,13 @@ describe("a structured answer", () => {
     assert.equal((await model.generate("x", options)).text, "ady");
   });
 
+  it("may be words instead, where that is allowed", async () => {
+    const options = { jsonSchema: { type: "boolean" }, allowText: true };
+    const { model } = scripted("abc.");
+    assert.equal((await model.generate("x", options)).text, "abc");
+    await assert.rejects(async () => model.generate("x", { regex: "a", allowText: true }), /allowText stands beside a jsonSchema/);
+  });
+
   it("has only bytes that make up characters", async () => {
     const bytes = [...Array(256).keys()];
     const vocabulary = new Vocabulary(/** @type {any} */ ({ bytes: (/** @type {number[]} */ ids) => Uint8Array.from(ids) }), 256, []);

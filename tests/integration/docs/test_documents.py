@@ -97,6 +97,8 @@ def run_javascript(text: str) -> None:
     if not Path("node_modules").exists():
         Path("node_modules").mkdir()
         Path("node_modules", "hamburger-edge").symlink_to(JAVASCRIPT)
+        for name in ("ai", "zod"):
+            Path("node_modules", name).symlink_to(JAVASCRIPT / "node_modules" / name)
     subprocess.run(["node", "--input-type=module", "-e", text], check=True, timeout=300)
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from goldens import BUNDLES
 from places import ROOT
 
 import hamburger_edge
+from hamburger_edge.bundle.reading import load_manifest
 
 HERE = ROOT / "examples" / "javascript"
 NODE = shutil.which("node")
@@ -90,6 +92,26 @@ def test_node_goes_on_with_a_conversation(bundle: Path) -> None:
         answers = ["".join(record.text for record in chat.send(question)) for question in questions]
     assert not done.stderr
     assert readable(done.stdout) == readable("> " + "".join(f"{answer}\n> " for answer in answers))
+
+
+@needs_node
+def test_the_assistant_calls_a_function_for_each_command(bundle: Path, tmp_path: Path) -> None:
+    """A random model, with the markup of a task, is held to the schema of the intents all the same."""
+    task = Path(shutil.copytree(bundle, tmp_path / "task"))
+    markup = {"before_user": "<|im_start|>", "after_user": "<|im_end|>", "after_answer": "<|im_end|>"}
+    replace(load_manifest(task), chat_template=markup).save(task)
+    command = [str(NODE), str(HERE / "assistant.mjs"), str(task)]
+    lines = "play some jazz\nwill it rain\n"
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300, check=False)
+    assert not done.returncode, done.stderr
+    first, second, last = (line.removeprefix("> ") for line in done.stdout.splitlines())
+    for answer in (first, second):
+        assert re.match(
+            r"[A-Z]\w+: .|error: Model response did not contain a tool call", answer
+        )  # it was cut
+    assert not last
+    done = subprocess.run(command[:2], capture_output=True, text=True, timeout=60, check=False)
+    assert "usage: node assistant.mjs BUNDLE" in done.stderr
 
 
 @needs_node

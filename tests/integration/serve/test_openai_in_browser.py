@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from browsing import LACKING, Browser
+from browsing import LACKING, Browser, site
 from places import ROOT
 from serving import serving
 
@@ -44,30 +40,10 @@ const [baseURL, apiKey, done] = arguments;
 """
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    extensions_map: ClassVar[dict[str, str]] = {
-        **SimpleHTTPRequestHandler.extensions_map,
-        ".mjs": "text/javascript",
-    }
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def another_site() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(PACKAGES))) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join(60)
-
-
 def test_it_may_ask_from_a_site_that_is_allowed(load_tiny: Callable[[], Model], browser: Browser) -> None:
     """Its preflight asks for headers of its own, x-stainless-os and others, which were refused."""
-    with another_site() as site, another_site() as other:
-        access = Access.of("127.0.0.1", origins=[site], keys=[KEY.encode()])
+    with site(PACKAGES) as friend, site(PACKAGES) as other:
+        access = Access.of("127.0.0.1", origins=[friend], keys=[KEY.encode()])
         with serving([("tiny", load_tiny)], access=access) as running:
 
             def said(origin: str, key: str = KEY) -> Any:
@@ -75,7 +51,7 @@ def test_it_may_ask_from_a_site_that_is_allowed(load_tiny: Callable[[], Model], 
                 return browser.driver.execute_async_script(ASK, f"{running.url}/v1", key)
 
             answer = "The capital of Norway is Oslo."
-            assert said(site) == [answer, answer, "n"]
-            assert said(site, "wrong").startswith("AuthenticationError: 401 the key is missing or wrong")
+            assert said(friend) == [answer, answer, "n"]
+            assert said(friend, "wrong").startswith("AuthenticationError: 401 the key is missing or wrong")
             assert said(other).startswith("APIConnectionError")
             browser.complaints()

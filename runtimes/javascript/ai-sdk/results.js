@@ -1,0 +1,46 @@
+// How an answer ended, in the words of the AI SDK.
+
+/** @import { LanguageModelV3FinishReason, LanguageModelV3Text, LanguageModelV3ToolCall } from "@ai-sdk/provider" */
+/** @import { Stream } from "../chat/stream.js" */
+/** @import { Stats } from "../loop/stats.js" */
+/** @import { FinishReason } from "../loop/step.js" */
+/** @import { Calls } from "./tools.js" */
+
+/** @type {Record<FinishReason, LanguageModelV3FinishReason["unified"]>} */
+const REASONS = { eos: "stop", stop: "stop", length: "length", context: "length", cancelled: "other" };
+
+/**
+ * What an answer that has ended says.
+ * @param {Stream} stream
+ * @param {Calls | null} calls
+ * @returns {{content: (LanguageModelV3Text | LanguageModelV3ToolCall)[], finishReason: LanguageModelV3FinishReason}}
+ */
+export function ended({ text, finishReason }, calls) {
+  const raw = finishReason ?? "cancelled";
+  const call = calls?.read(text);
+  if (!call) {
+    const content = text ? [{ type: /** @type {const} */ ("text"), text }] : [];
+    return { content, finishReason: { unified: REASONS[raw], raw } };
+  }
+  const content = [{ type: /** @type {const} */ ("tool-call"), toolCallId: crypto.randomUUID(), ...call }];
+  return { content, finishReason: { unified: "tool-calls", raw } };
+}
+
+/** Tokens; in `raw` and for `providerMetadata` also groups, slots and the rest of the statistics. @param {Stats} stats */
+export function usage(stats) {
+  const { promptTokens, reusedTokens, tokens } = stats;
+  const all = Object.fromEntries(Object.entries(stats.toJSON()));
+  return {
+    usage: {
+      inputTokens: {
+        total: promptTokens,
+        noCache: promptTokens - reusedTokens,
+        cacheRead: reusedTokens,
+        cacheWrite: undefined,
+      },
+      outputTokens: { total: tokens, text: tokens, reasoning: undefined },
+      raw: all,
+    },
+    providerMetadata: { hamburger: all },
+  };
+}

@@ -1,0 +1,88 @@
+"""The Vercel AI SDK on the JavaScript runtime: in Node.js, and bundled for a page in Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import LACKING, browsing, site
+from places import ROOT
+
+import hamburger_edge
+from hamburger_edge import export_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+HERE = ROOT / "runtimes" / "javascript"
+PACKAGES = HERE / "node_modules"
+NODE = shutil.which("node")
+
+pytestmark = pytest.mark.skipif(
+    NODE is None or not all((PACKAGES / name).is_dir() for name in ("ai", "esbuild")),
+    reason="no node, or its packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
+)
+ENTRY = """
+export { generateText, Output, streamText } from "ai";
+export { languageModel } from "hamburger-edge/ai-sdk";
+export { load } from "hamburger-edge/web";
+"""
+ASK = """
+const [prompt, done] = arguments;
+(async () => {
+  const { generateText, languageModel, load, Output, streamText } = await import("/app.js");
+  const runtime = await load("/tiny", { threads: 1, store: false });
+  const model = languageModel(runtime);
+  const control = new AbortController();
+  const cut = streamText({ model, prompt, abortSignal: control.signal });
+  for await (const _ of cut.textStream) control.abort();
+  let streamed = "";
+  for await (const text of streamText({ model, prompt }).textStream) streamed += text;
+  const { output } = await generateText({ model, prompt, output: Output.json(), providerOptions: {
+    hamburger: { jsonSchema: { enum: ["yes", "no"] } } } });
+  const { text, usage } = await generateText({ model, prompt });
+  await runtime.close();
+  return { text, streamed, output, tokens: usage.outputTokens };
+})().then(done, (error) => done(`${error}`));
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bundle = tmp_path_factory.mktemp("ai-sdk") / "tiny"
+    return Path(export_checkpoint(load_checkpoint("tiny"), bundle, precision="fp32", verify=False))
+
+
+def test_its_suite_passes(tiny: Path) -> None:
+    command = [str(NODE), "--test", "tests/ai_sdk.test.js"]
+    environment = {**os.environ, "BUNDLE": str(tiny)}
+    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=600)
+    assert not done.returncode, done.stdout + done.stderr
+    assert "# fail 0" in done.stdout
+    assert "# skipped 0" in done.stdout
+
+
+@pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
+def test_it_runs_in_a_page(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny").symlink_to(tiny)
+    (tmp_path / "node_modules").symlink_to(PACKAGES)
+    (tmp_path / "entry.js").write_text(ENTRY)
+    (tmp_path / "index.html").write_text("<!doctype html><title>app</title>")
+    shutil.copy(PACKAGES / "onnxruntime-web" / "dist" / "ort-wasm-simd-threaded.wasm", tmp_path)
+    command = [str(NODE), PACKAGES / "esbuild" / "bin" / "esbuild", "entry.js", "--bundle", "--format=esm"]
+    command += ["--platform=browser", "--external:module", "--external:url", "--outfile=app.js"]
+    command += [f"--alias:hamburger-edge/web={HERE / 'adapters' / 'onnxruntime-web.js'}"]
+    command += [f"--alias:hamburger-edge/ai-sdk={HERE / 'ai-sdk' / 'index.js'}"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    prompt = "What is the capital of Norway?"
+    with hamburger_edge.load(tiny, threads=1) as model:
+        here = model.generate(prompt)
+    with site(tmp_path) as address, browsing() as browser:
+        browser.driver.set_script_timeout(120)
+        browser.driver.get(address)
+        said: Any = browser.driver.execute_async_script(ASK, prompt)
+    assert said["text"] == said["streamed"] == here.text
+    assert said["tokens"] == len(here.tokens)
+    assert said["output"] in ("yes", "no")
