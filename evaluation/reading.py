@@ -65,7 +65,7 @@ class Judge:
     @contextmanager
     def _emptied(self) -> Iterator[Backend]:
         """The model's backend with nothing in its cache, before and after."""
-        with self.model.turns.exclusive():
+        with self.model._turns.exclusive():
             backend = self.model.backend
             backend.truncate(0)
             try:
@@ -163,7 +163,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
             if chunk.tokens:
                 groups.append(list(chunk.tokens))
                 said += len(chunk.tokens)
-        slots = model.engine.ledger.slots + len(model.engine.unread) - len(ids)
+        slots = model._engine.ledger.slots + len(model._engine.unread) - len(ids)
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)
     proposals = [each for each in proposals if each.at < len(tokens)]  # none was refused at the very end
@@ -185,7 +185,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
 
 @contextmanager
 def _watching(model: Model) -> Iterator[_Watched]:
-    engine = model.engine
+    engine = model._engine
     watched = _Watched(engine.backend)
     engine.backend = watched
     try:

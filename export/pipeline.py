@@ -29,7 +29,7 @@ from hamburger_edge.errors import (
     HamburgerWarning,
     InputError,
     MissingExtraError,
-    RuntimeUnavailable,
+    RuntimeUnavailableError,
 )
 from hamburger_edge.export.description import TOKENIZER, manifest_of
 from hamburger_edge.export.gguf.tensors import make_gguf_plan
@@ -231,7 +231,7 @@ def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint,
     """Run the parity gate, or warn: files may be written on a machine that cannot run them."""
     try:
         _tell(check_parity(folder, manifest, checkpoint, backend="llamacpp", progress=progress))
-    except (MissingExtraError, RuntimeUnavailable) as error:
+    except (MissingExtraError, RuntimeUnavailableError) as error:
         warnings.warn(f"the GGUF files were not compared: {error}", HamburgerWarning, stacklevel=2)
 
 

@@ -9,7 +9,7 @@ with hamburger_edge.load("my-bundle") as model:
 """
 
 from hamburger_edge.chat.conversation import Chat
-from hamburger_edge.chat.stream import Chunk, Stream
+from hamburger_edge.chat.stream import Chunk, Result, Stream
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import (
     BundleError,
@@ -23,14 +23,15 @@ from hamburger_edge.errors import (
     InputError,
     MissingExtraError,
     ParityError,
-    RuntimeFailure,
-    RuntimeUnavailable,
+    RuntimeFailureError,
+    RuntimeUnavailableError,
     SessionError,
 )
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
+from hamburger_edge.loop.settings import Options
 from hamburger_edge.loop.stats import Stats
-from hamburger_edge.model import Model, Result
+from hamburger_edge.model import Model
 from hamburger_edge.support.version import __version__
 
 __all__ = [
@@ -48,10 +49,11 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "Model",
+    "Options",
     "ParityError",
     "Result",
-    "RuntimeFailure",
-    "RuntimeUnavailable",
+    "RuntimeFailureError",
+    "RuntimeUnavailableError",
     "SessionError",
     "Stats",
     "Stream",

@@ -8,8 +8,8 @@
     ├── BundleError           an exported folder: missing or changed file, wrong version, escaping path
     ├── FetchError            a download or its verification failed
     ├── MissingExtraError     an optional dependency is not installed; names the pip command
-    ├── RuntimeUnavailable    a runtime or provider this machine does not have; lists what it has
-    ├── RuntimeFailure        a runtime gave up in the middle: no memory, a node that it cannot compute
+    ├── RuntimeUnavailableError    a runtime or provider this machine does not have; lists what it has
+    ├── RuntimeFailureError        a runtime gave up in the middle: no memory, a node that it cannot compute
     ├── ParityError           an exported graph disagrees with its PyTorch module
     ├── SessionError          a saved session that does not belong to this model
     └── BusyError             a second thread entered a model that is generating
@@ -80,11 +80,11 @@ class MissingExtraError(HamburgerError):
     pass
 
 
-class RuntimeUnavailable(HamburgerError):
+class RuntimeUnavailableError(HamburgerError):
     pass
 
 
-class RuntimeFailure(HamburgerError):
+class RuntimeFailureError(HamburgerError):
     pass
 
 

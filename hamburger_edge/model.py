@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from os import PathLike
-from typing import Unpack
+from typing import Any, Unpack
 
 from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.chat.messages import read_messages
 from hamburger_edge.chat.parts import Parts
-from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.stream import Chunk, Result, Stream, in_thread
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
@@ -18,20 +19,11 @@ from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.settings import Options, Settings
-from hamburger_edge.loop.stats import Stats
-from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text, flag
 
-
-@dataclass(frozen=True)
-class Result:
-    text: str
-    tokens: list[int]  # the end token included
-    groups: list[list[int]]  # the same tokens, by macro step
-    finish_reason: FinishReason
-    stats: Stats
-    complete: bool | None = None  # of a structured answer: whether it has all that its structure asks for
+Prompt = str | bytes | Sequence[int]
+Messages = Sequence[Mapping[str, str]]
 
 
 class Model:
@@ -44,14 +36,14 @@ class Model:
         self.backend = backend
         self.tokenizer = tokenizer
         self.template = template
-        self.engine = Engine(backend)
-        self.turns = Turns(backend)
+        self._engine = Engine(backend)
+        self._turns = Turns(backend)
         grammars = Grammars(tokenizer.to_json, self.info.vocab_size, self.info.eos_ids)
-        self.parts = Parts(self.engine, tokenizer, template, self.turns, grammars)
+        self._parts = Parts(self._engine, tokenizer, template, self._turns, grammars)
 
     @property
     def info(self) -> ModelInfo:
-        return self.engine.info
+        return self._engine.info
 
     def encode(self, text: str | bytes) -> list[int]:
         """A whole text as written: special tokens in it count."""
@@ -62,63 +54,116 @@ class Model:
 
     def stream(
         self,
-        prompt: str | bytes | Sequence[int],
+        prompt: Prompt | None = None,
         *,
+        messages: Messages | None = None,
         raw: bool = False,
         system: str | None = None,
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> Stream:
-        """Answer a prompt, one chunk for each macro step.
+        """Answer a prompt or messages, one chunk for each macro step.
 
         Text becomes a user turn of the model's chat template, after `system` if given; with `raw`, and for
-        token ids, it is taken as it is. What the cache already holds of the prompt is not computed again;
-        unless the answer has to equal plain decoding, that includes earlier answers in their merged slots.
+        token ids, it is taken as it is. `messages` are [{"role": "user", "content": "Hi"}, ...]: the last one
+        is of the user, the first may be of the system. What the cache holds of the prompt is not computed
+        again; unless the answer has to equal plain decoding, that includes earlier answers in their merged
+        slots.
         """
         settings = Settings.of(options, self.info.recommended)
         flag("raw", raw)
-        groups = self._prompt(prompt, raw, system)
-        sampler = self.parts.sampler(settings)
+        groups = self._groups(prompt, messages, raw, system)
+        sampler = self._parts.sampler(settings)
         sampler.begin(token for group in groups for token in group)
-        text = self.parts.text_stream(settings)
+        text = self._parts.text_stream(settings)
         reuse: Reuse = "tokens" if flag("reuse_prefix", reuse_prefix) else "none"
-        return Stream(self.engine, self.turns, groups, settings, sampler, text, reuse=reuse)
+        return Stream(self._engine, self._turns, groups, settings, sampler, text, reuse=reuse)
 
     def generate(
         self,
-        prompt: str | bytes | Sequence[int],
+        prompt: Prompt | None = None,
         *,
+        messages: Messages | None = None,
         raw: bool = False,
         system: str | None = None,
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> Result:
         """Like `stream`, all at once."""
-        with self.stream(prompt, raw=raw, system=system, reuse_prefix=reuse_prefix, **options) as stream:
-            chunks = list(stream)
-        groups = [list(chunk.tokens) for chunk in chunks if chunk.tokens]
-        tokens = [token for group in groups for token in group]
-        finish = stream.finish_reason or "cancelled"
-        return Result(stream.text, tokens, groups, finish, stream.stats, stream.complete)
+        return self.stream(
+            prompt, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix, **options
+        ).result()
 
-    def chat(self, system: str | None = None, **options: Unpack[Options]) -> Chat:
-        """A conversation; an empty system text leaves out the template's own."""
-        return Chat(self.parts, system, Settings.of(options, self.info.recommended))
+    async def astream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Messages | None = None,
+        raw: bool = False,
+        system: str | None = None,
+        reuse_prefix: bool = True,
+        **options: Unpack[Options],
+    ) -> AsyncIterator[Chunk]:
+        """Like `stream`, each step in a thread. Cancelling the task cancels the answer."""
+        asked: dict[str, Any] = {
+            "messages": messages,
+            "raw": raw,
+            "system": system,
+            "reuse_prefix": reuse_prefix,
+        }
+        stream = await in_thread(self.stream, prompt, **asked, **options)
+        async with aclosing(aiter(stream)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def agenerate(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Messages | None = None,
+        raw: bool = False,
+        system: str | None = None,
+        reuse_prefix: bool = True,
+        **options: Unpack[Options],
+    ) -> Result:
+        """Like `generate`, each step in a thread. Cancelling the task cancels the answer."""
+        asked: dict[str, Any] = {
+            "messages": messages,
+            "raw": raw,
+            "system": system,
+            "reuse_prefix": reuse_prefix,
+        }
+        stream = await in_thread(self.stream, prompt, **asked, **options)
+        async with aclosing(aiter(stream)) as chunks:
+            async for _ in chunks:
+                pass
+        result: Result = stream.result()
+        return result
+
+    def chat(
+        self, system: str | None = None, *, messages: Messages | None = None, **options: Unpack[Options]
+    ) -> Chat:
+        """Begin a conversation, or continue `messages`, the last of which is of the assistant.
+
+        An empty system text leaves out the template's own.
+        """
+        history = read_messages(() if messages is None else messages, system)
+        return Chat(self._parts, history, Settings.of(options, self.info.recommended))
 
     def resume(self, path: str | PathLike[str]) -> Chat:
         """Continue a conversation from where `Chat.save` left it."""
-        with self.turns.exclusive():
-            return Chat.resume(self.parts, path)
+        with self._turns.exclusive():
+            return Chat.resume(self._parts, path)
 
     def cancel(self) -> None:
         """End the answer that is being made, if any, after its current step."""
-        if (answer := self.turns.answer) is not None:
+        if (answer := self._turns.answer) is not None:
             answer.cancel()
 
     def close(self) -> None:
         """Free everything, ending an answer first. Closing twice is harmless. Called by a signal's handler in
         the middle of a use by the same thread, it takes effect when that use ends."""
-        self.turns.close()
+        self._turns.close()
 
     def __enter__(self) -> Model:
         return self
@@ -126,21 +171,32 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _prompt(self, prompt: str | bytes | Sequence[int], raw: bool, system: str | None) -> list[Group]:
+    def _groups(
+        self, prompt: Prompt | None, messages: Messages | None, raw: bool, system: str | None
+    ) -> list[Group]:
+        system = None if system is None else check_text(system)
+        if messages is not None:
+            if prompt is not None or raw:
+                raise InputError("give either messages, or a prompt (which alone can be raw)")
+            transcript = read_messages(messages, system)
+            if len(transcript.turns) % 2 == 0:
+                raise InputError("the last message must be of the user")
+            self._parts.check_length(transcript.system or "", *transcript.turns)
+            return self._parts.conversation(transcript)
+        if prompt is None:
+            raise InputError("there is nothing to answer: give a prompt or messages")
         if isinstance(prompt, bytearray | memoryview):
             raise InputError("the prompt must be text or token ids: make bytes of it first")
-        system = None if system is None else check_text(system)
         if system is not None and (raw or not isinstance(prompt, str | bytes)):
             raise InputError("raw text and token ids are taken as they are: leave system out")
         if not isinstance(prompt, str | bytes):
             try:
-                return self.engine.check_groups((token,) for token in prompt)
+                return self._engine.check_groups((token,) for token in prompt)
             except TypeError as error:
                 raise InputError(f"the prompt must be text or token ids ({error})") from error
         text = check_text(prompt)
         if not text:
             raise InputError("the prompt is empty: say something")
-        self.parts.check_length(text, system or "")
-        parts = self.template.first_turn(text, system)
-        ids = self.encode(text) if raw else self.tokenizer.encode_parts(parts)
-        return self.engine.check_groups((token,) for token in ids)
+        self._parts.check_length(text, system or "")
+        ids = self.encode(text) if raw else self._parts.turn(text, (), system)
+        return self._engine.check_groups((token,) for token in ids)

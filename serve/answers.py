@@ -14,7 +14,7 @@ from typing import Any
 
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import FinishReason
-from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.fields import RefusedError
 from hamburger_edge.serve.tools import Call
 
 DONE = b"data: [DONE]\n\n"
@@ -128,7 +128,7 @@ def usage(stats: Stats, slots_uncompressed: int) -> dict[str, Any]:
     }
 
 
-def error(refused: Refused) -> dict[str, Any]:
+def error(refused: RefusedError) -> dict[str, Any]:
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
     kind = "server_error" if refused.status >= 500 else kinds.get(refused.status, "invalid_request_error")
     return {"error": {"message": refused.message, "type": kind, "param": refused.field, "code": refused.code}}

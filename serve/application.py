@@ -22,7 +22,7 @@ from hamburger_edge.loop.dial import MODES, set_dial
 from hamburger_edge.serve import answers, pages
 from hamburger_edge.serve.bodies import read_body
 from hamburger_edge.serve.browser import NOTHING, InBrowser
-from hamburger_edge.serve.fields import Refused, decoded, mistake
+from hamburger_edge.serve.fields import RefusedError, decoded, mistake
 from hamburger_edge.serve.gate import Access, Gate, refusal
 from hamburger_edge.serve.jobs import Begun, Ended, Event, Failed, Job, Piece
 from hamburger_edge.serve.pool import Pool, Served
@@ -60,7 +60,7 @@ def application(
         *([Route("/bundles.json", server.bundles)] if in_browser.code else []),
         *pages.routes(in_browser),
     ]
-    handlers: Any = {HTTPException: _http_error, Refused: _refused, Exception: _mistake}
+    handlers: Any = {HTTPException: _http_error, RefusedError: _refused, Exception: _mistake}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Gate(app, access, frozenset({*pages.ADDRESSES, *in_browser.code}))
@@ -124,7 +124,7 @@ class _Server:
             owner = request.state.owner
             job = Job(asked, owner, owner or (request.client.host if request.client else ""))
             served = self.pool.submit(job)
-        except Refused as refused:
+        except RefusedError as refused:
             self._over(request, refused.status, began)
             raise
         shared = answers.Answer(
@@ -145,7 +145,7 @@ class _Server:
         except BaseException as error:
             watch.cancel()
             self.pool.cancel(job, "gone")  # without effect on one that has ended
-            self._over(request, error.status if isinstance(error, Refused) else 500, began)
+            self._over(request, error.status if isinstance(error, RefusedError) else 500, began)
             raise
         watch.cancel()
         self._over(request, 200, began)
@@ -176,7 +176,7 @@ class _Server:
             async for part in self._parts(job, shared):
                 yield part
             yield answers.DONE
-        except Refused as refused:
+        except RefusedError as refused:
             status = refused.status
             yield answers.event(answers.error(refused))
         finally:
@@ -253,14 +253,14 @@ def _json(data: Any) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
+    assert isinstance(error, RefusedError)
     return refusal(error)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = {404: "there is nothing here", 405: "this path takes another method"}
-    refused = Refused(message.get(error.status_code, error.detail), status=error.status_code)
+    refused = RefusedError(message.get(error.status_code, error.detail), status=error.status_code)
     refused.headers = dict(error.headers or {})
     return refusal(refused)
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.fields import RefusedError
 
 HEADER_SECONDS = 10.0
 # What is sent is taken in this time, or at least so much of it: else the connection is aborted.
@@ -23,7 +23,7 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     length = request.headers.get("content-length", "")
     expected = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
-    large = Refused(f"the body is larger than the {most} bytes that are taken", status=413)
+    large = RefusedError(f"the body is larger than the {most} bytes that are taken", status=413)
     if expected > DRAINED or (expected > most and "expect" in request.headers):  # it has not begun to send
         large.headers = {"connection": "close"}
         raise large
@@ -38,13 +38,13 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
                     break
     except TimeoutError as error:
         if received <= most:
-            raise Refused(f"the body took longer than {seconds:g} s", status=408) from error
+            raise RefusedError(f"the body took longer than {seconds:g} s", status=408) from error
     except ClientDisconnect as error:
-        raise Refused("the client went away", status=499) from error
+        raise RefusedError("the client went away", status=499) from error
     if received > most:
         raise large
     if kind != "application/json":  # what forms and scripts of other sites may send unasked is not this
-        raise Refused("the body must come as  Content-Type: application/json", status=415)
+        raise RefusedError("the body must come as  Content-Type: application/json", status=415)
     return bytes(body)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hamburger_edge.chat.messages import Transcript
 from hamburger_edge.loop.backend import Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group, match
@@ -105,18 +106,17 @@ def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: s
     """A request as groups: what the model said earlier as it said it, everything else token by token."""
     if not isinstance(asked.prompt, Conversation):
         if isinstance(asked.prompt, str):
-            model.parts.check_length(asked.prompt)
+            model._parts.check_length(asked.prompt)
         tokens = model.encode(asked.prompt) if isinstance(asked.prompt, str) else asked.prompt
-        return Prompt(model.engine.check_groups((token,) for token in tokens), (), {})
+        return Prompt(model._engine.check_groups((token,) for token in tokens), (), {})
     system, turns = _system(model, asked), asked.prompt.turns
     said = (system, *turns)
-    model.parts.check_length(*said)
+    model._parts.check_length(*said)
     texts, groups, marks = conversations.recall(owner, said)
     exact = asked.settings.decoding.exact
     if exact:  # plain decoding reads no merged slots
         groups = [(token,) for group in groups for token in group]
-    for index in range(max(0, texts - 1), len(turns), 2):
-        groups += model.engine.check_groups((token,) for token in _turn(model, system, turns, index, groups))
+    groups = model._parts.conversation(Transcript(system, turns), groups, max(0, texts - 1))
     return Prompt(groups, said, marks)
 
 
@@ -142,24 +142,6 @@ def _system(model: Model, asked: Asked) -> str:
     if asked.tools is not None:
         text = f"{text}\n\n{asked.tools.described()}".strip()
     return text
-
-
-def _turn(
-    model: Model, system: str, turns: tuple[str, ...], index: int, before: Sequence[Group]
-) -> list[int]:
-    """The tokens of one turn of the user, up to where the answer begins; and those of its answer, if it has
-    one that nobody remembers."""
-    template, encode = model.template, model.tokenizer.encode_parts
-    if index == 0:
-        ids = encode(template.first_turn(turns[0], system))
-    else:
-        ids = encode(template.next_turn(turns[index]))
-        last = before[-1][-1] if before else None
-        if ids[:1] == [last] and last in model.info.eos_ids:  # the model said it itself
-            ids = ids[1:]
-    if index + 1 < len(turns) and turns[index + 1]:
-        ids += encode([(turns[index + 1], False)])
-    return ids
 
 
 def _alike(these: Sequence[str], those: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ from hamburger_edge.support.values import check_text, number_in, whole_in
 _LONGEST_FIELD = 200  # characters of one's name in an error
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What is answered instead: an error in OpenAI's shape, printable whatever it names."""
 
     def __init__(
@@ -32,8 +32,8 @@ class Refused(Exception):
         self.headers = headers or {}
 
 
-def mistake() -> Refused:
-    return Refused("this server made a mistake; its log says which", status=500)
+def mistake() -> RefusedError:
+    return RefusedError("this server made a mistake; its log says which", status=500)
 
 
 def decoded(body: bytes) -> dict[str, Any]:
@@ -41,13 +41,13 @@ def decoded(body: bytes) -> dict[str, Any]:
     try:
         data = json.loads(body.decode("utf-8"), object_pairs_hook=unique_keys, parse_constant=_no_number)
     except UnicodeDecodeError as error:
-        raise Refused(f"the body is not UTF-8 ({error.reason} at {error.start})") from error
+        raise RefusedError(f"the body is not UTF-8 ({error.reason} at {error.start})") from error
     except RecursionError as error:
-        raise Refused("the body has too many levels inside each other: make it flatter") from error
+        raise RefusedError("the body has too many levels inside each other: make it flatter") from error
     except ValueError as error:
-        raise Refused(f"the body is not valid JSON ({error}): correct it") from error
+        raise RefusedError(f"the body is not valid JSON ({error}): correct it") from error
     if not isinstance(data, dict):
-        raise Refused("the body must be a JSON object")
+        raise RefusedError("the body must be a JSON object")
     return data
 
 
@@ -60,7 +60,7 @@ class Fields:
 
     def __init__(self, data: Any, path: str = "") -> None:
         if not isinstance(data, dict):
-            raise Refused(f"{path or 'the body'} must be an object", path or None)
+            raise RefusedError(f"{path or 'the body'} must be an object", path or None)
         self._left = {name: value for name, value in data.items() if value is not None}
         self._path = path
 
@@ -70,9 +70,9 @@ class Fields:
     def has(self, name: str) -> bool:
         return name in self._left
 
-    def refuse(self, name: str, message: str) -> Refused:
+    def refuse(self, name: str, message: str) -> RefusedError:
         path = self.path(name)
-        return Refused(f"{one_line(path, _LONGEST_FIELD)} {message}", path)
+        return RefusedError(f"{one_line(path, _LONGEST_FIELD)} {message}", path)
 
     def take(self, name: str) -> Any:
         return self._left.pop(name, None)
@@ -121,7 +121,7 @@ class Fields:
         try:
             return number_in(self.path(name), value, low, high, above=above)
         except InputError as error:
-            raise Refused(str(error), self.path(name)) from error
+            raise RefusedError(str(error), self.path(name)) from error
 
     def whole(self, name: str, low: int, high: int) -> int | None:
         value = self.take(name)
@@ -130,7 +130,7 @@ class Fields:
         try:
             return whole_in(self.path(name), value, low, high)
         except InputError as error:
-            raise Refused(str(error), self.path(name)) from error
+            raise RefusedError(str(error), self.path(name)) from error
 
     def one_of(self, name: str, choices: Iterable[str], default: str | None = None) -> str | None:
         value = self.take(name)

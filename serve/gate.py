@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve import answers
-from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.fields import RefusedError
 from hamburger_edge.support.files import read_regular
 
 SHORTEST_KEY = 16
@@ -124,7 +124,7 @@ class Gate:
 
         try:
             response = self._check(Request(scope), headers, origin)
-        except Refused as refused:
+        except RefusedError as refused:
             response = refusal(refused)
         if response is None:
             await self.app(scope, receive, sending)
@@ -134,13 +134,13 @@ class Gate:
     def _check(self, request: Request, headers: Headers, origin: str | None) -> Response | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1:
-            raise Refused("a request needs one Host header")
+            raise RefusedError("a request needs one Host header")
         if not self.access.knows(hosts[0]):
-            raise Refused(
+            raise RefusedError(
                 f"this server is not known as {hosts[0]!r:.100}: start it with  --allow-host NAME", status=403
             )
         if origin is not None and not self.access.allows_origin(origin, hosts[0]):
-            raise Refused(
+            raise RefusedError(
                 f"pages of {origin!r:.100} may not ask this server: start it with  --cors ORIGIN", status=403
             )
         if request.method == "OPTIONS" and origin is not None:
@@ -153,7 +153,7 @@ class Gate:
             return Response(status_code=204, headers=allowed)
         owner = self.access.owner(headers.get("authorization", ""))
         if owner is None and request.scope["path"] not in self.open:
-            raise Refused(
+            raise RefusedError(
                 "the key is missing or wrong: send the header  Authorization: Bearer KEY",
                 status=401,
                 code="invalid_api_key",
@@ -163,7 +163,7 @@ class Gate:
         return None
 
 
-def refusal(refused: Refused) -> Response:
+def refusal(refused: RefusedError) -> Response:
     body = answers.encoded(answers.error(refused))
     return Response(body, refused.status, headers=refused.headers, media_type="application/json")
 

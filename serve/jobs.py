@@ -13,7 +13,7 @@ from typing import Any, Literal
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.serve.answers import Token
-from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.fields import RefusedError
 from hamburger_edge.serve.requests import Asked
 
 Reason = Literal["gone", "time", "shutdown"]
@@ -42,7 +42,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    refused: Refused
+    refused: RefusedError
 
 
 Event = Begun | Piece | Ended | Failed
@@ -88,7 +88,7 @@ class Job:
         assert self.reason is not None
         message, status = _WHY[self.reason]
         self._stream = None
-        self.tell(Failed(Refused(message, status=status)))
+        self.tell(Failed(RefusedError(message, status=status)))
 
 
 class FairQueue:
@@ -109,10 +109,12 @@ class FairQueue:
     def put(self, job: Job, retry_after: int) -> None:
         with self._changed:
             if self._closed:
-                raise Refused(_WHY["shutdown"][0], status=503)
+                raise RefusedError(_WHY["shutdown"][0], status=503)
             if len(self) >= self._most + self._idle:
                 headers = {"retry-after": str(retry_after)}
-                raise Refused("too many requests are waiting: try again later", status=429, headers=headers)
+                raise RefusedError(
+                    "too many requests are waiting: try again later", status=429, headers=headers
+                )
             users = self._waiting.setdefault(job.client, OrderedDict())
             users.setdefault(job.user, deque()).append(job)
             self._length += 1

@@ -17,7 +17,7 @@ from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.serve.answers import Token, usage
 from hamburger_edge.serve.conversations import Conversations, Prompt, keep, prompt_of
-from hamburger_edge.serve.fields import Refused, mistake
+from hamburger_edge.serve.fields import RefusedError, mistake
 from hamburger_edge.serve.jobs import Begun, Ended, Failed, FairQueue, Job, Piece, Reason
 from hamburger_edge.serve.metrics import Metrics
 from hamburger_edge.support.terminal import note
@@ -55,10 +55,10 @@ class Worker:
                 self._answer(job)
             except InputError as error:
                 full = isinstance(error, ContextFullError)
-                job.tell(Failed(Refused(str(error), code="context_length_exceeded" if full else None)))
+                job.tell(Failed(RefusedError(str(error), code="context_length_exceeded" if full else None)))
             except HamburgerError as error:
                 note(f"error: {error}")
-                job.tell(Failed(Refused(str(error), status=500)))
+                job.tell(Failed(RefusedError(str(error), status=500)))
             except Exception:  # a fault of ours: this request's, not the worker's
                 traceback.print_exc(file=sys.stderr)
                 job.tell(Failed(mistake()))
@@ -76,20 +76,20 @@ class Worker:
             job.tell(Begun())
             self._tell(job, stream)
         self._count(stream)
-        if self.model.engine.ledger.slots:
+        if self.model._engine.ledger.slots:
             by_stop = stream.finish_reason == "stop" and bool(job.asked.settings.stop)
             answer = None if by_stop or not stream.stats.macro_steps else stream.text
-            keep(self.served.conversations, self.model.engine, job.owner, prompt, answer)
+            keep(self.served.conversations, self.model._engine, job.owner, prompt, answer)
         if job.reason is not None:
             self.metrics.add("cancelled_total", model=self.served.name, reason=job.reason)
             job.end()
         else:
             finish = stream.finish_reason or "cancelled"
-            job.tell(Ended(stream.text, finish, usage(stream.stats, self.model.engine.ledger.tokens)))
+            job.tell(Ended(stream.text, finish, usage(stream.stats, self.model._engine.ledger.tokens)))
 
     def _begin(self, job: Job) -> tuple[Prompt, Stream]:
         """The cache as near to the prompt as any is, and the answer on its way."""
-        parts, engine, settings = self.model.parts, self.model.engine, job.asked.settings
+        parts, engine, settings = self.model._parts, self.model._engine, job.asked.settings
         if self._owner != job.owner:  # how much of it would be read again is nobody else's business
             engine.keep([])
             self._owner = job.owner
@@ -105,7 +105,7 @@ class Worker:
         return prompt, Stream(engine, parts.turns, prompt.groups, settings, sampler, text)
 
     def _tell(self, job: Job, stream: Stream) -> None:
-        engine, name = self.model.engine, self.served.name
+        engine, name = self.model._engine, self.served.name
         began = time.monotonic()
         for number, chunk in enumerate(stream):
             now = time.monotonic()
@@ -141,7 +141,11 @@ class Worker:
         add("tokens_total", stats.tokens, model=name)
         add("macro_steps_total", stats.macro_steps, model=name)
         add("slots_total", stats.slots, model=name)
-        add("slots_saved_total", self.model.engine.ledger.tokens - self.model.engine.ledger.slots, model=name)
+        add(
+            "slots_saved_total",
+            self.model._engine.ledger.tokens - self.model._engine.ledger.slots,
+            model=name,
+        )
 
 
 class Pool:
@@ -179,7 +183,7 @@ class Pool:
         served = next(iter(self.served.values())) if name is None else self.served.get(name)
         if served is None:
             known = ", ".join(self.served)
-            raise Refused(
+            raise RefusedError(
                 f"there is no model {name!r:.80} here (there is: {known})",
                 "model",
                 status=404,

@@ -9,7 +9,7 @@ from typing import Any
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES, Recommended
 from hamburger_edge.loop.settings import Settings
-from hamburger_edge.serve.fields import Fields, Refused
+from hamburger_edge.serve.fields import Fields, RefusedError
 from hamburger_edge.serve.tools import Call, Tools, read_tools, written
 
 MOST_STOPS = 16
@@ -115,9 +115,9 @@ def _asked(
     try:
         settings = Settings.of(options, recommended)
     except InputError as error:
-        raise Refused(str(error), _named(str(error))) from error
+        raise RefusedError(str(error), _named(str(error))) from error
     if settings.decoding.probabilities and not settings.decoding.exact:
-        raise Refused(
+        raise RefusedError(
             f"logprobs: tokens of a drafted group are not the base's own choice: ask for {_EXACT}", "logprobs"
         )
     return Asked(model, prompt, settings, stream, include_usage, tools, user)
@@ -209,7 +209,9 @@ def _response_format(fields: Fields, tools: Tools | None) -> dict[str, Any]:
     if kind is None:
         raise inner.refuse("type", "is missing")
     if kind != "text" and tools is not None:
-        raise Refused("response_format: an answer follows either tools or a format: leave one out", "tools")
+        raise RefusedError(
+            "response_format: an answer follows either tools or a format: leave one out", "tools"
+        )
     if kind == "json_object":
         structure = {"json_schema": {"type": "object"}}
     elif kind == "json_schema":
@@ -270,9 +272,9 @@ def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conver
                 turns.append([text])
         inner.end()
     if len(turns) % 2 == 0:
-        raise Refused("messages: the last one must be of a user or a tool", "messages")
+        raise RefusedError("messages: the last one must be of a user or a tool", "messages")
     if [""] in turns[::2]:
-        raise Refused("messages: a user's message is empty: say something", "messages")
+        raise RefusedError("messages: a user's message is empty: say something", "messages")
     return Conversation("\n\n".join(system) if system else None, tuple(map("\n\n".join, turns)))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.formats import with_patterns
 from hamburger_edge.loop.structure import Structure
-from hamburger_edge.serve.fields import Fields, Refused
+from hamburger_edge.serve.fields import Fields, RefusedError
 
 MOST_TOOLS = 64
 MOST_CALLS = 8  # of one answer
@@ -107,7 +107,7 @@ def read_tools(fields: Fields) -> Tools | None:
     functions = [_function(item, f"tools[{index}]") for index, item in enumerate(given)]
     names = [function.name for function in functions]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise Refused(f"tools: {twice} is given twice", "tools")
+        raise RefusedError(f"tools: {twice} is given twice", "tools")
     if choice == "none":
         return None
     if isinstance(choice, dict):
@@ -119,7 +119,7 @@ def read_tools(fields: Fields) -> Tools | None:
         named.end()
         chosen = tuple(function for function in functions if function.name == name)
         if not chosen:
-            raise Refused(f"tool_choice.function.name: there is no tool {name!r:.80}", "tool_choice")
+            raise RefusedError(f"tool_choice.function.name: there is no tool {name!r:.80}", "tool_choice")
         return Tools(chosen, "required", several)
     if choice not in (None, "auto", "required"):
         raise fields.refuse("tool_choice", "must be auto, none, required or a function")
@@ -147,7 +147,7 @@ def _function(item: Any, path: str) -> Function:
     try:
         Structure.of(json_schema=parameters)
     except InputError as error:
-        raise Refused(f"{inner.path('parameters')}: {error}", inner.path("parameters")) from error
+        raise RefusedError(f"{inner.path('parameters')}: {error}", inner.path("parameters")) from error
     return Function(name, description or "", parameters)
 
 

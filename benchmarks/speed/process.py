@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
-from hamburger_edge.errors import HamburgerError, RuntimeUnavailable
+from hamburger_edge.errors import HamburgerError, RuntimeUnavailableError
 
 
 class Process:
@@ -76,7 +76,7 @@ class Process:
             kind, answer = self.pipe.recv()
         except (EOFError, OSError) as error:
             self.child.join(10)
-            raise RuntimeUnavailable(
+            raise RuntimeUnavailableError(
                 f"its process ended ({_cause(self.child.exitcode)}) in {method}"
             ) from error
         if kind == "error":

@@ -219,8 +219,8 @@ def main() -> None:
         )
     with ExitStack() as stack:
         model = stack.enter_context(hamburger_edge.load(options.bundle, threads=options.threads))
-        turns = [model.parts.template.first_turn(text) for text in TEXTS[: options.prompts]]
-        prompts = [model.parts.tokenizer.encode_parts(turn) for turn in turns]
+        turns = [model._parts.template.first_turn(text) for text in TEXTS[: options.prompts]]
+        prompts = [model._parts.tokenizer.encode_parts(turn) for turn in turns]
         found = measure(list(everybody(stack, model, options)), prompts, options.tokens, options.rounds)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any, NamedTuple, Unpack
 
 from hamburger_edge.chat import session
+from hamburger_edge.chat.messages import Transcript
 from hamburger_edge.chat.parts import Parts
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.tokenizer import TextStream
@@ -31,18 +32,24 @@ class Chat:
     A turn whose answer never began (an error, or cancelled while reading the prompt) never happened.
     """
 
-    def __init__(self, parts: Parts, system: str | None, settings: Settings) -> None:
+    def __init__(self, parts: Parts, history: Transcript, settings: Settings) -> None:
         self._parts = parts
-        self.system = None if system is None else check_text(system)
+        self.system = None if history.system is None else check_text(history.system)
         self.settings = settings
+        self._history = history.turns  # that it starts from
+        if len(self._history) % 2:
+            raise InputError("the last message is of the user: give it to send, and those before it to chat")
+        parts.check_length(*self._history)
         self._owner = object()  # of slots that come from a session: no other conversation may use them
         self._start()
 
     def _start(self) -> None:
         sampler, text = self._parts.sampler(self.settings), self._parts.text_stream(self.settings)
         self.sampler, self.text = sampler, text  # where one is refused, the chat stays as it was
-        self.messages: list[Message] = []
-        self.groups: list[Group] = []  # everything said so far, template included, as it sits in the cache
+        roles = ("user", "assistant")
+        self.messages = [Message(roles[index % 2], text) for index, text in enumerate(self._history)]
+        # everything said so far, template included, as it sits in the cache
+        self.groups = self._parts.conversation(Transcript(self.system, self._history))
         self.stats = Stats()  # of the last answer
         self.unfinished = False  # the last answer was cut, and `continue_answer` can go on with it
         self.structure = self.settings.structure  # of the last answer
@@ -89,7 +96,7 @@ class Chat:
         return self._answer(said, said, self.messages, sampler, self._held(), max_tokens, self.structure)
 
     def reset(self) -> None:
-        """Back to the beginning, random draws included."""
+        """Go back to the messages it started from, random draws included."""
         with self._parts.turns.exclusive():
             self._start()
 
@@ -129,7 +136,7 @@ class Chat:
         """From where `save` left it; on any failure the cache is left empty."""
         owner = object()
         with session.opened(path, parts.engine, owner=owner) as saved:
-            chat = cls(parts, saved.system, Settings.from_json(saved.options))
+            chat = cls(parts, Transcript(saved.system, ()), Settings.from_json(saved.options))
             chat._owner = owner
             chat.sampler.restore(saved.sampler)
             chat.text.restore(saved.text)
@@ -143,12 +150,7 @@ class Chat:
 
     def _turn(self, text: str) -> list[int]:
         """The tokens that lead from what was said to the next answer."""
-        template, tokenizer = self._parts.template, self._parts.tokenizer
-        if not self.groups:
-            return tokenizer.encode_parts(template.first_turn(text, self.system))
-        ids = tokenizer.encode_parts(template.next_turn(text))
-        said = self.groups[-1][-1]
-        return ids[1:] if ids[:1] == [said] and said in self._parts.engine.info.eos_ids else ids
+        return self._parts.turn(text, self.groups, self.system)
 
     def _sampler(self, structure: Structure | None) -> Sampler:
         """A copy to draw from, so that a turn that fails leaves no trace."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hamburger_edge.chat.messages import Transcript
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
@@ -33,6 +36,26 @@ class Parts:
                 f"the prompt has {length} characters, which are more than {room} tokens however it is cut: "
                 "shorten it"
             )
+
+    def turn(self, text: str, before: Sequence[Group], system: str | None) -> list[int]:
+        """The tokens that lead from a conversation's groups to the next answer."""
+        if not before:
+            return self.tokenizer.encode_parts(self.template.first_turn(text, system))
+        ids = self.tokenizer.encode_parts(self.template.next_turn(text))
+        newest = before[-1][-1]
+        return ids[1:] if ids[:1] == [newest] and newest in self.engine.info.eos_ids else ids
+
+    def conversation(
+        self, transcript: Transcript, known: Sequence[Group] = (), turns_known: int = 0
+    ) -> list[Group]:
+        """The groups of a conversation: those of its first turns, if known, then one token each."""
+        groups, turns = list(known), transcript.turns
+        for index in range(turns_known, len(turns), 2):
+            ids = self.turn(turns[index], groups, transcript.system)
+            if index + 1 < len(turns) and turns[index + 1]:
+                ids += self.tokenizer.encode_parts([(turns[index + 1], False)])
+            groups += self.engine.check_groups((token,) for token in ids)
+        return groups
 
     def sampler(self, settings: Settings) -> Sampler:
         info = self.engine.info

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
@@ -31,8 +32,21 @@ class Chunk(NamedTuple):
     )  # set on the last chunk; a cancelled answer ends with one without tokens
 
 
+@dataclass(frozen=True)
+class Result:
+    """A whole answer."""
+
+    text: str
+    tokens: list[int]  # the end token included
+    groups: list[list[int]]  # the same tokens, by macro step
+    finish_reason: FinishReason
+    stats: Stats
+    complete: bool | None = None  # of a structured answer: whether it has all that its structure asks for
+
+
 class Stream(Iterator[Chunk]):
-    """Iterate for chunks. The model is busy until the last chunk, `close`, or garbage collection."""
+    """Iterate for chunks, also with `async for`. The model is busy until the last chunk, `close`, or garbage
+    collection."""
 
     def __init__(
         self,
@@ -51,6 +65,7 @@ class Stream(Iterator[Chunk]):
         self.stats = Stats()
         self.finish_reason: FinishReason | None = None
         self.text = ""  # so far
+        self.groups: list[list[int]] = []  # so far, by macro step
         # A signal's handler may close in the middle of anything that its own thread does here: the lock must
         # not shut that thread out, and what is under way sees to the end.
         self._stepping = threading.RLock()
@@ -120,6 +135,24 @@ class Stream(Iterator[Chunk]):
                 self._finish()
             self._stepping.release()
 
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        """Make each step in a thread. A task that is cancelled here cancels the answer."""
+        try:
+            while (chunk := await in_thread(next, self, None)) is not None:
+                yield chunk
+        finally:
+            self.cancel()
+            await in_thread(self.close)
+
+    def result(self) -> Result:
+        """Read the answer to its end, and return all of it."""
+        with self:
+            for _ in self:
+                pass
+        tokens = [token for group in self.groups for token in group]
+        finish = self.finish_reason or "cancelled"
+        return Result(self.text, tokens, self.groups, finish, self.stats, self.complete)
+
     def cancel(self) -> None:
         """End the answer after the current step; from any thread."""
         self._cancel.set()
@@ -162,6 +195,8 @@ class Stream(Iterator[Chunk]):
             text += self._output.flush()
         self.finish_reason = finish
         self.text += text
+        if tokens:
+            self.groups.append(list(tokens))
         return Chunk(tokens, text, probabilities, stops, finish)
 
     def _count(self, seconds: float) -> None:
@@ -188,3 +223,10 @@ class Stream(Iterator[Chunk]):
             finally:
                 self._turn.over = True
                 self._turns.free_if_closing()
+
+
+async def in_thread(call: Callable[..., Any], *words: Any, **named: Any) -> Any:
+    """Call it in a thread, to its end even if the task is cancelled."""
+    import asyncio  # which applications without a loop need not load
+
+    return await asyncio.shield(asyncio.to_thread(call, *words, **named))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailable, require
+from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailableError, require
 from hamburger_edge.support.values import number_in, whole_in
 
 LOCAL = "local"
@@ -70,7 +70,7 @@ class Cluster:
         try:
             self.ray.init(address, logging_level="ERROR", log_to_driver=False, **here)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise RuntimeUnavailable(
+            raise RuntimeUnavailableError(
                 f"no Ray cluster answers at {address}: start one with  ray start --head,  or say {LOCAL!r}"
             ) from error
 

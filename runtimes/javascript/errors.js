@@ -22,9 +22,9 @@ export class FetchError extends HamburgerError {}
 /** a model whose scores are not finite */
 export class CheckpointError extends HamburgerError {}
 /** a binding of ONNX Runtime that is not installed or does not start */
-export class RuntimeUnavailable extends HamburgerError {}
+export class RuntimeUnavailableError extends HamburgerError {}
 /** ONNX Runtime failed during a call */
-export class RuntimeFailure extends HamburgerError {}
+export class RuntimeFailureError extends HamburgerError {}
 /** a second answer was requested during the first */
 export class BusyError extends HamburgerError {}
 

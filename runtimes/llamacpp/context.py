@@ -21,8 +21,8 @@ from hamburger_edge.errors import (
     BundleError,
     ContextFullError,
     HamburgerError,
-    RuntimeFailure,
-    RuntimeUnavailable,
+    RuntimeFailureError,
+    RuntimeUnavailableError,
 )
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.runtimes.llamacpp.library import FLASH, INT, KV_TYPES, POINTER, Library, Views
@@ -105,7 +105,7 @@ class Context:
         start = library.function("llama_init_from_model", POINTER, POINTER, low.llama_context_params)
         self.address: int | None = start(model.address, params)
         if self.address is None:
-            raise RuntimeUnavailable(
+            raise RuntimeUnavailableError(
                 f"llama.cpp cannot make a context of {slots} slots with a {kv_cache_dtype} cache "
                 f"({library.log.reason()}): try fewer slots or kv_cache_dtype='f16'"
             )
@@ -157,7 +157,7 @@ class Context:
             raise ContextFullError(f"{count} more slots do not fit the cache: load with a larger cache_slots")
         if code != 0:
             reason = self.library.log.reason()
-            raise RuntimeFailure(
+            raise RuntimeFailureError(
                 f"llama.cpp could not compute {count} rows (code {code}, {reason}): "
                 "load the model with a smaller cache_slots, or check the bundle with  hamburger-edge verify"
             )
@@ -284,7 +284,7 @@ class Capture:
         found = [values for values in self.found if values is not None]
         if len(found) < len(self.names):
             missing = self.names[self.found.index(None)].decode()
-            raise RuntimeUnavailable(
+            raise RuntimeUnavailableError(
                 f"llama.cpp's graph has no tensor {missing} of {self.rows} rows of {self.width} numbers: "
                 "this version of it is not supported"
             )

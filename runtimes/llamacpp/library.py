@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.errors import RuntimeUnavailable, require
+from hamburger_edge.errors import RuntimeUnavailableError, require
 from hamburger_edge.loop.backend import Floats
 
 VERSIONS = ("0.3.36",)  # of llama-cpp-python, with these structs and private symbols
@@ -83,7 +83,7 @@ class Library:
         try:
             function: Any = (library or self.low._lib)[name]  # a new object, whose prototype we may set
         except AttributeError as error:
-            raise RuntimeUnavailable(
+            raise RuntimeUnavailableError(
                 f"this llama.cpp has no function {name}: {_advice(self.python.__version__)}"
             ) from error
         function.restype, function.argtypes = result, arguments
@@ -94,7 +94,7 @@ class Library:
         for name in names:
             try:
                 return self.function(name, result, *arguments)
-            except RuntimeUnavailable:
+            except RuntimeUnavailableError:
                 continue
         return None
 
@@ -148,11 +148,11 @@ def _import() -> Any:
     try:
         python = require("llama_cpp", "llamacpp")
     except (OSError, RuntimeError, AttributeError) as error:  # its library, or a symbol its bindings name
-        raise RuntimeUnavailable(
+        raise RuntimeUnavailableError(
             f"llama-cpp-python cannot be loaded ({error}): install it again: {_PIP}"
         ) from error
     if python.__version__ not in VERSIONS:
-        raise RuntimeUnavailable(
+        raise RuntimeUnavailableError(
             f"llama-cpp-python {python.__version__} is not supported: {_advice(python.__version__)}"
         )
     return python

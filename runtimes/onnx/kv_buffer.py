@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from hamburger_edge.bundle.manifest import KVLayout
-from hamburger_edge.errors import ContextFullError, RuntimeFailure
+from hamburger_edge.errors import ContextFullError, RuntimeFailureError
 from hamburger_edge.loop.backend import Snapshot
 from hamburger_edge.loop.saved_cache import check_saved_cache
 
@@ -91,7 +91,7 @@ def _untouched(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     try:
         memory = mmap.mmap(-1, size)
     except (OSError, OverflowError, MemoryError) as error:
-        raise RuntimeFailure(
+        raise RuntimeFailureError(
             f"no memory for a cache of {shape[3]} slots ({2 * size >> 20} MiB): load with a smaller "
             "cache_slots"
         ) from error

@@ -26,7 +26,7 @@ from hamburger_edge.errors import (
     HamburgerError,
     HamburgerWarning,
     InputError,
-    RuntimeUnavailable,
+    RuntimeUnavailableError,
 )
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.loop.dial import UNMEASURED
@@ -50,7 +50,7 @@ def open_bundle(
 ) -> tuple[OnnxBackend, Path, ChatTemplate]:
     """Open a bundle -> backend, path of the tokenizer, chat template.
 
-    `context` is the number of slots of the KV buffer; `verify` checks every file's hash first.
+    `cache_slots` is the number of slots of the KV buffer; `verify` checks every file's hash first.
     """
     path = Path(path)
     if cache_slots is not None:
@@ -73,7 +73,7 @@ def open_bundle(
     common: dict[str, Any] = {"threads": threads, "cache_slots": cache_slots}
     try:
         backend = OnnxBackend(path, manifest, provider=chosen, **common)
-    except RuntimeUnavailable as error:
+    except RuntimeUnavailableError as error:
         if provider != "auto" or chosen.name == "cpu":
             raise
         warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
@@ -84,7 +84,7 @@ def open_bundle(
 def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
     """Refuse a cache type without CUDA attention: that part would run on the CPU, very slowly."""
     if provider.name == "cuda" and not manifest.cache_slots and manifest.kv.dtype != "float16":
-        raise RuntimeUnavailable(
+        raise RuntimeUnavailableError(
             f"{folder}: on CUDA ONNX Runtime attends in 16 bits, and this bundle's cache is "
             f"{manifest.kv.dtype}: export it again with --kv-cache-dtype fp16, or with --flavor portable"
         )

@@ -17,8 +17,8 @@ from hamburger_edge.errors import (
     BundleError,
     HamburgerWarning,
     InputError,
-    RuntimeFailure,
-    RuntimeUnavailable,
+    RuntimeFailureError,
+    RuntimeUnavailableError,
 )
 from hamburger_edge.support.processors import MOST_THREADS
 from hamburger_edge.support.values import among, safe_repr, whole_in
@@ -86,7 +86,7 @@ def choose_provider(name: str, options: dict[str, Any] | None, flavor: str = "fu
     if not among(name, _NAMES):
         raise InputError(f"unknown provider {safe_repr(name)} (known: auto, {', '.join(_NAMES)})")
     if name not in here:
-        raise RuntimeUnavailable(
+        raise RuntimeUnavailableError(
             f"provider {name!r} is not in this onnxruntime {ort.__version__}, which has: {', '.join(here)}; "
             "install the onnxruntime package made for it"
         )
@@ -129,18 +129,18 @@ def open_graph(
         )
     except Exception as error:  # ONNX Runtime's errors have no common base class
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            raise RuntimeFailure(
+            raise RuntimeFailureError(
                 f"{folder / graph.file}: not enough memory to load it: close other programs, or export it "
                 "with a lower --precision"
             ) from error
         if provider.name != "cpu":
-            raise RuntimeUnavailable(
+            raise RuntimeUnavailableError(
                 f"provider {provider.name!r} cannot open {folder / graph.file} ({_first_line(error)}): "
                 "check its driver and its options, or use --provider cpu"
             ) from error
         raise BundleError(f"{folder / graph.file}: {_first_line(error)}: export it again") from error
     if _NAMES[provider.name] not in session.get_providers():  # ONNX Runtime continues without it
-        raise RuntimeUnavailable(
+        raise RuntimeUnavailableError(
             f"provider {provider.name!r} is in this onnxruntime {ort.__version__} but could not start here: "
             "check its driver and libraries, or use --provider cpu"
         )
@@ -176,7 +176,7 @@ def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
             remedy = "not enough memory: close other programs, or load it with a smaller cache_slots"
         else:
             remedy = f"{_first_line(error)}: check the bundle with  hamburger-edge verify"
-        raise RuntimeFailure(f"ONNX Runtime could not run {name}: {remedy}") from error
+        raise RuntimeFailureError(f"ONNX Runtime could not run {name}: {remedy}") from error
 
 
 def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], found: list[Any]) -> None:

@@ -82,7 +82,7 @@ def test_generate_is_the_stream_in_one(model: Model) -> None:
     assert result.finish_reason == chunks[-1].finish_reason
     assert result.stats.tokens == len(result.tokens)
     assert result.stats.macro_steps == len(result.groups)
-    assert result.stats.slots == model.backend.slots == model.engine.ledger.slots
+    assert result.stats.slots == model.backend.slots == model._engine.ledger.slots
     assert result.stats.kv_bytes == 100 * result.stats.slots < result.stats.kv_bytes_uncompressed
     assert result.stats.ttft_s > 0
     assert result.stats.host_s > 0
@@ -123,7 +123,7 @@ def test_prompts(model: Model) -> None:
         ([-1], {}, "token"),
         (["a"], {}, "token"),
         (3, {}, "text or token ids"),
-        (None, {}, "text or token ids"),
+        (None, {}, "give a prompt or messages"),
         (bytearray(b"Hi"), {}, "make bytes of it"),
         ("x", {"raw": True, "system": "S"}, "leave system out"),
         ([5], {"system": "S"}, "leave system out"),
@@ -198,9 +198,9 @@ def test_stop_strings(
     assert complete  # the tokens end with the one that completed the stop string
     assert not any(s in model.decode(result.tokens[:-1]) for s in complete)
     assert result.stats.tokens == len(result.tokens)
-    held = [token for group in model.engine.sequence for token in group]
+    held = [token for group in model._engine.sequence for token in group]
     assert held == [5, 6, *result.tokens]  # and nothing that was dropped stays in the cache
-    assert model.engine.ledger.groups == model.backend.context
+    assert model._engine.ledger.groups == model.backend.context
 
 
 def test_text_that_may_begin_a_stop_string_comes_late_but_comes(tokenizer_path: Path) -> None:

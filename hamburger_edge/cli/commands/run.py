@@ -36,11 +36,8 @@ def run(options: argparse.Namespace) -> None:
     with load(options.bundle, options.backend, **runtime_options(options)) as model:
         stream = model.stream(prompt, raw=options.raw, system=options.system, **answer_options(options))
         painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
-        groups = []
         with stream, interruptible(stream.cancel):
             for chunk in stream:
-                if chunk.tokens:
-                    groups.append(list(chunk.tokens))
                 if not options.json:
                     text = painter.paint(chunk.text, len(chunk.tokens)) if painter else chunk.text
                     print(text, end="", flush=True)
@@ -56,8 +53,8 @@ def run(options: argparse.Namespace) -> None:
             print_json(
                 {
                     "text": stream.text,
-                    "tokens": [token for group in groups for token in group],
-                    "groups": groups,
+                    "tokens": [token for group in stream.groups for token in group],
+                    "groups": stream.groups,
                     **({} if stream.complete is None else {"complete": stream.complete}),
                     "stats": {name: facts[name] for name in STATS},
                 }

@@ -4,7 +4,7 @@ import path from "node:path";
 import { checkContent, checkSize } from "../bundle/files.js";
 import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
 import { checkManifest } from "../bundle/manifest_hash.js";
-import { BundleError, InputError, RuntimeUnavailable, reason } from "../errors.js";
+import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
 import { safeRepr } from "../support/values.js";
 
@@ -41,7 +41,7 @@ export async function load(folder, { verify = false, ...options } = {}) {
 /** @param {string} folder @returns {Promise<Runtime>} */
 async function runtime(folder) {
   const ort = await import("onnxruntime-node").catch((error) => {
-    throw new RuntimeUnavailable(
+    throw new RuntimeUnavailableError(
       `onnxruntime-node does not start (${reason(error)}): run  npm install onnxruntime-node`,
       { cause: error },
     );

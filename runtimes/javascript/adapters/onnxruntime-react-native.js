@@ -1,7 +1,7 @@
 // Bundles in an app's folder, computed by onnxruntime-react-native. Untried: written against its types.
 import { checkSize } from "../bundle/files.js";
 import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
-import { RuntimeUnavailable, reason } from "../errors.js";
+import { RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
 
 /** @import { Runtime } from "../onnx/runtime.js" */
@@ -29,7 +29,7 @@ async function runtime(folder) {
     // @ts-ignore: only installed in apps; its types are onnxruntime-common's
     ort = await import("onnxruntime-react-native");
   } catch (error) {
-    throw new RuntimeUnavailable(
+    throw new RuntimeUnavailableError(
       `onnxruntime-react-native does not start (${reason(error)}): run  npm install onnxruntime-react-native`,
       { cause: error },
     );

@@ -1,6 +1,6 @@
 // Bundles from an address, computed by onnxruntime-web: browsers, workers, Electron's windows.
 import { download } from "../bundle/download.js";
-import { BundleError, InputError, RuntimeUnavailable, reason } from "../errors.js";
+import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
 import { safeRepr, wholeIn } from "../support/values.js";
 
@@ -91,7 +91,7 @@ async function binding(provider) {
   try {
     return await (provider === "webgpu" ? import("onnxruntime-web/webgpu") : import("onnxruntime-web/wasm"));
   } catch (error) {
-    throw new RuntimeUnavailable(
+    throw new RuntimeUnavailableError(
       `onnxruntime-web does not start (${reason(error)}): run  npm install onnxruntime-web`,
       { cause: error },
     );

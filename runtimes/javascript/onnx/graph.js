@@ -1,5 +1,5 @@
 // One ONNX graph of a bundle, with its inputs by name and its cache.
-import { BundleError, RuntimeFailure, reason } from "../errors.js";
+import { BundleError, RuntimeFailureError, reason } from "../errors.js";
 import { Cache, tensor } from "./cache.js";
 
 /** @import { InferenceSession, Tensor } from "onnxruntime-common" */
@@ -78,7 +78,7 @@ export class Graph {
       cache?.take(results, count);
       return results;
     } catch (error) {
-      throw new RuntimeFailure(
+      throw new RuntimeFailureError(
         `ONNX Runtime could not run ${this.spec.file}: ${reason(error)}: close other programs, or load the model ` +
           "with a smaller cacheSlots",
         { cause: error },

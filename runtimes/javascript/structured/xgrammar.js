@@ -1,6 +1,6 @@
 // Loads @mlc-ai/web-xgrammar, which is written for bundlers. Without one its module exports nothing and sets a global;
 // in Node.js it needs names that modules lack.
-import { RuntimeUnavailable, reason } from "../errors.js";
+import { RuntimeUnavailableError, reason } from "../errors.js";
 
 /** @typedef {typeof import("@mlc-ai/web-xgrammar")} Library */
 
@@ -11,7 +11,7 @@ let opened = null;
 export function xgrammar() {
   opened ??= open().catch((error) => {
     opened = null;
-    throw new RuntimeUnavailable(
+    throw new RuntimeUnavailableError(
       `@mlc-ai/web-xgrammar, which structured answers need, does not start (${reason(error)}): ` +
         "run  npm install @mlc-ai/web-xgrammar",
       { cause: error },

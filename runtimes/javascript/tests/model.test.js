@@ -99,9 +99,9 @@ describe("an answer", () => {
   it("that fails in the middle leaves a model that answers", async () => {
     const { model, backend } = scripted("abcdefghi.");
     backend.onMacro = () => {
-      if (backend.fed.length === 1) throw new errors.RuntimeFailure("no memory");
+      if (backend.fed.length === 1) throw new errors.RuntimeFailureError("no memory");
     };
-    await assert.rejects(model.generate("x"), errors.RuntimeFailure);
+    await assert.rejects(model.generate("x"), errors.RuntimeFailureError);
     backend.onMacro = null;
     assert.ok((await model.generate("x")).tokens.length);
   });

@@ -25,7 +25,7 @@ from hamburger_edge.benchmarks.peers.contender import PEERS, Source
 from hamburger_edge.benchmarks.speed import ours as bench_ours
 from hamburger_edge.benchmarks.speed.process import Process
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
-from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailable
+from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailableError
 from hamburger_edge.loading import load
 from hamburger_edge.models.checkpoints.checkpoint import resolve
 
@@ -228,6 +228,6 @@ def test_an_error_comes_back_as_one_line(process: Process) -> None:
 
 
 def test_a_crash_is_told_by_its_signal(process: Process) -> None:
-    with pytest.raises(RuntimeUnavailable, match=r"its process ended \(SIGKILL\) in die"):
+    with pytest.raises(RuntimeUnavailableError, match=r"its process ended \(SIGKILL\) in die"):
         process.ask("die", int(signal.SIGKILL))
     process.close()

@@ -30,7 +30,7 @@ def load(*words, open=loading.load, **options):
     output.register(1, 0)  # tells when its reader is gone
 
     def hold(*words):
-        stream = model.turns.answer
+        stream = model._turns.answer
         while stream.stats.macro_steps >= 8 and not (stream._cancel.is_set() or output.poll(10)):
             pass
         return macro(*words)

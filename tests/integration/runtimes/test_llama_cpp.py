@@ -15,7 +15,7 @@ from hamburger_edge.errors import (
     ContextFullError,
     HamburgerError,
     InputError,
-    RuntimeUnavailable,
+    RuntimeUnavailableError,
     SessionError,
 )
 from hamburger_edge.loop.backend import Backend
@@ -297,7 +297,7 @@ def test_a_graph_without_the_tensor_is_an_error() -> None:
     capture = backend.base.context.capture
     assert capture is not None
     capture.names[0] = b"l_out-99"
-    with pytest.raises(RuntimeUnavailable, match="no tensor l_out-99"):
+    with pytest.raises(RuntimeUnavailableError, match="no tensor l_out-99"):
         feed(backend, PROMPT, [8])
     backend.close()
 

@@ -18,8 +18,8 @@ from hamburger_edge.bundle.manifest import GGUFEntry
 from hamburger_edge.errors import (
     BundleError,
     MissingExtraError,
-    RuntimeFailure,
-    RuntimeUnavailable,
+    RuntimeFailureError,
+    RuntimeUnavailableError,
 )
 from hamburger_edge.runtimes.llamacpp import library as llama_library
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
@@ -39,13 +39,13 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_another_version_says_which_ones_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["llama_cpp"], "__version__", "0.2.1")
-    with pytest.raises(RuntimeUnavailable, match=r"0\.2\.1 is not supported.*use 0\.3\.36.*pip install"):
+    with pytest.raises(RuntimeUnavailableError, match=r"0\.2\.1 is not supported.*use 0\.3\.36.*pip install"):
         llama_library.Library(False)
 
 
 def test_a_missing_function_is_an_error_and_a_missing_symbol_is_not() -> None:
     library = llama_library.library()
-    with pytest.raises(RuntimeUnavailable, match=r"no function llama_fly.*use 0\.3\.36"):
+    with pytest.raises(RuntimeUnavailableError, match=r"no function llama_fly.*use 0\.3\.36"):
         library.function("llama_fly", None)
     assert library._optional(("llama_fly", "_Z9llama_flyv"), None) is None
     assert library.has_layer_inputs
@@ -168,7 +168,7 @@ def test_a_graph_that_no_manifest_names_is_no_bundle_of_graphs(spoiled: Path) ->
 def test_a_failed_computation_says_what_to_do(spoiled: Path) -> None:
     with load(spoiled, threads=1) as model:
         context = model.backend.base.context  # type: ignore[attr-defined]
-        with pytest.raises(RuntimeFailure, match=r"compute 0 rows \(code -1, .*smaller context, or"):
+        with pytest.raises(RuntimeFailureError, match=r"compute 0 rows \(code -1, .*smaller context, or"):
             context.decode(0, [])  # llama.cpp refuses a batch of nothing
 
 

@@ -21,7 +21,7 @@ from hamburger_edge.errors import (
     ContextFullError,
     HamburgerError,
     InputError,
-    RuntimeFailure,
+    RuntimeFailureError,
     SessionError,
 )
 from hamburger_edge.loop.ledger import Ledger
@@ -251,7 +251,7 @@ def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
     bundles: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, _ = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
-    with pytest.raises(RuntimeFailure, match=r"run the embedder: .*hamburger-edge verify$") as caught:
+    with pytest.raises(RuntimeFailureError, match=r"run the embedder: .*hamburger-edge verify$") as caught:
         ours.macro([(10**6,)], [0], [0])  # the engine would have refused that token
     assert "\n" not in str(caught.value)
     readout = ours.macro([(5,)], [0], [0])  # and the model goes on
@@ -262,9 +262,11 @@ def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
 
     ours.micro_begin(readout.features[0])
     monkeypatch.setattr(ours.micro_decoder, "session", Full())
-    with pytest.raises(RuntimeFailure, match="could not run the micro decoder: not enough memory"):
+    with pytest.raises(RuntimeFailureError, match="could not run the micro decoder: not enough memory"):
         ours.micro(5)
-    with pytest.raises(RuntimeFailure, match=r"no memory for a cache of 1073741824 slots.*smaller context"):
+    with pytest.raises(
+        RuntimeFailureError, match=r"no memory for a cache of 1073741824 slots.*smaller context"
+    ):
         KVBuffer(KVLayout(64, 64, 1024, "float32"), 1 << 30)
 
 

@@ -14,7 +14,7 @@ import pytest
 import hamburger_edge
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import HamburgerWarning, InputError, RuntimeUnavailable
+from hamburger_edge.errors import HamburgerWarning, InputError, RuntimeUnavailableError
 from hamburger_edge.runtimes.onnx import sessions
 from hamburger_edge.runtimes.onnx.cache import InPlaceCache
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
@@ -38,7 +38,7 @@ def test_providers_by_name(bundles: Callable[..., Path]) -> None:
         for short, full in (("cuda", "CUDAExecutionProvider"), ("coreml", "CoreMLExecutionProvider"))
         if full not in ort.get_available_providers()
     )
-    with pytest.raises(RuntimeUnavailable, match="which has: cpu"):
+    with pytest.raises(RuntimeUnavailableError, match="which has: cpu"):
         open_bundle(bundle, provider=missing)
 
 
@@ -152,5 +152,5 @@ def test_a_provider_that_does_not_start_is_not_pretended(
     portable = bundles(flavor="portable", draft_vocab_size=40)
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: both)
-    with pytest.raises(RuntimeUnavailable, match="could not start here: check its driver"):
+    with pytest.raises(RuntimeUnavailableError, match="could not start here: check its driver"):
         OnnxBackend(portable, load_manifest(portable), provider=Provider("cuda"))

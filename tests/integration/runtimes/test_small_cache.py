@@ -19,7 +19,7 @@ from hamburger_edge.errors import (
     ConfigError,
     HamburgerWarning,
     InputError,
-    RuntimeUnavailable,
+    RuntimeUnavailableError,
     SessionError,
 )
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, limits_of, verify
@@ -169,7 +169,7 @@ def test_sixteen_bits_keep_every_answer_in_half_the_memory(rule: str, full: Path
 def test_cuda_is_told_the_cache_it_needs(small: Path, full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bundle, dtype in ((small, "int8"), (full, "float32")):
         with pytest.raises(
-            RuntimeUnavailable, match=f"cache is {dtype}: export it again with --kv-cache-dtype fp16"
+            RuntimeUnavailableError, match=f"cache is {dtype}: export it again with --kv-cache-dtype fp16"
         ):
             OnnxBackend(bundle, load_manifest(bundle), provider=Provider("cuda"))
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]

@@ -102,7 +102,7 @@ def as_a_task(template: ChatTemplate) -> ChatTemplate:
 
 def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny: Callable[[], Model]) -> None:
     model = load_tiny()
-    model.engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
+    model._engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
     model.template = as_a_task(model.template)
     with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
         page.driver.get(f"{running.url}/")
@@ -138,7 +138,7 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
 def slow(load_tiny: Callable[[], Model]) -> Iterator[Running]:
     """Answers that go on until they are stopped, or nearly."""
     model = load_tiny()
-    macro, settings_of = model.backend.macro, model.parts.sampler
+    macro, settings_of = model.backend.macro, model._parts.sampler
 
     def late(*words: Any) -> Any:
         time.sleep(0.05)
@@ -149,7 +149,7 @@ def slow(load_tiny: Callable[[], Model]) -> Iterator[Running]:
         return settings_of(replace(settings, sampling=replace(settings.sampling, logit_bias=bias)))
 
     model.backend.macro = late  # type: ignore[method-assign]
-    object.__setattr__(model.parts, "sampler", endless)
+    object.__setattr__(model._parts, "sampler", endless)
     with serving(lambda: model) as server:
         yield server
 

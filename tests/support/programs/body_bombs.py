@@ -6,7 +6,7 @@ import json
 import resource
 
 from hamburger_edge.loop.dial import UNMEASURED
-from hamburger_edge.serve.fields import Refused, decoded
+from hamburger_edge.serve.fields import RefusedError, decoded
 from hamburger_edge.serve.requests import Limits, read_chat
 
 SECONDS = 30  # of one core, for all of them
@@ -24,7 +24,7 @@ def main() -> None:
         try:
             read_chat(decoded(body.encode()), lambda _: UNMEASURED, Limits())
             print("taken")
-        except Refused as refused:
+        except RefusedError as refused:
             print(refused.message)
 
 

@@ -124,11 +124,11 @@ def test_a_session_too_large_for_this_cache_is_refused(
     chat = model.chat(max_tokens=5)
     list(chat.send("hello"))
     chat.save(tmp_path / "s")
-    used = model.engine.ledger.slots
+    used = model._engine.ledger.slots
     small = toy_model(tokenizer, {"cache_slots": 10})
     with pytest.raises(SessionError, match=f"{used} slots, .* has 10: load .* larger cache_slots"):
         small.resume(tmp_path / "s")
-    assert small.backend.slots == small.engine.ledger.slots == 0
+    assert small.backend.slots == small._engine.ledger.slots == 0
 
 
 def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_impossible_headers_are_refused(model: Model, saved: Path, change: dict[
     rewritten(saved, lambda header, arrays: header.update(change))
     with pytest.raises(SessionError, match=str(saved)):
         model.resume(saved)
-    assert model.backend.slots == model.engine.ledger.slots
+    assert model.backend.slots == model._engine.ledger.slots
     assert model.generate("still fine", max_tokens=2).tokens
 
 

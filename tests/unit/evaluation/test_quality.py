@@ -139,10 +139,10 @@ def test_refused_proposals_count_where_they_are_computed(tokenizer: Tokenizer) -
 def test_the_watch_is_taken_off_again(tokenizer: Tokenizer) -> None:
     model = scripted(tokenizer)
     ask(model, Judge(model), PROMPTS[0], **GREEDY)
-    assert model.engine.backend is model.backend
+    assert model._engine.backend is model.backend
     with pytest.raises(InputError):
         ask(model, Judge(model), PROMPTS[0], confidence=2)
-    assert model.engine.backend is model.backend
+    assert model._engine.backend is model.backend
     assert model.generate("the cat", max_tokens=5).tokens
 
 

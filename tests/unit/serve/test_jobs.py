@@ -10,7 +10,7 @@ import pytest
 from serving import question
 
 from hamburger_edge.loop.dial import UNMEASURED
-from hamburger_edge.serve.fields import Refused
+from hamburger_edge.serve.fields import RefusedError
 from hamburger_edge.serve.jobs import FairQueue, Job
 from hamburger_edge.serve.requests import Limits, read_chat
 
@@ -57,7 +57,7 @@ def test_a_full_queue_says_when_to_come_again(job: Callable[[str], Job]) -> None
     queue = FairQueue(1)
     first = job("a")
     queue.put(first, 1)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         queue.put(job("b"), 7)
     assert (refused.value.status, refused.value.headers) == (429, {"retry-after": "7"})
     assert queue.drop(first)
@@ -67,7 +67,7 @@ def test_a_full_queue_says_when_to_come_again(job: Callable[[str], Job]) -> None
 
 def test_a_free_worker_is_no_queue(job: Callable[[str], Job]) -> None:
     queue = FairQueue(0)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         queue.put(job("a"), 1)
     found: list[Job | None] = []
     worker = threading.Thread(target=lambda: found.append(queue.take()))
@@ -85,6 +85,6 @@ def test_closing_sends_workers_home(job: Callable[[str], Job]) -> None:
     queue.put(waiting, 1)
     assert queue.close() == [waiting]
     assert queue.take() is None
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         queue.put(job("b"), 1)
     assert refused.value.status == 503

@@ -13,7 +13,7 @@ from serving import question
 
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.serve.answers import encoded, error
-from hamburger_edge.serve.fields import Refused, decoded
+from hamburger_edge.serve.fields import RefusedError, decoded
 from hamburger_edge.serve.requests import Asked, Conversation, Limits, read_chat, read_completion
 
 
@@ -126,7 +126,7 @@ def test_every_option_arrives() -> None:
     ],
 )
 def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], named: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         chat(**fields)
     assert (refused.value.field, refused.value.status) == (named, 400)
     assert named.split(".")[0].split("[")[0] in refused.value.message or "schema" in refused.value.message
@@ -135,14 +135,14 @@ def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], na
 
 @pytest.mark.parametrize("name", ["echo", "suffix", "best_of", "logprobs", "messages", "tools"])
 def test_completions_refuse_what_they_do_not_do(name: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         completion(**{name: {"echo": True, "suffix": "x"}.get(name, 3)})
     assert refused.value.field == name
 
 
 @pytest.mark.parametrize("prompt", [None, 3, "", [], ["a", "b"], [1, "a"], [-1], [True], [[1], [2]]])
 def test_completions_take_one_text_or_its_tokens(prompt: Any) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         completion(prompt=prompt)
     assert refused.value.field == "prompt"
     assert completion(prompt=["a"]).prompt == "a"
@@ -207,7 +207,7 @@ def test_names_of_fields_are_shown_safely() -> None:
     """Half a character in a name could not be sent back, and was a fault of the server."""
     for name in ("\ud800", "a\nb", "x" * 10_000):
         for fields in ({name: 1}, {"messages": [user("Hi") | {name: 1}]}, {"metadata": {name: 1}}):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedError) as refused:
                 chat(**fields)
             message = json.loads(encoded(error(refused.value)))["error"]
             assert message["message"].isprintable()
@@ -224,7 +224,7 @@ def test_half_a_character_in_a_schema_is_refused() -> None:
         ({"tools": [tool]}, "tools[0].function.parameters"),
         ({"tools": [tool], "tool_choice": "required"}, "tools[0].function.parameters"),
     ):
-        with pytest.raises(Refused, match="UTF-8") as refused:
+        with pytest.raises(RefusedError, match="UTF-8") as refused:
             chat(**fields)
         assert refused.value.field == named
 
@@ -239,7 +239,7 @@ def test_the_limits_of_schemas_hold_for_functions_too(choice: str) -> None:
     good = {"type": "function", "function": {"name": "good"}}
     for parameters, message in ((wide, "1001 properties"), (deep, "64 levels")):
         tool = {"type": "function", "function": {"name": "bad", "parameters": parameters}}
-        with pytest.raises(Refused, match=message) as refused:
+        with pytest.raises(RefusedError, match=message) as refused:
             chat(tools=[good, tool], tool_choice=choice)
         assert refused.value.field == "tools[1].function.parameters"
 
@@ -279,7 +279,7 @@ def test_tools_become_a_structure() -> None:
     assert auto.settings.structure.kind == "grammar"
     none = chat(tools=tools, tool_choice="none")
     assert none.tools is None is none.settings.structure
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         chat(tools=tools, response_format={"type": "json_object"})
 
 
@@ -300,7 +300,7 @@ def test_calls_are_read_from_what_was_said() -> None:
     [b"", b"{", b"[]", b"3", b'{"a": 1, "a": 2}', b'{"a": NaN}', b'{"a": 1e}', b"\xff{}", b'{"a":' * 100_000],
 )
 def test_rubbish_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         decoded(body)
     assert refused.value.status == 400
     assert "\n" not in refused.value.message

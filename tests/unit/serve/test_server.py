@@ -14,7 +14,7 @@ from chat_models import toy_model
 from serving import Running, question, serving, until
 
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.errors import RuntimeFailure
+from hamburger_edge.errors import RuntimeFailureError
 from hamburger_edge.model import Model
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.requests import Limits
@@ -320,7 +320,9 @@ def test_stopping_lets_answers_end(tokenizer: Tokenizer) -> None:
     assert said == [200]
 
 
-@pytest.mark.parametrize(("error", "status"), [(RuntimeFailure("no memory"), 500), (KeyError("oops"), 500)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(RuntimeFailureError("no memory"), 500), (KeyError("oops"), 500)]
+)
 def test_a_worker_outlives_what_goes_wrong(error: Exception, status: int, tokenizer: Tokenizer) -> None:
     model = toy_model(tokenizer)
     failing = [error]
