@@ -1,20 +1,25 @@
-"""What may be asked of an export: every option with its default, and every check, in one place.
+"""The options of an export: every option with its default, and every check, in one place.
 
 Importing this is light: nothing that exporting needs comes along.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
 
 from hamburger_edge.bundle.manifest import KV_TYPES, PRECISIONS, gguf_precision
-from hamburger_edge.errors import InputError, one_line
+from hamburger_edge.errors import ConfigError, InputError, one_line
+from hamburger_edge.support.strict import read_toml
 from hamburger_edge.support.values import among, flag, safe_repr
 
 FORMATS = ("onnx", "gguf")
 FLAVORS = ("fused", "portable", "web")
 PREFERENCES = ("accuracy", "speed")
+# What `precision` may be of an export; "int4-fast" is coarser than "int4", and faster (fused graphs only).
+PRESETS = ("int4", "int4-fast", "int8", "fp16", "fp32")
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 CHOICES = {
     "flavor": FLAVORS,
@@ -117,6 +122,24 @@ class ExportOptions:
     @property
     def has_gguf(self) -> bool:
         return "gguf" in self.formats
+
+
+def options_of(given: Mapping[str, Any], recipe: str | Path | None = None) -> ExportOptions:
+    """What is given, over the fields of `ExportOptions` that a recipe file (TOML) sets."""
+    asked = {**(_recipe(Path(recipe)) if recipe is not None else {}), **given}
+    if "precision" in given:
+        _check_choice("precision", given["precision"], PRESETS)
+        if given["precision"] == "int4-fast":
+            asked |= {"precision": "int4", "prefer": "speed"}
+    return ExportOptions(**asked)
+
+
+def _recipe(path: Path) -> dict[str, Any]:
+    data = read_toml(path)
+    known = [field.name for field in fields(ExportOptions)]
+    if unknown := sorted(set(data) - set(known)):
+        raise ConfigError(f"{path}: unknown key {safe_repr(unknown[0])} (known: {', '.join(known)})")
+    return data
 
 
 def _plain(value: object) -> str:

@@ -110,7 +110,9 @@ class Former:
     def check_vocabulary(self, width: int) -> None:
         """Refuse a width without whole blocks: embeddings are looked up in whole blocks."""
         if self.plan.head in ("int8", "int4") and width % 16:
-            raise ConfigError(f"a width of {width} has no whole blocks: export with --keep-head fp32")
+            raise ConfigError(
+                f"a width of {width} has no whole blocks: export with keep_head = 'fp32' in a --recipe"
+            )
 
     def vocabulary(self, weight: Tensor, rows: Tensor | None = None) -> Form:
         self.check_vocabulary(weight.shape[1])

@@ -1,18 +1,19 @@
 """Every error this project raises on purpose.
 
     HamburgerError
-    ├── InputError            a value the caller passed: prompt, option, sampling setting
-    │   └── ContextFullError  more slots or positions than the context holds
-    ├── ConfigError           a configuration, recipe or manifest that says something impossible
-    ├── CheckpointError       weights: missing, unknown, mis-shaped, truncated, not finite
-    ├── BundleError           an exported folder: missing or changed file, wrong version, escaping path
-    ├── FetchError            a download or its verification failed
-    ├── MissingExtraError     an optional dependency is not installed; names the pip command
-    ├── RuntimeUnavailableError    a runtime or provider this machine does not have; lists what it has
-    ├── RuntimeFailureError        a runtime gave up in the middle: no memory, a node that it cannot compute
-    ├── ParityError           an exported graph disagrees with its PyTorch module
-    ├── SessionError          a saved session that does not belong to this model
-    └── BusyError             a second thread entered a model that is generating
+    ├── InputError               a value the caller passed: prompt, option, sampling setting
+    │   └── ContextFullError     more slots or positions than the context holds
+    ├── ConfigError              an impossible value in a configuration, recipe or manifest
+    ├── CheckpointError          weights: missing, unknown, mis-shaped, truncated, not finite
+    ├── BundleError              an exported folder: missing or changed file, wrong version, escaping path
+    ├── FetchError               a download or its verification failed
+    ├── MissingExtraError        an optional dependency is not installed; names the pip command
+    ├── RuntimeUnavailableError  a runtime or provider this machine does not have; lists what it has
+    ├── RuntimeFailureError      a runtime failed in the middle: no memory, a node that it cannot compute
+    ├── ParityError              an exported graph disagrees with its PyTorch module
+    ├── SessionError             a saved session that does not belong to this model
+    ├── BusyError                a second thread entered a model that is generating
+    └── ClosedError              a model was used after it was closed
 
 Each message is one line that names the thing at fault and the way out, of 500 printable characters at
 most, whatever is named in it. The command line prints it after `error:` and exits with code 1; `--debug`
@@ -97,6 +98,10 @@ class SessionError(HamburgerError):
 
 
 class BusyError(HamburgerError):
+    pass
+
+
+class ClosedError(HamburgerError):
     pass
 
 

@@ -21,11 +21,46 @@ _OPENERS = {
 }
 
 
-def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Model:
-    """Open a bundle, a checkpoint folder or a built-in checkpoint ("tiny"); options are the runtime's own
-    (threads, provider, ...)."""
+def load(
+    path: str | PathLike[str],
+    backend: str = "auto",
+    *,
+    threads: int | None = None,
+    cache_slots: int | None = None,
+    kv_cache_dtype: str | None = None,
+    provider: str | None = None,
+    provider_options: dict[str, Any] | None = None,
+    gpu_layers: int | None = None,
+    flash_attention: bool | None = None,
+    verify: bool | None = None,
+    log: bool | None = None,
+) -> Model:
+    """Open a bundle, a checkpoint folder or a built-in checkpoint ("tiny").
+
+    threads           processor threads; None: one for each core
+    cache_slots       slots of the KV cache; None: 4096, or the model's context
+    kv_cache_dtype    llamacpp: f16 (default), q8_0, q4_0 or f32; onnx has what was exported
+    provider          onnx: what computes, "cpu" (default), "cuda", "coreml" or "auto"
+    provider_options  onnx: options of that execution provider
+    gpu_layers        llamacpp: layers on the GPU; None: all
+    flash_attention   llamacpp: None: where it is exact
+    verify            onnx, llamacpp: check every file's hash first
+    log               llamacpp: show its messages
+    """
     if not among(backend, ("auto", *_OPENERS)):
         raise InputError(f"unknown backend {safe_repr(backend)} (known: auto, {', '.join(_OPENERS)})")
+    given: dict[str, Any] = {
+        "threads": threads,
+        "cache_slots": cache_slots,
+        "kv_cache_dtype": kv_cache_dtype,
+        "provider": provider,
+        "provider_options": provider_options,
+        "gpu_layers": gpu_layers,
+        "flash_attention": flash_attention,
+        "verify": verify,
+        "log": log,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
     try:
         folder = _find(path)
         chosen = _choose(folder, backend)
@@ -36,10 +71,8 @@ def load(path: str | PathLike[str], backend: str = "auto", **options: Any) -> Mo
     module, function, extra = _OPENERS[chosen]
     with needing(extra):
         opener = getattr(importlib.import_module(module), function)
-    _, *parameters = inspect.signature(opener).parameters.values()
-    known = [parameter.name for parameter in parameters]
-    unknown = sorted(set(options) - set(known))
-    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    known = list(inspect.signature(opener).parameters)[1:]
+    if unknown := sorted(set(options) - set(known)):
         raise InputError(f"unknown option {unknown[0]!r} for backend {chosen} (known: {', '.join(known)})")
     runtime, tokenizer_path, template = opener(folder, **options)
     try:

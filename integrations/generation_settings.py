@@ -49,7 +49,7 @@ def merged(
         if "max_length" in layer and layer.get("max_new_tokens") is None:
             settings.max_new_tokens = None
         if layer.get("mode", getattr(settings, "mode", None)) != getattr(settings, "mode", None):
-            settings.confidence = None
+            settings.confidence = None  # type: ignore[attr-defined]
         for name, value in layer.items():
             setattr(settings, name, value)
     asked = settings.to_dict()

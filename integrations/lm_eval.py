@@ -56,9 +56,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
         self.answering = {name: value for name, value in dial.items() if value is not None}
         Settings.of(self.answering)  # refuses what no model takes, before one is loaded
         self.max_gen_toks = max_gen_toks
-        runtime = {"provider": provider, "threads": threads, "cache_slots": cache_slots}
-        given = {name: value for name, value in runtime.items() if value is not None}
-        self.model = load(bundle, backend, **given)
+        self.model = load(bundle, backend, provider=provider, threads=threads, cache_slots=cache_slots)
         self.judge = Judge(self.model)
         self.max_length = min(self.model.info.cache_slots, self.model.info.context_length)
 

@@ -78,7 +78,6 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             work / CHECKPOINT,
             work / BUNDLE,
             precision=recipe.precision,
-            prefer=recipe.prefer,
             force=True,
             progress=progress,
         )
@@ -133,7 +132,6 @@ def _asked(tuning: Tuning) -> dict[str, Any]:
         "judge": tuning.judge,
         "judge_files": judge_files(tuning.judge),
         "precision": recipe.precision,
-        "prefer": recipe.prefer,
         "evaluation": asdict(recipe.evaluation),
         "requests": hashlib.sha256(requests.encode()).hexdigest(),
     }

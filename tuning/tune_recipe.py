@@ -36,7 +36,6 @@ class TuneRecipe:
     more_answers: int = 0  # prompts that the tuned base answers itself, for the graft to learn from as well
     judge: str = ""  # see judges.py; "": as the answers are
     precision: str = "int4"  # of the bundle that is evaluated
-    prefer: Literal["accuracy", "speed"] = "accuracy"
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     tuning: Recipe | None = None  # teaches the base the task; none: chosen by the examples, see shape.py
     graft: Recipe | None = None  # none: chosen once the base has read the answers

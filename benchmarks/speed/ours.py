@@ -38,8 +38,9 @@ class Ours:
     def load(self) -> Facts:
         slots, threads = self.source.slots, self.source.threads
         fixed = self.backend == "onnx" and load_manifest(self.source.bundle).cache_slots
-        options = {} if fixed else {"cache_slots": slots}
-        self.model = load(self.source.bundle, self.backend, threads=threads, **options)
+        self.model = load(
+            self.source.bundle, self.backend, threads=threads, cache_slots=None if fixed else slots
+        )
         return Facts(self.model.info.precision, self.model.info.kv_bytes_per_slot)
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from hamburger_edge.errors import BusyError, InputError
+from hamburger_edge.errors import BusyError, ClosedError
 from hamburger_edge.loop.backend import Backend
 
 _CLOSED = "this model is closed: load it again"
@@ -68,7 +68,7 @@ class Turns:
                     )
                 self._turn = turn
             if self.closing:  # `close` may not have seen this turn
-                raise InputError(_CLOSED)
+                raise ClosedError(_CLOSED)
         except BaseException:
             turn.over = True
             self.free_if_closing()

@@ -175,7 +175,8 @@ def _sliding_window(data: dict[str, Any], family: str) -> int | None:
     if "layer_types" in data and "sliding_attention" not in (data["layer_types"] or ["sliding_attention"]):
         return None
     if family == "mistral":
-        return data["sliding_window"]
+        window: int | None = data["sliding_window"]
+        return window
     if family == "llama" or not data.get("use_sliding_window"):
         return None
     some_layer = data.get("max_window_layers", 28) < data.get("num_hidden_layers", 0)

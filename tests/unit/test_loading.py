@@ -30,7 +30,7 @@ def runtimes(monkeypatch: pytest.MonkeyPatch, tokenizer_path: Path) -> dict[str,
 
         module = types.ModuleType(name)
         setattr(module, function, opener)
-        monkeypatch.setitem(sys.modules, f"hamburger_edge.runtimes.{name}.backend", module)
+        monkeypatch.setitem(sys.modules, f"hamburger_edge.runtimes.{name}.{name}_backend", module)
 
     fake("torch", "open_checkpoint")
     fake("onnx", "open_bundle")
@@ -82,8 +82,8 @@ def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:
         hamburger_edge.load(tmp_path, backend="tpu")
     with pytest.raises(InputError, match=r"backend 'torch'.*onnx or llamacpp"):
         hamburger_edge.load(tmp_path, backend="torch")
-    with pytest.raises(InputError, match=r"unknown option 'thread' .*known: threads"):
-        hamburger_edge.load(tmp_path, thread=2)
+    with pytest.raises(InputError, match=r"unknown option 'provider' .*known: threads"):
+        hamburger_edge.load(tmp_path, provider="cpu")
     runtimes["tokenizer"] = tmp_path / "missing.json"
     with pytest.raises(BundleError, match="tokenizer"):
         hamburger_edge.load(tmp_path)

@@ -13,7 +13,7 @@ from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.errors import BusyError, ContextFullError, InputError
+from hamburger_edge.errors import BusyError, ClosedError, ContextFullError, InputError
 from hamburger_edge.model import Model
 
 PATIENCE = 120  # seconds until a test gives up: never part of what is tested
@@ -350,5 +350,5 @@ def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
     assert model.backend.closed
     assert chunks[-1] == "ended"  # the reader sees an end, not an error
     model.close()
-    with pytest.raises(InputError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         model.stream("again")

@@ -17,7 +17,7 @@ import hamburger_edge.chat.stream
 import hamburger_edge.loop.turns
 import hamburger_edge.model
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import ClosedError, InputError
 from hamburger_edge.model import Model
 
 
@@ -40,7 +40,7 @@ def test_a_signals_handler_may_close_in_the_middle_of_a_step(closed: str, tokeni
     assert len(chunks) == 3
     assert stream.finish_reason == chunks[-1].finish_reason == "cancelled"
     if closed == "model":
-        with pytest.raises(InputError, match="closed"):
+        with pytest.raises(ClosedError, match="closed"):
             model.generate("Tell")
     else:
         assert model.generate("Tell", max_tokens=4).tokens
@@ -98,7 +98,7 @@ def test_closing_while_an_answer_begins(fails: bool, tokenizer: Tokenizer) -> No
         stream = model.stream("Tell")
         assert list(stream) == []
         assert stream.finish_reason == "cancelled"
-    with pytest.raises(InputError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         model.stream("Tell")
     model.close()
 

@@ -40,29 +40,8 @@ OPTIONS = (
     ),
     _asked(
         "precision",
-        metavar="P",
-        help="fp32, fp16, int8, int4 (default); of GGUF files f32, f16, q8_0, q4_0, q4_1",
-    ),
-    _asked("gguf_precision", metavar="P", help="of the GGUF files, where both are written"),
-    _asked(
-        "block_size",
-        type=int,
-        metavar="N",
-        help="weights that share a scale (power of two); default 64, in fused graphs for a base in "
-        "Q4_1 its own blocks of 32, which int4 keeps wherever they matter: slower, far nearer to "
-        "float32",
-    ),
-    _asked(
-        "keep_head",
-        choices=["fp32", "fp16", "int8", "int4"],
-        help="precision of all embeddings and heads (default at int4: int8, in fused graphs int4 for "
-        "the head's rows of rare tokens)",
-    ),
-    _asked(
-        "prefer",
-        choices=["accuracy", "speed"],
-        help="of fused graphs at int4: near to float32 (default), or coarser and faster (SmolLM2, "
-        "whose base is in Q4_1, by a fifth)",
+        choices=["int4", "int4-fast", "int8", "fp16", "fp32"],
+        help="int4 (default); int4-fast: coarser, a fifth faster, of fused graphs; int8; fp16; fp32",
     ),
     _asked(
         "kv_cache_dtype",
@@ -83,6 +62,7 @@ OPTIONS = (
         help="longest text that the bundle is for, in tokens (default: as the base was trained for); graphs "
         "store a rotation for each: 33 MB of 131,072",
     ),
+    _asked("recipe", metavar="FILE", help="for research: TOML of further options (docs/guide/export.md)"),
     _asked("verify", "--no-verify", action="store_false", help="skip the parity gate"),
     _asked("force", action="store_true", help="replace an existing bundle"),
 )
@@ -104,7 +84,7 @@ COMMAND = Command(
         "hamburger-edge export tiny -o tiny-bundle",
         "hamburger-edge export my-checkpoint -o bundle --precision fp32",
         "hamburger-edge export my-checkpoint -o phone --flavor portable --cache-slots 1024",
-        "hamburger-edge export my-checkpoint -o gguf --format gguf --precision q8_0",
+        "hamburger-edge export my-checkpoint -o gguf --format gguf --precision int8",
     ),
     run=run,
     notes="The last stage compares every graph with its PyTorch module; a bundle that disagrees is not kept.",

@@ -53,7 +53,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     elif begun.exists():
         recipe = read_tune_recipe(begun)
         for name, value in given.items():
-            if name not in ("judge", "precision", "prefer") and getattr(recipe, name) != value:
+            if name not in ("judge", "precision") and getattr(recipe, name) != value:
                 raise InputError(
                     f"{begun}: this run began with {name} {getattr(recipe, name)!r}: leave that as it was, "
                     f"delete {work}, or name another --work"
@@ -73,7 +73,6 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "template": options.template,
         "judge": options.judge,
         "precision": options.precision,
-        "prefer": options.prefer,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
         "augment": options.augment,
@@ -132,7 +131,6 @@ COMMAND = Command(
             "else exact)",
         ),
         option("--precision", metavar="NAME", help="of the bundle it is judged by (default int4)"),
-        option("--prefer", choices=["accuracy", "speed"], help="of that bundle (default accuracy)"),
         option("--work", metavar="DIR", help="folder for everything on the way (default: OUTPUT.work)"),
         option("--threads", type=int, metavar="N", help="processor threads"),
         option("--json", metavar="FILE", help="write all figures; - prints them instead of the table"),

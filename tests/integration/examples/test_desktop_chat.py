@@ -196,7 +196,7 @@ def test_stop_continue_save_open_close(
     assert it.conversation.busy
     it.close()  # in the middle of an answer
     assert not it.conversation.busy
-    with pytest.raises(hamburger_edge.InputError, match="closed"):
+    with pytest.raises(hamburger_edge.ClosedError, match="closed"):
         it.conversation.model.generate("hello")
 
 

@@ -48,8 +48,6 @@ def test_every_command_is_registered_and_the_documentation_is_current() -> None:
         ["inspect", "{broken}"],
         ["export", "{nowhere}", "-o", "{new}"],
         ["export", "{broken}", "-o", "{new}"],
-        ["export", "tiny", "-o", "{new}", "--precision", "int3"],
-        ["export", "tiny", "-o", "{new}", "--format", "gguf", "--precision", "q3_k"],
         ["fetch", "no-such-model"],
         ["demo", "no-such-model"],
         ["demo", "{empty}"],
@@ -82,7 +80,7 @@ def test_bad_places_give_one_line_and_exit_code_1(
     ("words", "named"),
     [
         (["run", "{nowhere}", "hi", "--raw", "--system", "brief"], "--raw takes the prompt as it is"),
-        (["export", "tiny", "-o", "{new}", "--gguf-precision", "q8_0"], "gguf_precision"),
+        (["export", "tiny", "-o", "{new}", "--recipe", "{nowhere}.toml"], "nowhere.toml: cannot be read"),
         (["export", "tiny", "-o", "{new}", "--cache-slots", "100"], "cache_slots is"),
         (["distill", "tiny", "-o", "{new}", "--tokens", "-1"], "--tokens"),
         (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"], "--rows"),
@@ -125,6 +123,7 @@ def test_bad_numbers_and_outputs_are_named_before_anything_is_read(
         ["chat", "bundle", "--json"],
         ["export", "tiny"],
         ["export", "tiny", "-o", "x", "--flavor", "sour"],
+        ["export", "tiny", "-o", "x", "--precision", "int3"],
     ],
     ids=lambda words: " ".join(words) or "nothing",
 )

@@ -7,6 +7,7 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,35 +15,39 @@ import hamburger_edge
 from hamburger_edge.cli import main as cli
 from hamburger_edge.cli.commands.export import NAMES, OPTIONS
 from hamburger_edge.cli.parser import build_parser
-from hamburger_edge.errors import InputError, MissingExtraError
-from hamburger_edge.export.options import CHOICES, FORMATS, ExportOptions
+from hamburger_edge.errors import ConfigError, InputError, MissingExtraError
+from hamburger_edge.export.options import CHOICES, FORMATS, PRESETS, ExportOptions, options_of
 from hamburger_edge.exporting import export_checkpoint
 
-FIELDS = [field.name for field in dataclasses.fields(ExportOptions)]
+RESEARCH = {"block_size", "keep_head", "prefer", "gguf_precision"}  # of recipe files alone
+FIELDS = {field.name for field in dataclasses.fields(ExportOptions)}
 
 
 def test_the_command_line_has_every_option_and_no_default_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     parsed = build_parser().parse_args(["export", "tiny", "-o", "bundle"])
-    assert {name: getattr(parsed, name) for name in FIELDS} == dict.fromkeys(FIELDS)
-    assert set(NAMES) == set(FIELDS)
+    assert {name: getattr(parsed, name) for name in NAMES} == dict.fromkeys(NAMES)
+    assert set(NAMES) == FIELDS - RESEARCH | {"recipe"}
     offered = {each.settings["dest"]: each.settings.get("choices") for each in OPTIONS}
-    assert {name: tuple(offered[name] or ()) for name in CHOICES} == CHOICES
+    assert {name: offered[name] for name in offered if name in CHOICES} == {
+        name: list(CHOICES[name]) for name in ("flavor", "kv_cache_dtype")
+    }
+    assert tuple(offered["precision"] or ()) == PRESETS
     assert tuple(offered["formats"] or ()) == FORMATS
     asked: list[ExportOptions] = []
 
     def take(checkpoint: str, output: str, **given: object) -> str:
         given.pop("progress")
-        asked.append(ExportOptions(**given))  # type: ignore[arg-type]
+        asked.append(options_of(given, given.pop("recipe", None)))  # type: ignore[arg-type]
         return output
 
     monkeypatch.setattr("hamburger_edge.exporting.export_checkpoint", take)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('block_size = 32\nkeep_head = "fp32"\ngguf_precision = "q4_0"\nprecision = "int4"\n')
     assert cli.main(["export", "tiny", "-o", "bundle"]) == 0
-    line = "export tiny -o b --format onnx --format gguf --flavor portable --precision int8 --block-size 32"
-    line += (
-        " --gguf-precision q4_0 --keep-head fp32 --kv-cache-dtype fp32 --cache-slots 99 --no-verify --force"
-    )
+    line = "export tiny -o b --format onnx --format gguf --flavor portable --precision int8"
+    line += f" --recipe {recipe} --kv-cache-dtype fp32 --cache-slots 99 --no-verify --force"
     assert cli.main(line.split()) == 0
     assert asked == [
         ExportOptions(),
@@ -66,10 +71,22 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
 def test_every_option_is_told_to_who_asks() -> None:
     described = inspect.getdoc(export_checkpoint)
     assert described is not None
-    assert all(f"    {name} " in described for name in FIELDS)
+    parameters = set(inspect.signature(export_checkpoint).parameters)
+    assert all(f"    {name} " in described for name in parameters - {"checkpoint", "output", "progress"})
+    assert parameters >= FIELDS - RESEARCH
     assert "export_checkpoint" in hamburger_edge.__all__
-    with pytest.raises(InputError, match=r"unknown option 'threads' of an export \(known: formats, flavor"):
-        export_checkpoint("tiny", "bundle", threads=1)
+
+
+def test_a_preset_and_a_recipe(tmp_path: Path) -> None:
+    assert options_of({"precision": "int4-fast"}) == ExportOptions(prefer="speed")
+    with pytest.raises(InputError, match=r"precision must be one of int4, int4-fast, .*, got 'q4_1'"):
+        options_of({"precision": "q4_1", "formats": "gguf"})
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('formats = ["gguf"]\nprecision = "q4_1"\n')
+    assert options_of({"force": True}, recipe) == ExportOptions(("gguf",), precision="q4_1", force=True)
+    recipe.write_text("blocks = 3\n")
+    with pytest.raises(ConfigError, match=r"recipe.toml: unknown key 'blocks' \(known: formats"):
+        options_of({}, recipe)
 
 
 @pytest.mark.parametrize(

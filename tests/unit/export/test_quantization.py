@@ -304,5 +304,5 @@ def test_plans() -> None:
     table = former.vocabulary(weights(64, 48))
     assert isinstance(table, BlockForm)
     assert (table.bits, table.size) == (8, 16)  # whole blocks
-    with pytest.raises(ConfigError, match="--keep-head fp32"):
+    with pytest.raises(ConfigError, match="keep_head = 'fp32'"):
         former.vocabulary(weights(64, 40))
