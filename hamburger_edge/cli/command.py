@@ -14,10 +14,11 @@ class Option:
 
     flags: tuple[str, ...]
     settings: Mapping[str, Any]
+    rare: bool = False  # shown by --help-all only
 
 
-def option(*flags: str, **settings: Any) -> Option:
-    return Option(flags, settings)
+def option(*flags: str, rare: bool = False, **settings: Any) -> Option:
+    return Option(flags, settings, rare)
 
 
 @dataclass(frozen=True)

@@ -20,20 +20,29 @@ JSON = option("--json", action="store_true", help="print one JSON object instead
 BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint (PyTorch)")
 RUNTIME = (
     option("--backend", default="auto", choices=["auto", "onnx", "llamacpp", "torch"], help="runtime to use"),
-    option("--provider", metavar="NAME", help="onnx: what computes, cpu, cuda, coreml or auto (default cpu)"),
+    option(
+        "--provider",
+        rare=True,
+        metavar="NAME",
+        help="onnx: what computes, cpu, cuda, coreml or auto (default cpu)",
+    ),
     option("--threads", type=int, metavar="N", help="processor threads (default: one for each core)"),
     option(
         "--cache-slots",
+        rare=True,
         type=int,
         metavar="SLOTS",
         help="slots the KV buffer holds (default 4096, or the model's context)",
     ),
     option(
         "--kv-cache-dtype",
+        rare=True,
         metavar="TYPE",
         help="of the KV cache: llamacpp has f16 (default), q8_0, q4_0 and f32; onnx has what was exported",
     ),
-    option("--gpu-layers", type=int, metavar="N", help="llamacpp: layers on the GPU (default -1: all)"),
+    option(
+        "--gpu-layers", rare=True, type=int, metavar="N", help="llamacpp: layers on the GPU (default -1: all)"
+    ),
 )
 CLUSTER = (
     option(
@@ -66,21 +75,38 @@ ANSWER = (
         "what the model recommends, else verify)",
     ),
     option("--temperature", type=float, metavar="T", help="0 (default) is greedy"),
-    option("--top-k", type=int, metavar="K", help="sample among the K best tokens"),
+    option("--top-k", rare=True, type=int, metavar="K", help="sample among the K best tokens"),
     option(
-        "--top-p", type=float, metavar="P", help="sample among the best tokens that hold this probability"
+        "--top-p",
+        rare=True,
+        type=float,
+        metavar="P",
+        help="sample among the best tokens that hold this probability",
     ),
-    option("--min-p", type=float, metavar="P", help="leave out tokens below this share of the best one's"),
+    option(
+        "--min-p",
+        rare=True,
+        type=float,
+        metavar="P",
+        help="leave out tokens below this share of the best one's",
+    ),
     option(
         "--repetition-penalty",
+        rare=True,
         type=float,
         metavar="R",
         help="above 1: tokens of prompt and answer become less likely",
     ),
     option(
-        "--presence-penalty", type=float, metavar="R", help="taken off the score of every token of the answer"
+        "--presence-penalty",
+        rare=True,
+        type=float,
+        metavar="R",
+        help="taken off the score of every token of the answer",
     ),
-    option("--frequency-penalty", type=float, metavar="R", help="the same, for each time it was said"),
+    option(
+        "--frequency-penalty", rare=True, type=float, metavar="R", help="the same, for each time it was said"
+    ),
     option("--seed", type=int, metavar="N", help="same seed, same text"),
     option("--stop", action="append", metavar="TEXT", help="end the answer before this text (repeatable)"),
     option(
@@ -88,9 +114,14 @@ ANSWER = (
         metavar="FILE|TEXT",
         help="the answer is JSON that follows this schema; what it leaves no choice about costs nothing",
     ),
-    option("--regex", metavar="TEXT", help="the answer matches this regular expression"),
-    option("--grammar", metavar="FILE", help="the answer follows this grammar, in Lark's syntax"),
-    option("--lenient", action="store_true", help="leave keywords of a schema that are not supported out"),
+    option("--regex", rare=True, metavar="TEXT", help="the answer matches this regular expression"),
+    option("--grammar", rare=True, metavar="FILE", help="the answer follows this grammar, in Lark's syntax"),
+    option(
+        "--lenient",
+        rare=True,
+        action="store_true",
+        help="leave keywords of a schema that are not supported out",
+    ),
     option("--system", metavar="TEXT", help="system message instead of the model's own"),
     option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
 )

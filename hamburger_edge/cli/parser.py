@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from hamburger_edge import __version__
+from hamburger_edge.cli.command import Command
 from hamburger_edge.cli.commands import (
     bench,
     chat,
@@ -24,26 +26,14 @@ from hamburger_edge.cli.commands import (
     verify,
 )
 
-# In the order in which people meet them.
-COMMANDS = tuple(
-    module.COMMAND
-    for module in (
-        demo,
-        export,
-        run,
-        chat,
-        serve,
-        verify,
-        inspect,
-        eval,
-        bench,
-        fetch,
-        tune,
-        distill,
-        segment,
-        train,
-    )
-)
+# What people do, and the commands for it.
+GROUPS = {
+    "use": (demo, run, chat, serve),
+    "make": (export, tune, fetch),
+    "check": (verify, inspect, eval, bench),
+    "research": (distill, segment, train),
+}
+COMMANDS = tuple(module.COMMAND for modules in GROUPS.values() for module in modules)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,25 +44,52 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def build_parser() -> argparse.ArgumentParser:
+class _HelpAll(argparse.Action):
+    """--help, with the options that are rarely needed."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        build_parser(rare=True).parse_args([parser.prog.split()[-1], "--help"])
+        raise SystemExit(0)
+
+
+def build_parser(*, rare: bool = False) -> argparse.ArgumentParser:
+    """`rare`: the help shows the options that are rarely needed, too."""
     parser = _Parser(
         prog="hamburger-edge",
-        description="Language models that say several tokens a step and keep them in one KV-cache entry.",
+        description="Run language models that generate several tokens per step, in one KV-cache entry.",
+        epilog="\n\n".join(f"{name}:\n{_listed(modules)}" for name, modules in GROUPS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hamburger-edge {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, help="one of the commands below")
     for command in COMMANDS:
         examples = "\n".join(f"  {example}" for example in command.examples)
         notes = f"{command.notes}\n\n" if command.notes else ""
         sub = commands.add_parser(
             command.name,
-            help=command.summary,
             description=command.summary,
             epilog=f"{notes}examples:\n{examples}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            usage=None if rare or not _hides(command) else f"%(prog)s {_arguments(command)} [options]",
         )
         for each in command.options:
-            sub.add_argument(*each.flags, **each.settings)
-        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+            hidden = {"help": argparse.SUPPRESS} if each.rare and not rare else {}
+            sub.add_argument(*each.flags, **{**each.settings, **hidden})
+        if _hides(command):
+            sub.add_argument("--help-all", action=_HelpAll, nargs=0, help="show the other options, too")
+        debug = "show the traceback of an error" if rare else argparse.SUPPRESS
+        sub.add_argument("--debug", action="store_true", help=debug)
         sub.set_defaults(command=command)
     return parser
+
+
+def _hides(command: Command) -> bool:
+    return any(each.rare for each in command.options)
+
+
+def _arguments(command: Command) -> str:
+    return " ".join(each.settings["metavar"] for each in command.options if each.flags[0][0] != "-")
+
+
+def _listed(modules: Sequence[Any]) -> str:
+    return "\n".join(f"  {module.COMMAND.name:<9} {module.COMMAND.summary}" for module in modules)

@@ -28,6 +28,27 @@ def test_help_has_examples_and_each_of_them_parses(command, capsys) -> None:  # 
         assert build_parser().parse_args(words[1:]).command is command
 
 
+def test_help_fits_a_screen_and_help_all_has_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit) as exit:
+            cli.main(list(words))
+        assert exit.value.code == 0
+        return capsys.readouterr().out
+
+    everyday, everything = shown("run", "--help"), shown("run", "--help-all")
+    assert len(everyday.splitlines()) <= 50
+    assert "--top-p" not in everyday
+    for command in COMMANDS:
+        if command.name == "run":
+            assert all(each.flags[0] in everything for each in command.options[2:])
+    for heading in ("use:\n  demo", "make:\n  export", "check:\n  verify", "research:\n  distill"):
+        assert heading in shown("--help")
+
+
 def test_every_command_is_registered_and_the_documentation_is_current() -> None:
     modules = {path.stem for path in (ROOT / "hamburger_edge/cli/commands").glob("[!_]*.py")}
     assert [command.name for command in COMMANDS if command.name not in modules] == []
