@@ -3,7 +3,7 @@
     graphs   every graph against its PyTorch module, on random inputs
     text     whole generations through the engine on fixed prompts, with groups of every length;
              then reading them: extra surprise, and agreement of the stop head
-    quality  calibration text: share of equal likeliest tokens, and divergence
+    quality  text that nothing was fitted to: share of equal likeliest tokens, and divergence
 
 float32 must agree to rounding and word for word. For other precisions `LIMITS` holds the largest difference
 of the same model; a wrong connection exceeds all of them. `quality.py` judges whether the loss is usual for
@@ -234,7 +234,7 @@ def _check(
         if beyond := refused(quality):
             graph, loss = beyond
             raise ParityError(
-                f"{graph}.logits: {loss.divergence:.3g} nats from PyTorch on calibration text, its token at "
+                f"{graph}.logits: {loss.divergence:.3g} nats from PyTorch on other text, its token at "
                 f"{loss.agreement:.1%} of positions: try another precision"
             )
     return ParityReport(

@@ -1,9 +1,9 @@
 """Third part of the parity gate: the loss of an exported model on given text.
 
-Both models read conversations of the calibration text, with answers merged into groups of every length. At
-every position the two distributions over the next token are compared: is the likeliest token equal, and how
-large is the Kullback-Leibler divergence (nats)? The other parts find wrong connections. This one judges
-whether a correctly connected model loses more than is usual for its precision.
+Both models read conversations that weights and cache ranges were not fitted to, with answers merged into
+groups of every length. At every position the two distributions over the next token are compared: is the
+likeliest token equal, and how large is the Kullback-Leibler divergence (nats)? The other parts find wrong
+connections. This one judges whether a correctly connected model loses more than is usual for its precision.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import numpy as np
 from hamburger_edge.bundle.manifest import KV_TYPES, PrecisionPlan
 from hamburger_edge.export.parity.graphs import Array, restart
 from hamburger_edge.export.parity.text import reading
-from hamburger_edge.export.quantization.activations import calibration_texts
+from hamburger_edge.export.quantization.activations import judging_texts
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress
-
-EVERY = 6  # one conversation in so many: some thousand positions
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def compare(
     checkpoint: Checkpoint, reference: Backend, exported: Backend, precision: str, progress: Progress
 ) -> Quality:
     """Compare both models on text; `checkpoint` needs a tokenizer."""
-    texts = list(calibration_texts(checkpoint))[::EVERY]
+    texts = list(judging_texts(checkpoint))
     base, micro = _Distances(), _Distances()
     for done, (prompt, groups) in enumerate(texts):
         progress("measuring quality", done, len(texts))

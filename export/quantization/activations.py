@@ -31,7 +31,13 @@ from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
-from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
+from hamburger_edge.models.checkpoints.calibration_text import (
+    CALIBRATION,
+    CalibrationExample,
+    read_calibration,
+    to_fit,
+    to_judge,
+)
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress, no_progress
 
@@ -196,15 +202,33 @@ def _listening(
             hook.remove()
 
 
-def calibration_texts(checkpoint: Checkpoint) -> Iterator[tuple[list[Group], list[Group]]]:
-    """Conversations in the model's own template: the prompt token by token, and the answer in groups of 1, 2,
-    ... max_group_tokens, 1, ..."""
+Conversation = tuple[list[Group], list[Group]]  # prompt, answer
+
+
+def calibration_texts(checkpoint: Checkpoint) -> Iterator[Conversation]:
+    """Yield the conversations to fit weights and cache ranges to."""
+    yield from _read_by(checkpoint, to_fit(read_calibration(_text_of(checkpoint))))
+
+
+def judging_texts(checkpoint: Checkpoint) -> Iterator[Conversation]:
+    """Yield conversations of the same kind that nothing is fitted to."""
+    kept = to_judge(read_calibration(_text_of(checkpoint)))
+    yield from _read_by(checkpoint, kept or to_judge(read_calibration(TEXT)))
+
+
+def _text_of(checkpoint: Checkpoint) -> Path:
+    own = checkpoint.path / CALIBRATION
+    return own if own.exists() else TEXT
+
+
+def _read_by(checkpoint: Checkpoint, text: list[CalibrationExample]) -> Iterator[Conversation]:
+    """Encode conversations in the model's own template: the prompt token by token, and the answer in groups
+    of 1, 2, ... max_group_tokens, 1, ..."""
     config = checkpoint.model.config
     tokenizer = Tokenizer(checkpoint.tokenizer)
     template = ChatTemplate.from_json(checkpoint.chat_template)
     longest = min(LONGEST, config.base.context_length)
-    own = checkpoint.path / CALIBRATION
-    for said in read_calibration(own if own.exists() else TEXT):
+    for said in text:
         prompt = tokenizer.encode_parts(template.first_turn(said.prompt, said.system))[: longest // 2]
         answer = tokenizer.encode(said.answer)[: longest - len(prompt)]
         if prompt and answer:

@@ -2,13 +2,15 @@
 
     {"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      "system" is optional
 
-An export calibrates the model's low-bit weights on this text.
+An export calibrates the model's low-bit weights and the ranges of its cache on this text, but for the first
+of every six conversations: the parity gate judges the exported model on those. Fewer than twelve are all
+calibrated on, and the gate takes the text of the exporter.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import decode_line, from_mapping, read_lines
 
 CALIBRATION = "calibration.jsonl"
+KEPT, FEWEST = 6, 12  # the first of every KEPT conversations is kept for judging, if there are FEWEST
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,20 @@ def read_calibration(path: Path) -> list[CalibrationExample]:
     found = [
         from_mapping(CalibrationExample, decode_line(line, where), where) for where, line in read_lines(path)
     ]
-    if not any(each.prompt and each.answer for each in found):
+    whole = [each for each in found if each.prompt and each.answer]
+    if not whole:
         raise ConfigError(f"{path}: holds no text: delete it, or write one question and answer per line")
-    return found
+    return whole
+
+
+def to_fit(text: Sequence[CalibrationExample]) -> list[CalibrationExample]:
+    """Return the conversations that weights and cache ranges are fitted to."""
+    return [each for number, each in enumerate(text) if number % KEPT or len(text) < FEWEST]
+
+
+def to_judge(text: Sequence[CalibrationExample]) -> list[CalibrationExample]:
+    """Return the others."""
+    return list(text[::KEPT]) if len(text) >= FEWEST else []
 
 
 def write_calibration(path: Path, text: Iterable[CalibrationExample]) -> None:

@@ -21,6 +21,7 @@ from hamburger_edge.export.quantization.activations import (
     Calibration,
     calibration_batches,
     calibration_texts,
+    judging_texts,
     other_batches,
 )
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
@@ -29,6 +30,9 @@ from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.calibration_text import (
     CALIBRATION,
     CalibrationExample,
+    read_calibration,
+    to_fit,
+    to_judge,
     write_calibration,
 )
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
@@ -113,6 +117,29 @@ def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, own_text: Path
     assert ours is not None
     assert general is not None
     assert not torch.allclose(ours.mean, general.mean)
+
+
+@pytest.mark.parametrize("conversations", [0, 2, 12, 40])
+def test_a_verdict_is_given_on_text_that_nothing_was_fitted_to(
+    tiny: Checkpoint, own_text: Path, conversations: int
+) -> None:
+    """Weights and cache ranges were fitted to the very conversations that judged them."""
+    checkpoint = load_checkpoint(own_text) if conversations else tiny
+    if conversations:
+        text = [CalibrationExample(f"What is {n}?", f"{n} is {n}.") for n in range(conversations)]
+        write_calibration(own_text / CALIBRATION, text)
+    fitted, judged = list(calibration_texts(checkpoint)), list(judging_texts(checkpoint))
+    assert not [conversation for conversation in judged if conversation in fitted]
+    assert len(fitted) == {0: 128, 2: 2, 12: 10, 40: 33}[conversations]
+    assert len(judged) == {0: 26, 2: 26, 12: 2, 40: 7}[conversations]
+
+
+@pytest.mark.parametrize("name", ["voice-commands", "proofread"])
+def test_text_of_the_built_in_tasks_is_kept_for_the_verdict(name: str) -> None:
+    text = read_calibration(ZOO / name / CALIBRATION)
+    fitted, judged = to_fit(text), to_judge(text)
+    assert (len(fitted), len(judged)) == {"voice-commands": (465, 93), "proofread": (847, 170)}[name]
+    assert not {each.prompt for each in fitted} & {each.prompt for each in judged}
 
 
 @pytest.mark.parametrize(
