@@ -1,11 +1,13 @@
 # make demo   install what exporting needs, export three built-in models, let them talk
-# make test   install everything, run the checks and the test suite
+# make test   install everything, run the checks and the tests that are quick
+# make test-slow  the others: killed processes, full disks, wheels, browsers, clusters, peers, the built-in models' answers
 # make check  lint, format and types only
 # make serve  a local server with the built-in model, and a page to try it in
 # make browser BUNDLES="tiny smollm2-135m"  a page in which a model runs inside the browser; tiny where nothing is named
 # make docs   build the site of docs/ into site/; a broken link fails
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
-# make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped
+# make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped; then random tests, drawn anew
+# make mutation  the tests against single-line changes of the program, which they have to notice; some hours
 # make kills KILLS=100  export, distill, train, tune and sessions killed at random moments; nothing half-made is ever taken for whole
 # make soak SPOKEN=200000  one process talks for long, its sessions saved and resumed: memory level, texts unchanged
 # make test-matrix  the core on Python 3.11 to 3.14, with the oldest and newest of what it needs
@@ -22,7 +24,7 @@ PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo serve browser test check docs bench fuzz kills soak test-matrix test-arm64 test-older-x86 graft clean
+.PHONY: demo serve browser test test-slow check docs bench fuzz mutation kills soak test-matrix test-arm64 test-older-x86 graft clean
 demo: $(VENV)/.demo
 	@$(BIN)/hamburger-edge demo
 
@@ -42,7 +44,10 @@ runtimes/javascript/node_modules/.package-lock.json: runtimes/javascript/package
 	@touch $@
 
 test: check
-	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m "not slow"
+
+test-slow: $(VENV)/.dev
+	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m slow
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -60,6 +65,10 @@ N    ?= 1000
 SEED ?= 0
 fuzz: $(VENV)/.dev
 	@$(BIN)/python tests/fuzzing --cases $(N) --seed $(SEED)
+	@HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -q -m hypothesis
+
+mutation: $(VENV)/.dev
+	@$(BIN)/python tests/mutation --whole
 
 kills: $(VENV)/.dev
 	@PYTHONPATH=tests/support:tests/support/toys $(BIN)/python tests/faults/kills.py --kills $(or $(KILLS),100) --seed $(SEED)

@@ -7,15 +7,68 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
 from hamburger_edge.support.cluster import Cluster
 from hamburger_edge.support.files import locked
 
+# Every process of the tests has one core, whatever the machine has: as many threads, and the same sums.
+if hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    os.sched_setaffinity(0, {cores[worker % len(cores)]})
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Random tests draw the same examples in every run. `make fuzz` explores others, and prints how to repeat a
+# failure: what it finds becomes an explicit example. Nothing depends on the load of the machine.
+unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=unhurried)
+settings.register_profile("explore", deadline=None, suppress_health_check=unhurried, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
 # Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
 # start and interrupt; a shell on a terminal takes it back as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# `make test-slow`: processes that are killed, soaks, full disks, wheels, browsers, clusters, peers, answers of
+# the built-in models, and pages of the guide that train. Whole files, or single tests of one.
+SLOW = {
+    "benchmarks/test_peers.py": (),
+    "cli/test_eval_recommend.py": ("test_a_killed_run_goes_on",),
+    "docs/test_documents.py": ("test_every_block_of_a_page_runs",),
+    "faults/test_full_disk.py": (),
+    "faults/test_kills_and_soak.py": (),
+    "models/test_distill_cluster.py": (),
+    "models/test_full_disk.py": (),
+    "models/test_simulated_gpu.py": (),
+    "models/test_smollm2.py": (),
+    "models/test_training_together.py": (),
+    "models/test_zoo.py": (
+        *("test_smollm2_is_not_broken", "test_voice_commands_understands_and_merges"),
+        *(
+            "test_commands_written_by_hand_are_new_and_rightly_answered",
+            "test_building_twice_gives_the_same_bytes",
+        ),
+        "test_proofread_puts_right_what_it_is_asked",
+    ),
+    "repository/test_wheel.py": (),
+    "runtimes/test_browser.py": (),
+    "serve/test_in_browser.py": (),
+    "serve/test_load.py": (),
+    "serve/test_openai_in_browser.py": (),
+    "serve/test_page.py": (),
+    "tuning/test_tune.py": (),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        names = SLOW.get("/".join(item.path.parts[-2:])) if "integration" in item.path.parts else None
+        if names is not None and (not names or item.originalname in names):  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"  # importable for tests, through pyproject.toml
 TOYS = SUPPORT / "toys"  # likewise: models small enough to make for a test
+PATIENCE = 300  # seconds until a test gives up waiting: never part of what is tested
 PROGRAMS = SUPPORT / "programs"  # run by tests as processes of their own
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+from places import PATIENCE
 
 from hamburger_edge.model import Model
 from hamburger_edge.serve.application import Log
@@ -57,7 +58,7 @@ def question(text: str = "Tell", **fields: Any) -> dict[str, Any]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import PATIENCE
 from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ClosedError, ContextFullError, InputError
 from hamburger_edge.model import Model
-
-PATIENCE = 120  # seconds until a test gives up: never part of what is tested
 
 
 @pytest.fixture

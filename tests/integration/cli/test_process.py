@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from places import PATIENCE
 
 PROGRAM = "import sys; from hamburger_edge.cli.main import main; sys.exit(main())"
 HOLDING = """
@@ -41,7 +42,6 @@ def load(*words, open=loading.load, **options):
 loading.load = load
 sys.exit(main())
 """  # the same program; an answer stands still after 8 macro steps, until it is interrupted or nobody reads
-PATIENCE = 120  # seconds until a test gives up: never part of what is tested
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 
 

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
+from places import PATIENCE, ROOT
 
 import hamburger_edge
 
 pytest.importorskip("tkinter", reason="this Python was built without tkinter")
 
-PATIENCE = 120  # seconds until a test gives up: never part of what is tested
 SCRIPT = ROOT / "examples" / "desktop_chat.py"
 
 

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from places import PROGRAMS, environment
+from places import PATIENCE, PROGRAMS, environment
 from toy_training import LORA, SHARED, SHORT, toy_trainer
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.training.run_state import load_state
 
 SCRIPT = PROGRAMS / "trained_together.py"
-PATIENCE = 240  # seconds until the test gives up: never part of what is tested
 
 
 def together(count: int, *trainings: tuple[Path, str, str]) -> list[list[str]]:

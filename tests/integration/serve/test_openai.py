@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
 import pytest
-from serving import Running, serving
+from serving import Running, serving, until
 
 from hamburger_edge.model import Model
 from hamburger_edge.serve.gate import Access
@@ -175,10 +174,7 @@ def test_a_stream_that_is_closed_in_the_middle(client: openai.OpenAI, running: R
     for _ in range(2):
         next(stream)
     stream.close()
-    end = time.monotonic() + 20
-    while sum(running.pool.gauges()["workers_busy"].values()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not sum(running.pool.gauges()["workers_busy"].values()))
     assert client.chat.completions.create(model="tiny", messages=NORWAY).choices
 
 

@@ -65,7 +65,7 @@ def model(request: pytest.FixtureRequest, models: dict[str, Model]) -> Model:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(schema=schemas, data=st.data())
 def test_complete_answers_follow_their_schema(
     model: Model, mode: str, schema: dict[str, Any], data: st.DataObject
@@ -83,7 +83,7 @@ def test_complete_answers_follow_their_schema(
         check(schema, result.text)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(schema=schemas, confidence=st.sampled_from([0.0, 0.5, 1.0]))
 def test_every_runtime_says_the_same(
     models: dict[str, Model], schema: dict[str, Any], confidence: float
@@ -100,7 +100,7 @@ def test_every_runtime_says_the_same(
     assert said[0].stats.forced_tokens == said[1].stats.forced_tokens == said[2].stats.forced_tokens
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(schema=schemas, temperature=st.sampled_from([0.0, 1.0]))
 def test_forced_tokens_change_nothing_of_plain_decoding(
     model: Model, schema: dict[str, Any], temperature: float

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import toy_tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
@@ -43,7 +43,6 @@ def test_text_that_is_not_text(opened: Opener, kind: str, bad: object) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None)
 @given(
     text=st.text(max_size=40).filter(lambda text: "▁" not in text),
     sizes=st.lists(st.integers(1, 5), min_size=1),
@@ -60,7 +59,6 @@ def test_streamed_text_is_the_whole_text(opened: Opener, kind: str, text: str, s
     assert all("\ufffd" not in part for part in parts) or "\ufffd" in text
 
 
-@settings(deadline=None)
 @given(ids=st.lists(st.integers(0, 320), max_size=30))
 def test_streamed_text_is_the_whole_text_for_any_tokens(opened: Opener, ids: list[int]) -> None:
     tokenizer = opened("byte_level")
@@ -146,7 +144,6 @@ def test_stop_strings(opened: Opener, text: str, stop: list[str], expected: str)
         assert "".join(parts) == expected
 
 
-@settings(deadline=None)
 @given(text=st.text("ab", max_size=20), stops=st.lists(st.text("ab", min_size=1, max_size=4), min_size=1))
 def test_stop_strings_against_looking_at_everything(opened: Opener, text: str, stops: list[str]) -> None:
     """One letter a token: the answer ends where the first stop string is complete."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,6 @@ def test_a_prompt_of_megabytes_is_refused_before_it_is_read_as_tokens(
     monkeypatch.setattr(Tokenizer, "_encode", lambda *_, **__: pytest.fail("it was read"))
     chat = model.chat("be kind")
     text = "hello " * 2 * 10**6
-    begin = time.monotonic()
     for say in (
         lambda: model.generate(text),
         lambda: model.generate(text, raw=True),
@@ -114,7 +112,6 @@ def test_a_prompt_of_megabytes_is_refused_before_it_is_read_as_tokens(
     ):
         with pytest.raises(ContextFullError, match=r"\d+ characters, which are more than 2000 tokens"):
             say()
-    assert time.monotonic() - begin < 10
 
 
 def test_a_prompt_that_may_fit_is_read(tokenizer: Tokenizer) -> None:

@@ -81,7 +81,7 @@ def test_an_answer_that_repeats_its_prompt_takes_few_calls() -> None:
     assert stats.base_calls == 3  # 1 + 6 tokens in each of three; the last row says the end
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
     mistakes=st.sampled_from([0.0, 0.2, 0.6]),

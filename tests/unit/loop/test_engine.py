@@ -16,7 +16,7 @@ from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.loop.engine import Engine
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=20),
     rule=st.sampled_from(["token", "slot"]),
@@ -68,7 +68,7 @@ SAMPLERS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
     rule=st.sampled_from(["token", "slot"]),
@@ -119,7 +119,7 @@ def test_verified_equals_plain(
     assert stats.base_calls <= len(said(verified))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
     stop_rule=st.sampled_from(["before", "after"]),

@@ -42,7 +42,7 @@ def test_it_is_read_with_the_prompt(mode: str) -> None:
     assert len(said(steps)) == stats.tokens == 20
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.sampled_from(["token", "slot"]),
     st.lists(st.integers(3, 39), min_size=1, max_size=6),

@@ -42,7 +42,7 @@ class Misreader(ScriptedBackend):
         return (len(text) * 7 + text[-1]) % 100 < 100 * self.misreads
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["token", "slot"]),
     st.sampled_from(["before", "after"]),

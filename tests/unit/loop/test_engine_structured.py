@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from chat_models import toy_model
 from engine_runs import check_the_books, said
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schemas import check, schemas
 from scripted_backend import EOS, ScriptedBackend, info
@@ -153,7 +153,7 @@ def test_a_full_cache_ends_a_forced_run(grammars: Grammars, tokenizer: Tokenizer
 
 @pytest.mark.parametrize("forced", ["split", "merge", "single"])
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_complete_answers_follow_their_schema(
     grammars: Grammars, tokenizer: Tokenizer, forced: str, mode: str, data: st.DataObject
@@ -184,8 +184,9 @@ def test_complete_answers_follow_their_schema(
         assert len(tokens) == options["max_tokens"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(schema=schemas, temperature=st.sampled_from([0.0, 1.0]))
+@example(schema={"type": "string", "format": "date"}, temperature=1.0)
 def test_how_forced_tokens_are_fed_does_not_change_plain_decoding(
     grammars: Grammars, tokenizer: Tokenizer, schema: dict[str, Any], temperature: float
 ) -> None:

@@ -28,7 +28,7 @@ def grammars(tokenizer: Tokenizer) -> Grammars:
 
 
 @pytest.mark.parametrize("kind", ["tokenizer", "fallback"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(schema=schemas, seed=st.integers(0, 2**32))
 def test_whatever_is_allowed_leads_to_an_answer_that_follows_its_schema(
     request: pytest.FixtureRequest, kind: str, schema: dict[str, Any], seed: int
@@ -43,7 +43,7 @@ def test_whatever_is_allowed_leads_to_an_answer_that_follows_its_schema(
         check(schema, output.push(said)[0] + output.flush())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(schema=schemas, data=st.data())
 def test_a_place_depends_on_what_was_said_alone(
     grammars: Grammars, schema: dict[str, Any], data: st.DataObject

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import ContextFullError, InputError
@@ -43,7 +43,6 @@ def test_the_first_merged_slot_of_the_newest_tokens(newest: int, first: int) -> 
     assert longer.first_merged(newest, 6) == first  # as if it held six
 
 
-@settings(deadline=None)
 @given(GROUPS, st.sampled_from(["token", "slot"]), st.data())
 def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.DataObject) -> None:
     book = ledger(rule)
@@ -101,7 +100,6 @@ def test_match(prompt: list[tuple[int, ...]], merged: bool, expected: tuple[int,
     assert filled([(1,), (2,), (3, 4, 5), (6,)]).match(prompt, merged=merged) == expected
 
 
-@settings(deadline=None)
 @given(GROUPS, GROUPS)
 def test_a_match_covers_the_same_tokens(groups: list[tuple[int, ...]], prompt: list[tuple[int, ...]]) -> None:
     slots, covered = filled(groups).match(prompt, merged=True)

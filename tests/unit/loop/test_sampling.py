@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import CheckpointError, InputError
@@ -114,7 +114,6 @@ def test_truncations(settings: dict[str, object], allowed: set[int]) -> None:
     np.testing.assert_allclose(frequency, probabilities / probabilities.sum(), atol=0.03)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=60), st.floats(0.05, 0.999))
 def test_top_p_keeps_the_smallest_sufficient_set(scores: list[float], top_p: float) -> None:
     values = np.array(scores, dtype=np.float32)
@@ -277,7 +276,6 @@ def test_noise_of_another_backend_does_not_change_the_text() -> None:
         assert one.choose(SCORES).token == other.choose(SCORES + noise).token
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 2**64 - 1))
 def test_rewinding_is_as_if_it_had_never_been_said(steps: list[int], seed: int) -> None:
     settings = {"temperature": 1.0, "seed": seed, "frequency_penalty": 0.7, "repetition_penalty": 1.3}

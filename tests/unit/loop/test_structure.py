@@ -206,13 +206,13 @@ def refusal(grammars: Grammars, **options: Any) -> str:
     return ""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(schema=st.dictionaries(keywords, odd, max_size=4), lenient=st.booleans())
 def test_odd_schemas_work_or_are_refused(grammars: Grammars, schema: dict[str, Any], lenient: bool) -> None:
     assert "\n" not in refusal(grammars, json_schema=schema, lenient=lenient)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     text=st.text(alphabet='abcxy()[]{}*+?|\\^$.-,19:"/&~<>é\n ', min_size=1),
     kind=st.sampled_from(["regex", "grammar"]),
@@ -223,15 +223,14 @@ def test_odd_texts_work_or_are_refused(grammars: Grammars, text: str, kind: str)
 
 
 def test_what_is_made_to_hang_or_to_fill_the_memory_does_neither(tokenizer_path: Path) -> None:
-    """In a process of its own, with little memory; each takes a second at most where nothing else runs."""
+    """In a process of its own, with little memory and a minute of a processor's time for all of them."""
     program = [sys.executable, PROGRAMS / "schema_bombs.py", tokenizer_path]
-    done = subprocess.run(program, capture_output=True, text=True, env=environment(), timeout=300)
+    done = subprocess.run(program, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr
     ended = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(ended) == 43
-    for name, how, seconds in ended:
+    for name, how in ended:
         assert how == "works" or how.startswith("InputError: "), name
-        assert seconds < 20, name
 
 
 def test_without_llguidance_the_extra_is_named() -> None:

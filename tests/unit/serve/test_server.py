@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from chat_models import toy_model
+from places import PATIENCE
 from serving import Running, question, serving, until
 
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -237,7 +238,7 @@ def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(tokenizer: T
         first.start()
         until(lambda: bool(busy(running)))
         with pytest.raises(httpx.ReadTimeout), running.client() as client:
-            client.post("/v1/chat/completions", json=question(), timeout=0.3)
+            client.post("/v1/chat/completions", json=question(), timeout=httpx.Timeout(PATIENCE, read=0.3))
         until(lambda: not len(running.pool.find(None).queue))
         second = threading.Thread(target=lambda: said.append(running.ask().status_code))
         second.start()

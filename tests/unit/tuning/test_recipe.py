@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import ConfigError
@@ -46,7 +46,6 @@ NESTED = st.dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(FLAT, NESTED)
 def test_toml_is_read_back(flat: dict, nested: dict) -> None:
     table = {**flat, **nested, "deep": nested}
