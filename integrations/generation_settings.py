@@ -48,8 +48,9 @@ def merged(
             raise InputError(f"generate knows no {safe_repr(unknown[0])} (known: {known})")
         if "max_length" in layer and layer.get("max_new_tokens") is None:
             settings.max_new_tokens = None
-        if layer.get("mode", getattr(settings, "mode", None)) != getattr(settings, "mode", None):
-            settings.confidence = None  # type: ignore[attr-defined]
+        before = getattr(settings, "mode", None)
+        if layer.get("mode", before) != before:
+            layer = {"confidence": None, **layer}
         for name, value in layer.items():
             setattr(settings, name, value)
     asked = settings.to_dict()
