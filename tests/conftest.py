@@ -33,8 +33,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# `make test-slow`: what kills processes, fills disks, soaks, builds wheels, starts browsers, clusters or peers,
-# trains, or asks the built-in models. Whole files, or single tests of one.
+# `make test-slow`: what kills processes, fills disks, soaks, builds wheels, starts browsers or clusters,
+# runs peers, trains, or asks the built-in models. Whole files, or single tests of one.
 SLOW = {
     "benchmarks/test_peers.py": (),
     "cli/test_eval_recommend.py": ("test_a_killed_run_goes_on",),

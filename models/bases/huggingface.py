@@ -174,13 +174,13 @@ def _sliding_window(data: dict[str, Any], family: str) -> int | None:
     """Return the window that a layer uses, or None."""
     if "layer_types" in data and "sliding_attention" not in (data["layer_types"] or ["sliding_attention"]):
         return None
+    window: int | None = data["sliding_window"]
     if family == "mistral":
-        window: int | None = data["sliding_window"]
         return window
     if family == "llama" or not data.get("use_sliding_window"):
         return None
     some_layer = data.get("max_window_layers", 28) < data.get("num_hidden_layers", 0)
-    return data["sliding_window"] if some_layer else None
+    return window if some_layer else None
 
 
 def _rope(data: dict[str, Any], path: Path) -> tuple[float, RopeScaling | None]:
