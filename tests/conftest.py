@@ -91,6 +91,24 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def exported_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Bundles of `tiny` by their precision, likewise; without the parity gate, which has its own tests."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def bundle(precision: str) -> Path:
+        folder = shared / "tiny" / precision
+        with locked(folder.with_suffix(".lock")):
+            if not folder.exists():
+                from hamburger_edge import export_checkpoint
+
+                export_checkpoint("tiny", folder, precision=precision, verify=False)  # type: ignore[arg-type]
+        return folder
+
+    return bundle
+
+
+@pytest.fixture(scope="session")
 def bundle(bundles: Callable[..., Path]) -> Path:
     """A toy bundle with a draft vocabulary, positions by token and groups of every length."""
     return bundles(draft_vocab_size=100)

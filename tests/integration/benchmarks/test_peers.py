@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from places import environment
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.benchmarks.peers import weights as peers_weights
 from hamburger_edge.benchmarks.peers.contender import PEERS, Source
 from hamburger_edge.benchmarks.speed import ours as bench_ours
@@ -35,10 +34,9 @@ PROCESS = "bench_contender:Contender"
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    folder = tmp_path_factory.mktemp("peers")
-    bundle = export("tiny", folder / "bundle", precision="fp32", verify=False)
-    return Source(bundle, resolve("tiny"), "fp32", threads=1, slots=256, forms=folder / "forms")
+def source(exported_tiny: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Source:
+    forms = tmp_path_factory.mktemp("peers") / "forms"
+    return Source(exported_tiny("fp32"), resolve("tiny"), "fp32", threads=1, slots=256, forms=forms)
 
 
 @pytest.fixture(scope="module")

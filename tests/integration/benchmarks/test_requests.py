@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ pytest.importorskip("jsonschema")
 import jsonschema
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.benchmarks.peers.contender import PEERS, Request, Source
 from hamburger_edge.benchmarks.requests.ours import AnsweringModel
 from hamburger_edge.loading import load
@@ -41,10 +40,9 @@ ANSWERING = [name for name, program in PEERS.items() if program.answers]
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
-    folder = tmp_path_factory.mktemp("requests")
-    bundle = export("tiny", folder / "bundle", precision="fp32", verify=False)
-    return Source(bundle, resolve("tiny"), "fp32", threads=1, slots=256, forms=folder / "forms")
+def source(exported_tiny: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Source:
+    forms = tmp_path_factory.mktemp("requests") / "forms"
+    return Source(exported_tiny("fp32"), resolve("tiny"), "fp32", threads=1, slots=256, forms=forms)
 
 
 @pytest.fixture(scope="module")

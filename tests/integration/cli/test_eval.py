@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.checkpoints.built_in import ZOO
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.support.cluster import Cluster
 
 TINY = str(ZOO / "tiny")
@@ -32,13 +30,8 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def tiny_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Made without the gate, which has its own tests."""
-    folder, checkpoint = tmp_path_factory.mktemp("tiny"), load_checkpoint("tiny")
-    return {
-        precision: str(export(checkpoint, folder / precision, precision=precision, verify=False))
-        for precision in ("fp32", "int4")
-    }
+def tiny_bundles(exported_tiny: Callable[..., Path]) -> dict[str, str]:
+    return {precision: str(exported_tiny(precision)) for precision in ("fp32", "int4")}
 
 
 def test_tiny_end_to_end(run_eval: Run, prompts: str, tiny_bundles: dict[str, str], tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ from browsing import LACKING, Browser, browsing
 from goldens import BUNDLES, REPEATED, STRUCTURED, write_goldens
 
 import hamburger_edge
-from hamburger_edge import export_checkpoint
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 pytestmark = [
     pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
@@ -68,9 +66,8 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bundle = tmp_path_factory.mktemp("browser") / "tiny"
-    return Path(export_checkpoint(load_checkpoint("tiny"), bundle, precision="fp32", verify=False))
+def tiny(exported_tiny: Callable[..., Path]) -> Path:
+    return exported_tiny("fp32")
 
 
 @pytest.fixture(scope="module")

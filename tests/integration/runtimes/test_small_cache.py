@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +47,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export("tiny", tmp_path_factory.mktemp("full") / "bundle", precision="fp32", verify=False)
+def full(exported_tiny: Callable[..., Path]) -> Path:
+    return exported_tiny("fp32")
 
 
 def test_a_slot_takes_a_quarter(small: Path, full: Path) -> None:

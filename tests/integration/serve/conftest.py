@@ -9,15 +9,13 @@ import pytest
 from browsing import Browser, browsing
 from serving import Running, serving
 
-from hamburger_edge import export_checkpoint, load
+from hamburger_edge import load
 from hamburger_edge.model import Model
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bundle = tmp_path_factory.mktemp("tiny") / "tiny"
-    return Path(export_checkpoint(load_checkpoint("tiny"), bundle, precision="int8", verify=False))
+def tiny(exported_tiny: Callable[..., Path]) -> Path:
+    return exported_tiny("int8")
 
 
 @pytest.fixture(scope="session")
