@@ -37,15 +37,17 @@ def load(
 ) -> Model:
     """Open a bundle, a checkpoint folder or a built-in checkpoint ("tiny").
 
-    threads           processor threads; None: one for each core
-    cache_slots       slots of the KV cache; None: 4096, or the model's context
-    kv_cache_dtype    llamacpp: f16 (default), q8_0, q4_0 or f32; onnx has what was exported
-    provider          onnx: what computes, "cpu" (default), "cuda", "coreml" or "auto"
-    provider_options  onnx: options of that execution provider
-    gpu_layers        llamacpp: layers on the GPU; None: all
-    flash_attention   llamacpp: None: where it is exact
-    verify            onnx, llamacpp: check every file's hash first
-    log               llamacpp: show its messages
+        threads           processor threads; None: one for each core
+        cache_slots       slots of the KV cache; None: 4096, or the model's context
+        kv_cache_dtype    llamacpp: f16 (default), q8_0, q4_0 or f32; onnx has what was exported
+        provider          onnx: what computes, "cpu" (default), "cuda", "coreml" or "auto"
+        provider_options  onnx: options of that execution provider
+        gpu_layers        llamacpp: layers on the GPU; None: all
+        flash_attention   llamacpp: None: where it is exact
+        verify            onnx, llamacpp: check every file's hash first
+        log               llamacpp: show its messages
+
+    An option that the backend does not have is an InputError.
     """
     if not among(backend, ("auto", *_OPENERS)):
         raise InputError(f"unknown backend {safe_repr(backend)} (known: auto, {', '.join(_OPENERS)})")

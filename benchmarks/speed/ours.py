@@ -17,7 +17,7 @@ from hamburger_edge.errors import require
 from hamburger_edge.loading import load
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.settings import Options
+from hamburger_edge.loop.settings import MeasuringOptions
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model
 
@@ -80,12 +80,12 @@ class Ours:
 
     def _stream(self, prompt: Sequence[int], tokens: int, variant: str) -> Stream:
         assert self.model is not None
-        options: Options = {"max_tokens": tokens, "ignore_eos": True, "probabilities": False}
+        options: MeasuringOptions = {"max_tokens": tokens, "ignore_eos": True, "probabilities": False}
         if variant.startswith(FORCED):
             options |= {"mode": "merge", "force_group": int(variant.removeprefix(FORCED))}
         else:
             options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
-        return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)
+        return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)  # type: ignore[misc]
 
 
 def as_turn(

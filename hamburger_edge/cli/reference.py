@@ -15,8 +15,8 @@ def markdown() -> str:
         "# The command line",
         "Generated from `hamburger_edge/cli/commands` by "
         "`python -m hamburger_edge.cli.reference > docs/reference/command-line.md`.",
-        "Every command also takes `--help`, `--help-all` where it has rarely needed options, and `--debug` (shows "
-        "the traceback of an error). Bad input ends "
+        "Every command also takes `--help`, `--help-all` where it has rarely needed options, and `--debug` "
+        "(shows the traceback of an error). Bad input ends "
         "with one line, `error: ...`, on standard error and exit code 1; a wrong command line with 2; "
         "Ctrl-C with 130.",
     ]

@@ -40,9 +40,14 @@ class Options(TypedDict, total=False):
     regex: str  # the answer matches this regular expression
     grammar: str  # the answer follows this grammar, in Lark's syntax
     lenient: bool  # keywords of a schema that are not supported are left out of account
-    forced: Literal["split", "merge", "single"]  # how tokens that the structure forces are fed; see Decoding
-    force_group: int | None  # for measurements
-    ignore_eos: bool  # for measurements
+    forced: Literal["split", "merge"]  # how tokens that the structure forces are fed; see Decoding
+
+
+class MeasuringOptions(Options, total=False):
+    """Private to benchmarks and tests; so is "single" for `forced`."""
+
+    force_group: int | None  # every group this size, whatever the stop head says
+    ignore_eos: bool  # do not end at an end token
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class Settings:
         current: Recommended | None = None,
     ) -> Settings:
         """Options over what the model recommends, or over the dial of a conversation, `current`."""
-        unknown = sorted(set(options) - set(Options.__annotations__))
+        unknown = sorted(set(options) - set(MeasuringOptions.__annotations__))
         if unknown:
             raise InputError(
                 f"unknown option {safe_repr(unknown[0])} (known: {', '.join(Options.__annotations__)})"
