@@ -8,7 +8,7 @@ import { wholeIn } from "../support/values.js";
 import { Graph } from "./graph.js";
 
 /** @import { Tensor } from "onnxruntime-common" */
-/** @import { Backend, Group, ModelInfo } from "../loop/backend.js" */
+/** @import { Group, ModelInfo } from "../loop/backend.js" */
 /** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime, SessionOptions } from "./runtime.js" */
 
@@ -22,7 +22,7 @@ const DEFAULT_CACHE_SLOTS = 4096;
 const BYTES = { float32: 4, float16: 2, int8: 1, int32: 4, int64: 8 };
 const NOTHING = new Float32Array(0);
 
-/** @implements {Backend} */
+/** A `Backend`. */
 export class OnnxBackend {
   /** @type {Graph} */
   #embedder;

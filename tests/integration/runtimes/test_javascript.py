@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -148,10 +149,35 @@ def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
         assert fed == [last, *expected]  # the answer, which was not in the cache yet, and what follows it
 
 
-def test_a_package_holds_what_is_needed_and_no_more() -> None:
-    npm = shutil.which("npm")
-    packed = subprocess.check_output([str(npm), "pack", "--dry-run", "--json"], cwd=HERE, text=True)
-    names = {entry["path"] for entry in json.loads(packed)[0]["files"]}
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as it would be published, unpacked in an app."""
+    app = tmp_path_factory.mktemp("app")
+    npm = str(shutil.which("npm"))
+    command = [npm, "pack", "--silent", "--pack-destination", str(app)]
+    subprocess.run(command, cwd=HERE, check=True, capture_output=True, timeout=300)
+    [archive] = app.glob("*.tgz")
+    with tarfile.open(archive) as content:
+        content.extractall(app / "node_modules", filter="data")
+    return (app / "node_modules" / "package").rename(app / "node_modules" / "hamburger-edge")
+
+
+def test_a_package_holds_what_is_needed_and_no_more(packed: Path) -> None:
+    names = {path.relative_to(packed).as_posix() for path in packed.rglob("*") if path.is_file()}
     tracked = subprocess.check_output(["git", "ls-files", "."], cwd=HERE, text=True).split()
-    own = {"tsconfig.json", *(name for name in tracked if name.startswith(("tests/", "reference/")))}
-    assert names == set(tracked) - own
+    own = {name for name in tracked if name.startswith(("tests/", "reference/", "tsconfig."))}
+    code = set(tracked) - own
+    types = {f"types/{name.removesuffix('.js')}.d.ts" for name in code if name.endswith(".js")}
+    assert names == code | types
+
+
+def test_an_app_in_typescript_sees_its_types(packed: Path) -> None:
+    """Of what is wrong in it, each line says so: it must be an error."""
+    for path in (HERE / "node_modules").iterdir():
+        if not path.name.startswith(".") and not (packed.parent / path.name).exists():
+            (packed.parent / path.name).symlink_to(path)
+    program = packed.parents[1] / "typed.mts"
+    shutil.copy(HERE / "tests" / "typed.mts", program)
+    options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022"]
+    options += ["--module", "nodenext", "--moduleResolution", "nodenext"]
+    node("node_modules/typescript/bin/tsc", *options, program)
