@@ -58,7 +58,7 @@ docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.bench
-	@$(BIN)/hamburger-edge bench $(BUNDLE) --against $(CHECKPOINT) --json bench.json --plot docs/images
+	@$(BIN)/hamburger-edge bench $(BUNDLE) --peers --against $(CHECKPOINT) --json bench.json --plot docs/images
 	@$(BIN)/python -m hamburger_edge.benchmarks.speed.report bench.json
 
 N    ?= 1000

@@ -11,7 +11,7 @@ from hamburger_edge.evaluation.checks import Prompt
 from hamburger_edge.evaluation.models import JudgeBase
 from hamburger_edge.evaluation.reading import JudgedAnswer, ask
 from hamburger_edge.model import Model
-from hamburger_edge.support.cluster import Cluster
+from hamburger_edge.models.distillation.cluster import Cluster
 
 Opener = Callable[[], Model]
 Question = tuple[float, int]  # confidence, number of the prompt

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
-from hamburger_edge.support.cluster import Cluster
+from hamburger_edge.models.distillation.cluster import Cluster
 from hamburger_edge.support.files import locked
 
 # Every process of the tests has one core, whatever the machine has: as many threads, and the same sums.

@@ -1,6 +1,7 @@
-"""Other programs as contenders of `bench`.
+"""Other programs as contenders of `bench --peers`, and other servers; run from a checkout.
 
-contender   what every program has to be able to do, and the list of peers
-weights     the bundle's base weights in the forms that peers read
+programs    the list of them
+weights     the bundle's base weights in the forms that they read
 genai, llama_cpp, transformers   one adapter a program
+serving     `bench --serve`: our server beside llama-cpp-python's
 """

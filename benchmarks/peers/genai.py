@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import (
+from hamburger_edge.benchmarks.contender import (
     Facts,
     Request,
     Source,
@@ -19,6 +18,7 @@ from hamburger_edge.benchmarks.peers.contender import (
     TimedTurn,
     WeightBytes,
 )
+from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.loop.grammar import LAYOUT
 

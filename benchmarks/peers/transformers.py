@@ -7,8 +7,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from hamburger_edge.benchmarks.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 
 

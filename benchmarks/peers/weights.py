@@ -18,8 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.made_once import made_once
-from hamburger_edge.benchmarks.peers.contender import Source
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from hamburger_edge.benchmarks.peers.contender import Program, Request, Source, TimedAnswer
+from hamburger_edge.benchmarks.contender import Program, Request, Source, TimedAnswer
 from hamburger_edge.benchmarks.requests.checking import Validator, right
 from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs
 from hamburger_edge.benchmarks.requests.prompts import Prompt

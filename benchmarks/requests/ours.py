@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from time import perf_counter
 
-from hamburger_edge.benchmarks.peers.contender import Request, TimedAnswer
+from hamburger_edge.benchmarks.contender import Request, TimedAnswer
 from hamburger_edge.benchmarks.speed.ours import Ours
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.settings import Options

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hamburger_edge.benchmarks.peers.contender import PEERS, Program
+from hamburger_edge.benchmarks.contender import Program
 from hamburger_edge.benchmarks.speed.ours import PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.plan import full
 from hamburger_edge.benchmarks.speed.plan import programs as runtimes
@@ -61,10 +61,10 @@ def setting(text: str) -> str:
         raise InputError(f"--confidence: {error}") from None
 
 
-def programs(plan: RequestPlan, manifest: Manifest) -> dict[str, Program]:
+def programs(plan: RequestPlan, manifest: Manifest, peers: Mapping[str, Program]) -> dict[str, Program]:
     adapter = "hamburger_edge.benchmarks.requests.ours:AnsweringModel"
-    peers = {name: peer for name, peer in PEERS.items() if peer.answers}
-    return {**runtimes(adapter, plan.variants, manifest), **peers}
+    answering = {name: peer for name, peer in peers.items() if peer.answers}
+    return {**runtimes(adapter, plan.variants, manifest), **answering}
 
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Facts, TimedAnswer
+from hamburger_edge.benchmarks.contender import Facts, TimedAnswer
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.report import ratio_rows
 from hamburger_edge.support.tables import number, pipes, table

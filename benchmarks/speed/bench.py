@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Program, Source, TimedTurn
+from hamburger_edge.benchmarks.contender import Program, Source, TimedTurn
 from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.ours import PLAIN

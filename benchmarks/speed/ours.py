@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes, onnx_weight_bytes
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.stream import Stream

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hamburger_edge.benchmarks.peers.contender import PEERS, Program, Source
-from hamburger_edge.benchmarks.peers.weights import folder_of
+from hamburger_edge.benchmarks.contender import Program, Source
 from hamburger_edge.benchmarks.speed.ours import FORCED, PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from hamburger_edge.bundle.manifest import Manifest
@@ -60,9 +59,9 @@ def programs(adapter: str, variants: tuple[str, ...], manifest: Manifest) -> dic
     }
 
 
-def all_programs(plan: BenchPlan, manifest: Manifest) -> dict[str, Program]:
+def all_programs(plan: BenchPlan, manifest: Manifest, peers: Mapping[str, Program]) -> dict[str, Program]:
     adapter = "hamburger_edge.benchmarks.speed.ours:Ours"
-    return {**programs(adapter, plan.variants, manifest), **PEERS}
+    return {**programs(adapter, plan.variants, manifest), **peers}
 
 
 def full(name: str, variant: str) -> str:
@@ -87,6 +86,7 @@ def source_of(
     flag: str,
     longest: int = 0,
     build: bool = True,
+    forms: Path | None = None,
 ) -> Source:
     """Room for answers of so many tokens, and for one as long as `longest` as far as there is any."""
     slots = min(
@@ -106,6 +106,6 @@ def source_of(
         threads,
         slots,
         gguf_precision=None if manifest.gguf is None else manifest.gguf.precision.base,
-        forms=None if checkpoint is None else folder_of(checkpoint),
+        forms=forms,
         build=build,
     )

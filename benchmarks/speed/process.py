@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.contender import Facts, Source, TimedTurn, WeightBytes
 from hamburger_edge.errors import HamburgerError, RuntimeUnavailableError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Facts, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.contender import Facts, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.plan import pairs

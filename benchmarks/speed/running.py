@@ -10,7 +10,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from hamburger_edge.benchmarks.peers.contender import Contender, Facts, Program, Source
+from hamburger_edge.benchmarks.contender import Contender, Facts, Program, Source
 from hamburger_edge.benchmarks.speed.interleave import interleave
 from hamburger_edge.benchmarks.speed.plan import full
 from hamburger_edge.benchmarks.speed.process import Process

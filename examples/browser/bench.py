@@ -27,7 +27,7 @@ from typing import Any
 from bench_theirs import FILES, write_base
 
 import hamburger_edge
-from hamburger_edge.benchmarks.peers.contender import Source
+from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.peers.weights import folder_of
 from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from serve import Server

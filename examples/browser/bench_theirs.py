@@ -6,8 +6,8 @@ import dataclasses
 import json
 from pathlib import Path
 
+from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.peers import weights
-from hamburger_edge.benchmarks.peers.contender import Source
 from hamburger_edge.benchmarks.peers.genai import Genai
 
 FILES = {"q4": "model_q4.onnx", "q8": "model_quantized.onnx"}  # transformers.js's name of a kind of weights

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from hamburger_edge.cli.command import option
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, MODES
 from hamburger_edge.loop.settings import Options
-from hamburger_edge.support.cluster import Cluster
 from hamburger_edge.support.files import read_regular
 
 _CONFIDENCES = [(mode, confidence) for mode, confidence in DEFAULT_CONFIDENCE.items() if mode != "plain"]
@@ -42,20 +39,6 @@ RUNTIME = (
     ),
     option(
         "--gpu-layers", rare=True, type=int, metavar="N", help="llamacpp: layers on the GPU (default -1: all)"
-    ),
-)
-CLUSTER = (
-    option(
-        "--ray",
-        metavar="ADDRESS",
-        help="spread the work over a Ray cluster's workers; local: of one that is started for this",
-    ),
-    option("--workers", type=int, metavar="N", help="with --ray: how many (default 1)"),
-    option(
-        "--gpus-per-worker",
-        type=float,
-        metavar="G",
-        help="with --ray: GPUs of each worker, or a share of one (default 1 where the cluster has any)",
     ),
 )
 ANSWER = (
@@ -131,21 +114,6 @@ def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
     """What was given of the runtime's own options."""
     names = ("provider", "threads", "cache_slots", "kv_cache_dtype", "gpu_layers")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-
-
-@contextmanager
-def cluster(options: argparse.Namespace) -> Iterator[Cluster | None]:
-    """The workers that --ray and what belongs to it ask for; None: this process alone."""
-    if options.ray is None:
-        for flag in ("workers", "gpus_per_worker"):
-            if getattr(options, flag) is not None:
-                name = flag.replace("_", "-")
-                raise InputError(f"--{name} is for --ray: add that, or leave it out")
-        yield None
-        return
-    workers = 1 if options.workers is None else options.workers
-    with Cluster(options.ray, workers, gpus=options.gpus_per_worker, threads=options.threads) as there:
-        yield there
 
 
 def answer_options(options: argparse.Namespace) -> Options:

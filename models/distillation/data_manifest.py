@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.support.storage import Folder, folder_at
+from hamburger_edge.models.distillation.storage import Folder, folder_at
 from hamburger_edge.support.strict import from_mapping, parse_json
 
 FORMAT = 1

@@ -26,6 +26,7 @@ from safetensors.numpy import save
 
 from hamburger_edge.errors import HamburgerWarning
 from hamburger_edge.models.architecture.llama import Base
+from hamburger_edge.models.distillation.cluster import Cluster
 from hamburger_edge.models.distillation.conversations import (
     Conversation,
     DistillSettings,
@@ -37,8 +38,7 @@ from hamburger_edge.models.distillation.conversations import (
 from hamburger_edge.models.distillation.data_manifest import FORMAT, NAME, DataManifest, read_data_manifest
 from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.distillation.joining import Joining, MadeShard
-from hamburger_edge.support.cluster import Cluster
-from hamburger_edge.support.storage import folder_at
+from hamburger_edge.models.distillation.storage import folder_at
 
 USUAL_ANSWERS = 100  # tokens that a conversation adds: a low estimate
 

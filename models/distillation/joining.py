@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hamburger_edge.errors import ConfigError, HamburgerWarning
 from hamburger_edge.models.distillation.conversations import Conversation
 from hamburger_edge.models.distillation.data_manifest import NAME, DataManifest, Shard, read_data_manifest
-from hamburger_edge.support.storage import Folder
+from hamburger_edge.models.distillation.storage import Folder
 
 MOST_USELESS = 64  # conversations
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.distillation.data_manifest import Shard
-from hamburger_edge.support.storage import Folder, folder_at
+from hamburger_edge.models.distillation.storage import Folder, folder_at
 
 ARRAYS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")
 Arrays = dict[str, npt.NDArray[Any]]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.distillation.storage import Folder, folder_at
 from hamburger_edge.models.training.data.batches import Cuts
 from hamburger_edge.models.training.objective import LossWeights
-from hamburger_edge.support.storage import Folder, folder_at
 from hamburger_edge.support.strict import from_mapping, read_toml
 
 SHORTEST_ROW = 16  # slots; a row must hold a question and an answer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.peers.contender import Facts, Source, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.contender import Facts, Source, TimedTurn, WeightBytes
 
 PROMPT = [5, 6, 7, 8]
 

@@ -16,6 +16,9 @@ SISTERS = (
     "tuning",
 )
 
+# Run from the checkout alone; in no wheel.
+CHECKOUT = (ROOT / "benchmarks" / "peers", ROOT / "models" / "zoo")
+
 
 @functools.cache
 def modules() -> dict[str, Path]:

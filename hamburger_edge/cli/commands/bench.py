@@ -1,4 +1,4 @@
-"""`hamburger-edge bench`: speed and memory beside the programs people would otherwise use.
+"""`hamburger-edge bench`: speed and memory of this machine, in a checkout also beside other programs.
 
 Answers of a fixed length to prompts of its own, or, with --prompts, whole requests.
 """
@@ -6,7 +6,9 @@ Answers of a fixed length to prompts of its own, or, with --prompts, whole reque
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +28,10 @@ from hamburger_edge.support.terminal import ProgressBar, note
 from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
+    from hamburger_edge.benchmarks.contender import Program
+    from hamburger_edge.benchmarks.peers.serving.report import ServingReport
     from hamburger_edge.benchmarks.requests.plan import RequestPlan
     from hamburger_edge.benchmarks.requests.report import RequestReport
-    from hamburger_edge.benchmarks.serving.report import ServingReport
     from hamburger_edge.benchmarks.speed.plan import BenchPlan
     from hamburger_edge.benchmarks.speed.report import SpeedReport
 
@@ -57,6 +60,10 @@ def run(options: argparse.Namespace) -> None:
                 f"{flag} {'does not go with' if whole else 'is of whole requests: give'}  --prompts"
             )
     check_file(options.json)
+    if options.against and not options.peers:
+        raise InputError("--against is for other programs: add  --peers")
+    if options.peers:
+        _in_checkout("--peers")
     (_requests if whole else _lengths)(options)
 
 
@@ -102,8 +109,10 @@ def _lengths(options: argparse.Namespace) -> None:
             flag="--tokens",
             longest=plan.longest,
             build=plan.build,
+            forms=_forms(options, checkpoint),
         )
-        report = Bench(source, plan, texts, progress=progress).run(all_programs(plan, manifest))
+        programs = all_programs(plan, manifest, _peers(options))
+        report = Bench(source, plan, texts, progress=progress).run(programs)
     report = replace(report, base=manifest.base.name)
     _show(options, report, tables(report))
     if options.plot:
@@ -140,23 +149,25 @@ def _requests(options: argparse.Namespace) -> None:
             tokens=plan.most,
             flag="--max-tokens",
             build=plan.build,
+            forms=_forms(options, checkpoint),
         )
         bench = RequestBench(source, plan, prompts, asked, tokenizer, progress=progress)
-        report = bench.run(programs(plan, manifest))
+        report = bench.run(programs(plan, manifest, _peers(options)))
     report = replace(report, base=manifest.base.name)
     _show(options, report, tables(report))
 
 
 def _serving(options: argparse.Namespace) -> None:
-    from hamburger_edge.benchmarks.peers import weights
-    from hamburger_edge.benchmarks.peers.contender import Source, installed
-    from hamburger_edge.benchmarks.serving.bench import ServingPlan, measure
-    from hamburger_edge.benchmarks.serving.report import tables
-    from hamburger_edge.benchmarks.serving.servers import llama_cpp, ours
-
     if options.bundle is None:
         raise InputError("give a BUNDLE")
     require("uvicorn", "serve")
+    _in_checkout("--serve")
+    from hamburger_edge.benchmarks.contender import Source, installed
+    from hamburger_edge.benchmarks.peers import weights
+    from hamburger_edge.benchmarks.peers.serving.bench import ServingPlan, measure
+    from hamburger_edge.benchmarks.peers.serving.report import tables
+    from hamburger_edge.benchmarks.peers.serving.servers import llama_cpp, ours
+
     threads, bundle = _threads(options), Path(options.bundle)
     manifest = load_manifest(bundle)
     check_files(bundle, manifest)
@@ -240,6 +251,31 @@ def request_plan_of(options: argparse.Namespace) -> RequestPlan:
     return replace(plan, only=tuple(options.only or ()), **changes)
 
 
+def _peers(options: argparse.Namespace) -> Mapping[str, Program]:
+    if not options.peers:
+        return {}
+    from hamburger_edge.benchmarks.peers.programs import PEERS
+
+    return PEERS
+
+
+def _forms(options: argparse.Namespace, checkpoint: Path | None) -> Path | None:
+    """The folder for what other programs read."""
+    if not options.peers or checkpoint is None:
+        return None
+    from hamburger_edge.benchmarks.peers.weights import folder_of
+
+    return folder_of(checkpoint)
+
+
+def _in_checkout(flag: str) -> None:
+    if importlib.util.find_spec("hamburger_edge.benchmarks.peers") is None:
+        raise InputError(
+            f"{flag} measures other programs, which an installed package leaves out: run it in a checkout, "
+            "after  pip install --editable '.[bench]'"
+        )
+
+
 def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
     """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
     if given is not None and given.endswith(".ckpt"):
@@ -273,7 +309,7 @@ def _whole(name: str, value: int | None, least: int, most: int) -> int | None:
 
 COMMAND = Command(
     name="bench",
-    summary="speed and memory beside other programs, on the same weights",
+    summary="speed and memory on this machine, also beside other programs",
     options=(
         option("bundle", nargs="?", metavar="BUNDLE", help="folder made by `export`"),
         option("--shape", metavar="NAME", help="random weights instead: llama-3.2-1b or tiny"),
@@ -284,9 +320,12 @@ COMMAND = Command(
             help="also with every group of N tokens (with --shape default 2)",
         ),
         option(
+            "--peers", action="store_true", help="in a checkout: beside other programs that are installed"
+        ),
+        option(
             "--against",
             metavar="CHECKPOINT",
-            help="what the bundle was made from, for the other programs (default: as the bundle says)",
+            help="with --peers: what the bundle was made from (default: the bundle stores its name)",
         ),
         option("--only", action="append", metavar="NAME", help="measure this alone (repeatable)"),
         option("--threads", type=int, metavar="N", help="processor threads of each (default: all)"),
@@ -327,7 +366,7 @@ COMMAND = Command(
         option(
             "--serve",
             action="store_true",
-            help="servers instead: `serve`, and that of llama-cpp-python, asked by 1, 4 and 16 clients",
+            help="in a checkout: servers instead, `serve` and llama-cpp-python's, with 1, 4 and 16 clients",
         ),
         option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
         option("--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"),
@@ -336,8 +375,8 @@ COMMAND = Command(
     ),
     examples=(
         "hamburger-edge bench bundle --quick",
-        "hamburger-edge bench bundle --against my-checkpoint --json bench.json --plot pictures",
-        "hamburger-edge bench bundle --only onnx --only llama.cpp --threads 4",
+        "hamburger-edge bench bundle --peers --against my-checkpoint --json bench.json --plot pictures",
+        "hamburger-edge bench bundle --peers --only onnx --only llama.cpp --threads 4",
         "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
         "hamburger-edge bench bundle --prompts commands.jsonl --json-schema command.json",
         "hamburger-edge bench bundle --serve --json serving.json",

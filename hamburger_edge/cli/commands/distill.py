@@ -12,7 +12,7 @@ from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import CLUSTER, cluster
+from hamburger_edge.cli.commands._training import CLUSTER, cluster
 from hamburger_edge.errors import ConfigError, InputError, require
 from hamburger_edge.support.strict import read_lines
 from hamburger_edge.support.terminal import ProgressBar

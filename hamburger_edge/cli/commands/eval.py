@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import CLUSTER, RUNTIME, cluster, runtime_options
+from hamburger_edge.cli.commands._training import CLUSTER, cluster
+from hamburger_edge.cli.options import RUNTIME, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load

@@ -7,35 +7,25 @@ from pathlib import Path
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import require_training
-from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import note
 
 
 def run(options: argparse.Namespace) -> None:
     require_training()
-    from hamburger_edge.models.tiny import recipe as tiny
     from hamburger_edge.models.training.runs import train
     from hamburger_edge.models.training.training_recipe import read_recipe
     from hamburger_edge.runtimes.torch.torch_backend import use_threads
 
     use_threads(options.threads, "--threads")
     path, output = Path(options.recipe), Path(options.output)
-    if tiny.is_recipe(path):  # brings a corpus of its own
-        if options.finish:
-            raise InputError(f"{path}: tiny is trained to its end: leave --finish out")
-        if options.divide:
-            raise InputError(f"{path}: tiny is trained by one process: leave --divide out")
-        written = tiny.build(tiny.read_tiny_recipe(path), output, minutes=options.minutes, report=note)
-    else:
-        recipe = read_recipe(path)
-        written = train(
-            recipe,
-            output,
-            minutes=options.minutes,
-            finish=options.finish,
-            report=note,
-            divide=options.divide,
-        )
+    written = train(
+        read_recipe(path),
+        output,
+        minutes=options.minutes,
+        finish=options.finish,
+        report=note,
+        divide=options.divide,
+    )
     if written is not None:
         print(written)
 

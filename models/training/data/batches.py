@@ -25,13 +25,13 @@ from hamburger_edge.models.architecture.hamburger import GroupBatch
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.distillation.data_manifest import Shard, read_data_manifest
 from hamburger_edge.models.distillation.shard_files import ARRAYS, read_shard
+from hamburger_edge.models.distillation.storage import Folder
 from hamburger_edge.models.training.data.segmentation import (
     EntropyRule,
     cut_at_random,
     cut_by_entropy,
     cut_by_lengths,
 )
-from hamburger_edge.support.storage import Folder
 
 
 @dataclass

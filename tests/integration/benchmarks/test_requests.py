@@ -19,7 +19,8 @@ pytest.importorskip("jsonschema")
 import jsonschema
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.benchmarks.peers.contender import PEERS, Request, Source
+from hamburger_edge.benchmarks.contender import Request, Source
+from hamburger_edge.benchmarks.peers.programs import PEERS
 from hamburger_edge.benchmarks.requests.ours import AnsweringModel
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
@@ -138,7 +139,7 @@ def test_the_whole_command(
     prompts, schema, file = tmp_path / "p.jsonl", tmp_path / "schema.json", tmp_path / "requests.json"
     prompts.write_text("\n".join(json.dumps({"prompt": each, "answer": "{}"}) for each in QUESTIONS))
     schema.write_text(json.dumps(SCHEMA))
-    asked = ("bench", str(source.bundle), "--prompts", str(prompts), "--json-schema", str(schema))
+    asked = ("bench", str(source.bundle), "--prompts", str(prompts), "--json-schema", str(schema), "--peers")
     few = ("--max-tokens", "90", "--threads", "1", "--confidence", "merge-0.9")
     code = cli.main([*asked, *few, "--json", str(file)])
     out, err = capsys.readouterr()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hamburger_edge.models.checkpoints.built_in import ZOO
-from hamburger_edge.support.cluster import Cluster
+from hamburger_edge.models.distillation.cluster import Cluster
 
 TINY = str(ZOO / "tiny")
 PROMPTS = [

@@ -20,9 +20,9 @@ from toy_tokenizers import byte_level
 from hamburger_edge.cli import main as cli
 from hamburger_edge.errors import ConfigError, HamburgerError, InputError
 from hamburger_edge.models.distillation import distill as distilling
+from hamburger_edge.models.distillation.cluster import Cluster
 from hamburger_edge.models.distillation.distill import ShardMaker, distill
 from hamburger_edge.models.training.data.batches import DistilledData
-from hamburger_edge.support.cluster import Cluster
 
 pytest.importorskip("ray", reason="needs the extra [cluster]")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no signal that kills")

@@ -11,14 +11,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from module_imports import PROJECT, modules
+from module_imports import CHECKOUT, PROJECT, modules
 from places import ROOT
 from without_extras import WITHOUT_EXTRAS
 
 from hamburger_edge.models.checkpoints.built_in import NAMES
 
 # They import at their top what this environment may lack.
-UNBUILT = {("peers", "llama_cpp.py"), ("integrations", "optimum.py")}
+UNBUILT = {("integrations", "optimum.py")}
 FOR_OPTIMUM = ROOT / "integrations" / "optimum_commands"  # installed where optimum looks for commands
 
 
@@ -90,7 +90,7 @@ def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path
         ["git", "ls-files", "*/*"], cwd=ROOT / "models" / "zoo", text=True
     ).split()
     packed = {name for name in in_zoo if ".dist-info/" not in name}
-    assert packed == {f"hamburger_edge_zoo/{name}" for name in tracked}
+    assert packed == {f"hamburger_edge_zoo/{name}" for name in tracked if not name.endswith(".py")}
 
 
 def test_the_wheel_brings_a_command_for_optimum_and_nothing_that_hides_others(
@@ -132,13 +132,22 @@ def test_the_core_alone_says_where_the_built_in_models_are(core_alone: Path, tmp
     assert done.stderr == f"error: {error('voice-commands')}error: {error('tiny')}"
 
 
+def test_other_programs_are_measured_from_a_checkout(core_alone: Path, bundle: Path, tmp_path: Path) -> None:
+    for flag in ("--peers", "--serve"):
+        command = [core_alone, "-m", "hamburger_edge", "bench", str(bundle), flag, "--quick"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 1
+        assert f"error: {flag} measures other programs" in done.stderr
+
+
 def test_wheels_are_whole_outside_the_checkout(core_and_zoo: Path, tmp_path: Path) -> None:
     names = [
         name
         for name, path in modules().items()
-        if path.stem not in ("__init__", "__main__", "lm_eval_adapter")
+        if path.stem not in ("__init__", "__main__", "lm_eval")
         and path.parts[-2:] not in UNBUILT
         and path.parent != FOR_OPTIMUM
+        and not any(map(path.is_relative_to, CHECKOUT))
     ]
     code = (
         "import importlib, json, sys\n"
@@ -165,7 +174,7 @@ def test_wheel_holds_each_module_once(core_and_zoo: Path) -> None:
     expected = {
         path.relative_to(ROOT / PROJECT if path.is_relative_to(ROOT / PROJECT) else ROOT)
         for path in modules().values()
-        if path.parent != FOR_OPTIMUM
+        if path.parent != FOR_OPTIMUM and not any(map(path.is_relative_to, CHECKOUT))
     }
     assert {path.relative_to(installed) for path in installed.glob("**/*.py")} == expected
     assert not [path for path in installed.glob("**/*") if path.is_symlink()]

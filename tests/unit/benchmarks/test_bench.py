@@ -12,7 +12,8 @@ import pytest
 from bench_contender import PROMPT, source
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.benchmarks.peers.contender import PEERS, Facts, Program, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.contender import Facts, Program, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.peers.programs import PEERS
 from hamburger_edge.benchmarks.speed import curve as bench_curve
 from hamburger_edge.benchmarks.speed import plan as bench_plan
 from hamburger_edge.benchmarks.speed import report as bench_report
@@ -268,7 +269,7 @@ def test_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_peer_that_is_not_installed_names_its_pip_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hamburger_edge.benchmarks.peers.contender.installed", lambda module: False)
+    monkeypatch.setattr("hamburger_edge.benchmarks.contender.installed", lambda module: False)
     contenders = {"onnx": Known("onnx", 50, [])}
     programs = {"onnx": Program("", variants=("plain",)), name: PEERS[name]}
     report = known_bench(contenders, rounds=1).run(programs)
@@ -308,6 +309,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         (("no-such-bundle",), "no such bundle folder"),
         (("--shape", "pizza"), "--shape pizza: unknown (known: llama-3.2-1b, tiny)"),
         (("--shape", "tiny", "--tokens", "1"), "--tokens must be 2 to"),
+        (("no-such-bundle", "--against", "tiny"), "--against is for other programs: add  --peers"),
         (("--shape", "tiny", "--threads", "0"), "--threads must be 1 to"),
         (("--shape", "tiny", "--rounds", "0"), "--rounds must be 1 to"),
         (("--shape", "tiny", "--force-group", "1"), "--force-group must be 2 to"),

@@ -12,7 +12,7 @@ import toy_tokenizers
 from bench_contender import PROMPT, source
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.benchmarks.peers.contender import Facts, WeightBytes
+from hamburger_edge.benchmarks.contender import Facts, WeightBytes
 from hamburger_edge.benchmarks.speed import ours as bench_ours
 from hamburger_edge.benchmarks.speed import report as bench_report
 from hamburger_edge.chat.parts import Parts

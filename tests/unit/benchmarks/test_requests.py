@@ -11,7 +11,7 @@ import toy_tokenizers
 from bench_contender import source
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.benchmarks.peers.contender import Facts, Program, Request, TimedAnswer
+from hamburger_edge.benchmarks.contender import Facts, Program, Request, TimedAnswer
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
 from hamburger_edge.benchmarks.requests import report as request_report
 from hamburger_edge.benchmarks.requests.bench import RequestBench

@@ -12,8 +12,8 @@ from safetensors.numpy import save_file
 from training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.distillation import storage
 from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
-from hamburger_edge.support import storage
 from hamburger_edge.support.files import sha256
 
 RANDOM = Cuts(entropy=0.0, random=1.0)

@@ -16,8 +16,8 @@ from hamburger_edge.models.distillation.conversations import DistillSettings, Gi
 from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, read_data_manifest
 from hamburger_edge.models.distillation.joining import Joining, MadeConversation, MadeShard
 from hamburger_edge.models.distillation.shard_files import read_shard
+from hamburger_edge.models.distillation.storage import DiskFolder, folder_at
 from hamburger_edge.models.training.data.batches import DistilledData
-from hamburger_edge.support.storage import DiskFolder, folder_at
 
 LENGTH = 10  # tokens of each conversation, half of them its answer's
 

@@ -194,26 +194,3 @@ def installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # a parent package is not there
         return False
-
-
-_HERE = "hamburger_edge.benchmarks.peers"
-
-PEERS = {
-    "onnxruntime-genai": Program(
-        f"{_HERE}.genai:Genai",
-        ("onnxruntime_genai", "onnx_ir", "transformers"),
-        "onnxruntime-genai",
-        continues=True,
-        answers=True,
-    ),
-    "llama.cpp": Program(
-        f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", continues=True, answers=True
-    ),
-    "llama.cpp-lookup": Program(
-        f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", options={"lookup": True}
-    ),
-    "optimum": Program(
-        f"{_HERE}.transformers:Optimum", ("optimum.onnxruntime", "transformers"), "optimum-onnx"
-    ),
-    "transformers": Program(f"{_HERE}.transformers:Transformers", ("transformers",), "transformers"),
-}

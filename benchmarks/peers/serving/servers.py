@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.serving.clients import ALTERNATING, CLIENTS, SCENARIOS
+from hamburger_edge.benchmarks.peers.serving.clients import ALTERNATING, CLIENTS, SCENARIOS
 from hamburger_edge.errors import HamburgerError, one_line
 
 SECONDS = 120  # until a model is loaded

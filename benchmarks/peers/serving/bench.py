@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from hamburger_edge.benchmarks.serving.clients import (
+from hamburger_edge.benchmarks.peers.serving.clients import (
     ALTERNATING,
     CLIENTS,
     SCENARIOS,
@@ -16,8 +16,8 @@ from hamburger_edge.benchmarks.serving.clients import (
     alternate,
     burst,
 )
-from hamburger_edge.benchmarks.serving.report import ServingReport
-from hamburger_edge.benchmarks.serving.servers import Contestant, started
+from hamburger_edge.benchmarks.peers.serving.report import ServingReport
+from hamburger_edge.benchmarks.peers.serving.servers import Contestant, started
 from hamburger_edge.benchmarks.speed.interleave import interleave
 from hamburger_edge.benchmarks.speed.prompts import TEXTS
 from hamburger_edge.support.terminal import ProgressBar, note

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.serving.clients import Burst
+from hamburger_edge.benchmarks.peers.serving.clients import Burst
 from hamburger_edge.benchmarks.speed.interleave import Spread, ratios
 from hamburger_edge.evaluation.machine import describe
 from hamburger_edge.support.tables import pipes, table
@@ -101,5 +101,5 @@ def _spread(found: Mapping[str, float], scale: float, digits: int) -> str:
     return f"{median} ({q1}-{q3})"
 
 
-if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.serving.report serving.json
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.peers.serving.report serving.json
     print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

@@ -1,4 +1,6 @@
-"""`tiny`: a whole HAMburger from nothing, with base and vocabulary, by one recipe on one CPU core.
+"""Make `tiny`: a whole HAMburger from nothing, with base and vocabulary, by one recipe on one CPU core.
+
+    python -m hamburger_edge.models.zoo.tiny.make -o my-tiny
 
     corpus --> vocabulary --> base, as a plain language model --> its own answers --> graft --> checkpoint
     (rules)                   (learns the corpus)                 (distill)           (the same Trainer)
@@ -8,6 +10,7 @@ Every step resumes, and gives the same bytes again on the same kind of machine.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import math
 import time
@@ -28,12 +31,12 @@ from hamburger_edge.models.checkpoints.rows import RowPrecision
 from hamburger_edge.models.distillation.conversations import DistillSettings, TurnTokens
 from hamburger_edge.models.distillation.distill import distill
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
-from hamburger_edge.models.tiny.corpus import QuestionAnswer, conversations
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.runs import merged, new_model, provenance
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Recipe
+from hamburger_edge.models.zoo.tiny.corpus import QuestionAnswer, conversations
 from hamburger_edge.support.progress import LogCallback
 from hamburger_edge.support.strict import from_mapping, read_toml
 
@@ -61,14 +64,6 @@ class TinyRecipe:
     distill: DistillSettings  # the base answers the corpus's questions
     graft: Recipe
     rows: RowPrecision = "fp16"
-
-
-def is_recipe(path: Path) -> bool:
-    """Whether a recipe file is of this kind: it has a [corpus]."""
-    try:
-        return "corpus" in read_toml(path)
-    except ConfigError:
-        return False
 
 
 def read_tiny_recipe(path: Path) -> TinyRecipe:
@@ -242,3 +237,14 @@ def answer_questions(
         tick,
         torch.float32,
     )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description="Train tiny. A run that was stopped goes on from its last save."
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="CHECKPOINT")
+    parser.add_argument("--recipe", type=Path, default=Path(__file__).with_name("recipe.toml"))
+    parser.add_argument("--minutes", type=float, help="stop after so many")
+    options = parser.parse_args()
+    build(read_tiny_recipe(options.recipe), options.output, minutes=options.minutes)

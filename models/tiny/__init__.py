@@ -1,1 +1,0 @@
-"""`tiny`: a whole HAMburger from nothing."""
