@@ -1,8 +1,8 @@
-"""Answers that need no model: what a tuned one has to beat.
+"""Answer requests without a model, for comparison with a tuned one.
 
-most frequent    the commonest answer of the training examples, whatever is asked
-nearest          the answer of the training example whose prompt shares most words, rare words counting more
-field by field   JSON: every field that most answers have, with its most frequent value
+most frequent    the most frequent answer of the training examples
+field by field   for JSON objects: each common field with its most frequent value
+nearest example  the answer of the training example with the most similar prompt (TF-IDF of words, cosine)
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def plain_score(rows: Sequence[Row]) -> Baseline:
 
 
 def unbeaten(plain: Baseline, found: Sequence[Baseline]) -> str:
-    """What to do, if the model does not beat every baseline; else ''."""
+    """Return a warning with its remedy if a baseline is as good as the model, else ''."""
     if not (better := [one for one in found if one.score >= plain.score]):
         return ""
     best = max(better, key=lambda one: one.score)

@@ -1,4 +1,4 @@
-"""What fits into the minutes of a run: a little of each training, timed, and a clock."""
+"""Divide the minutes of a run among its steps, by the measured pace of each training."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hamburger_edge.models.training.training_recipe import Recipe
 
 STEPS = 4  # of a training, timed; the first does not count
 PROBE, READ_PROBE = 100, 300  # examples
-FEWEST = 500  # that a graft learns from, however little time there is
-# of the time left for training, by what is still to be done: the base first, since a graft cannot be better
+FEWEST = 500  # examples that a graft learns from in any case
+# shares of the training time that is left, among the steps ahead: a graft is never better than its base
 WEIGHTS = {"tuning": 6.0, "scoring": 0.5, "graft": 3.0, "reading": 3.0}
 JUDGING = 0.1  # of all minutes, for answers of the exported model
 USEFUL = {"tuning": 100, "graft": 40}  # steps, below which a run is of no use
-# seconds of an export, as slots of the base's training: by precision
-EXPORT_SLOTS, EXPORT = {"int4": 60_000, "q4_0": 60_000, "q4_1": 60_000}, 15_000
+# an export's time, as slots of training: about three minutes where GPTQ calibrates, else half a minute
+EXPORT_SLOTS, EXPORT = {"int4": 80_000}, 15_000
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pace:
 
 
 class Budget:
-    """The minutes of a run, from its beginning to its table, and what fits into them."""
+    """The clock of a run, and the measured paces of its trainings."""
 
     def __init__(self, minutes: float):
         self.minutes, self.ends = minutes, now() + 60 * minutes
@@ -71,7 +71,7 @@ class Budget:
         return replace(recipe, stages=(replace(stage, epochs=epochs),))
 
     def plan(self, recipes: Sequence[Recipe], data: DistilledData, ahead: Sequence[str]) -> str:
-        """What fits, and how many minutes would be useful if these are too few."""
+        """Return a line that lists what fits. If that is too little, it names a useful number of minutes."""
         told, needed = list[str](), 0.0
         for recipe in recipes:
             [stage] = recipe.stages
@@ -133,4 +133,4 @@ def read_within(seconds: float, recipe: Recipe, base: LoadedBase, data: Distille
 
 
 def _unheard(line: str) -> None:
-    """Where nobody is told."""
+    """Drop a line of progress."""

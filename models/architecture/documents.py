@@ -3,9 +3,9 @@
     slots       a a a b b b b c c d d d d d          S of them, in rows of a batch
     padded      a a a _ c c _ _ b b b b ...          sequences of about one length side by side
 
-Sequences are padded to a multiple of eight slots, and all of one padded length take one product together:
-one product a sequence is half of a step's time where sequences are short, a masked product of all the rows
-computes mostly what the mask hides.
+Sequences are padded to a multiple of eight slots, and those of one padded length share one product. For short
+sequences, one product each took half of a training step; one masked product of all computes mostly masked
+entries.
 """
 
 from __future__ import annotations
