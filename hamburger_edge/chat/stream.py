@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
-from hamburger_edge.loop.engine import Engine, Reuse
-from hamburger_edge.loop.flag import Flag
+from hamburger_edge.loop.engine import Engine, Flag, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings

@@ -12,15 +12,14 @@ they are said without asking anybody, and ride along as groups of their own when
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from time import perf_counter
 from typing import Literal
 
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend, Floats, Readout, Snapshot
-from hamburger_edge.loop.flag import Flag
-from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
-from hamburger_edge.loop.slots import Slots
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import Rules, Step, decisions, open_answer, say
 from hamburger_edge.support.values import whole_in
@@ -34,11 +33,30 @@ REREAD = 2
 Reuse = Literal["none", "groups", "tokens"]
 
 
-class Engine(Slots):
+class Flag:
+    """Set from any thread, and by a signal's handler in the middle of setting it: unlike `threading.Event`,
+    which has a lock that the handler could wait for in vain."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+
+class Engine:
     """Drives one backend. Holds what the cache means; settings and sampler are passed to each run."""
 
     def __init__(self, backend: Backend, *, chunk: int = 256) -> None:
-        super().__init__(backend, chunk)
+        self.backend = backend
+        self.info = backend.info
+        self.chunk = chunk  # most slots one prefill call appends
+        self.ledger = Ledger.of(self.info)
+        # whose the cache is: a conversation that brought its slots from elsewhere; None: computed here
+        self.owner: object = None
         self.unread: list[Group] = []  # said, but not in the cache
 
     @property
@@ -269,3 +287,49 @@ class Engine(Slots):
             draft.tokens[:agreed], tuple(probabilities), stops, None, draft.forced - forced, groups[:kept]
         )
         return step, readout, row
+
+    def _at_once(self) -> int:
+        """Groups that may be read in one call; into the empty cache, not as many as it holds (see
+        `Backend.macro`)."""
+        return self.chunk if self.ledger.slots else min(self.chunk, max(1, self.info.cache_slots - 1))
+
+    def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
+        """Append slots; also says how long the backend took."""
+        start = self.ledger.slots
+        try:
+            positions = [self.ledger.append(group) for group in groups]
+            begin = perf_counter()
+            readout = self.backend.macro(groups, positions, rows)
+            return readout, perf_counter() - begin
+        except BaseException:
+            self.ledger.truncate(start)
+            raise
+
+    def _truncate(self, slots: int) -> None:
+        if self.ledger.slots > slots:
+            self.ledger.truncate(slots)
+        if self.backend.slots > slots:
+            self.backend.truncate(slots)
+        if not slots:
+            self.owner = None
+
+    def _may_use(self, owner: object) -> bool:
+        return self.owner is None or self.owner is owner
+
+    def _align(self) -> None:
+        """After an interrupted call: trust only the slots that ledger and backend both have."""
+        self._truncate(min(self.ledger.slots, self.backend.slots))
+
+    def _check_room(self, kept: int, groups: list[Group], covered: int) -> None:
+        slots = kept + len(groups) - covered
+        positions = slots if self.info.position_rule == "slot" else sum(map(len, groups))
+        if positions > self.info.context_length:  # first: no larger cache would help
+            raise ContextFullError(
+                f"the prompt needs {positions} positions but the model's context has "
+                f"{self.info.context_length}: shorten it"
+            )
+        if slots > self.info.cache_slots:
+            raise ContextFullError(
+                f"the prompt needs {slots} slots but the cache holds {self.info.cache_slots}: "
+                "shorten it, or load the model with a larger cache"
+            )

@@ -19,8 +19,7 @@ import onnxruntime as ort
 
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.errors import ContextFullError, RuntimeFailureError
-from hamburger_edge.loop.backend import Snapshot
-from hamburger_edge.loop.saved_cache import check_saved_cache
+from hamburger_edge.loop.backend import Snapshot, check_saved_cache
 
 
 class KVBuffer:

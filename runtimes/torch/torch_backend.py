@@ -15,9 +15,8 @@ from torch import Tensor
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ContextFullError, HamburgerError
-from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
-from hamburger_edge.loop.saved_cache import check_saved_cache
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.processors import MOST_THREADS

@@ -53,7 +53,7 @@ class Timed(ScriptedBackend):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in ("loop.slots", "loop.step", "chat.stream"):
+    for module in ("loop.engine", "loop.step", "chat.stream"):
         monkeypatch.setattr(f"hamburger_edge.{module}.perf_counter", clock)
     return clock
 

@@ -11,8 +11,7 @@ from engine_runs import PROMPT, check_the_books, run, said, sampler
 from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
-from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.flag import Flag
+from hamburger_edge.loop.engine import Engine, Flag
 from hamburger_edge.loop.settings import Decoding
 
 
