@@ -236,7 +236,7 @@ def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> Non
     small.close()
     with pytest.raises(HamburgerError, match="closed"):
         small.macro([(1,)], [5], [0])
-    with pytest.raises(InputError, match="context"):
+    with pytest.raises(InputError, match="cache_slots"):
         open_bundle(bundle, cache_slots=0)
     for threads in (0, 1 << 31):
         with pytest.raises(InputError, match="threads must be a whole number, 1 or more and at most 1024"):

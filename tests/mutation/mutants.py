@@ -1,0 +1,168 @@
+"""Single-line changes of the program that a test has to notice: file, text as it is, text of the mutant."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    file: str
+    before: str  # occurs once in the file, inside one line
+    after: str
+
+
+def _of(file: str, *changes: tuple[str, str]) -> list[Mutant]:
+    return [Mutant(file, *change) for change in changes]
+
+
+LOOP, CHAT = "hamburger_edge/loop", "hamburger_edge/chat"
+QUANTIZATION = "export/quantization"
+
+MUTANTS = [
+    *_of(
+        f"{LOOP}/engine.py",
+        ("match(groups[:-1], merged", "match(groups, merged"),
+        ('merged=reuse == "tokens" and not decoding.exact', 'merged=reuse == "tokens"'),
+        ("kept, covered = matched if reuse", "kept, covered = matched if True or reuse"),
+        ("rows = [*(ahead + index for index in decided), len", "rows = [*(index for index in decided), len"),
+        ("if token != group[0]:", "if token != group[-1]:"),
+        ("self._truncate(start + len(again) + kept)", "self._truncate(start + len(again) + kept + 1)"),
+        ("if more and more < ledger.room_behind(stop)", "if more and more <= ledger.room_behind(stop)"),
+        ("tokens -= len(newest) - len(left)", "tokens -= len(newest)"),
+    ),
+    *_of(
+        f"{LOOP}/ledger.py",
+        ("self.tokens + tokens - 1", "self.tokens + tokens"),
+        ("last < self.context_length", "last <= self.context_length"),
+        ("self.slots + len(sizes) <= self.cache_slots and", "self.slots + len(sizes) < self.cache_slots and"),
+        ("del self.groups[slots:], self._ends[slots:]", "del self.groups[slots:]"),
+        (
+            "elif merged and prompt[covered : covered + len(group)]",
+            "elif prompt[covered : covered + len(group)]",
+        ),
+        ("return Match(slot, covered)", "return Match(slot, slot)"),
+        ("first = slot if len(self.groups[slot]) > 1 else first", "first = slot"),
+    ),
+    *_of(
+        f"{LOOP}/sampling.py",
+        ("np.where(seen > 0, seen / r, seen * r)", "np.where(seen > 0, seen / r, seen / r)"),
+        (
+            "seen -= np.float32(settings.presence_penalty) * (counts > 0)",
+            "seen -= np.float32(settings.presence_penalty)",
+        ),
+        (
+            "cut = nucleus_cut(weights[weights >= cut], settings.top_p)",
+            "cut = nucleus_cut(weights, settings.top_p)",
+        ),
+        ("self._advance(-tokens)", "self._advance(1 - tokens)"),
+        ("np.subtract.at(self._counts, self.answer[-tokens:], 1)", "pass"),
+        ("logits = np.where(allowed, logits, -np.inf)", "pass"),
+        ("if choice.token == self.judged(logits):", "if True:"),
+        ('self._advance(whole_in("sampler draws", state["draws"], 0, 2**62))', "pass"),
+    ),
+    *_of(
+        f"{LOOP}/scores.py",
+        (
+            'draw * total, side="right")), int(np.flatnonzero(inside)[-1]))',
+            'draw, side="right")), int(np.flatnonzero(inside)[-1]))',
+        ),
+        ("self.usable = self.banned.size < self.size", "self.usable = True"),
+    ),
+    *_of(
+        f"{LOOP}/step.py",
+        ("self.confidence) ** (1 / info.max_group_tokens)", "self.confidence)"),
+        ("trying = 1 - p_stop >= rules.confidence", "trying = p_stop >= rules.confidence"),
+        ("if joins and len(groups[-1]) < backend.info.max_group_tokens:", "if joins:"),
+        ("if tokens[-1] in self.eos_ids:", "if tokens[0] in self.eos_ids:"),
+        ("if token in self.eos_ids or self.sampler.ended:", "if self.sampler.ended:"),
+    ),
+    *_of(
+        f"{LOOP}/copies.py",
+        (
+            "self._next, self._holds, self._start = index + kept,",
+            "self._next, self._holds, self._start = index,",
+        ),
+        ("return place >= self._next, -abs", "return True, -abs"),
+    ),
+    *_of(
+        "hamburger_edge/bundle/reading.py",
+        ("if manifest.sha256 != content_hash(data):", "if False:"),
+        ("if version != FORMAT or isinstance(version, bool):", "if version != FORMAT:"),
+        ("all(0 <= i < model.vocab_size for i in ids)", "all(0 <= i <= model.vocab_size for i in ids)"),
+        ("_require(portable == (length > 0)", "_require(portable or not length"),
+        ('missing is None, f"{name} has no {kind} {missing!r}"', 'True, ""'),
+        ('and ".." not in pure.parts', ""),
+        ("size == 0 or whole", "size >= 0"),
+        ("object_pairs_hook=unique_keys, ", ""),
+    ),
+    *_of(
+        "hamburger_edge/bundle/files.py",
+        ("if not path.resolve().is_relative_to(root):", "if False:"),
+        ("if size != entry.bytes:", "if size < entry.bytes:"),
+        ("if hashes and sha256(path) != entry.sha256:", "if False:"),
+    ),
+    *_of(
+        f"{CHAT}/session_file.py",
+        ("if file.read(_HASH) != digest:", "if False:"),
+        ("if version != VERSION:", "if version > VERSION:"),
+        ("if length > limits.header:", "if False:"),
+        ("for dtype, shape in shapes.values()) != size:", "for dtype, shape in shapes.values()) > size:"),
+        ("private=True", "private=False"),
+    ),
+    *_of(
+        f"{CHAT}/session.py",
+        ('if (theirs := header["model"][name]) != mine:', 'if (theirs := header["model"][name]) is None:'),
+        ("if bool(saved.messages) != bool(saved.groups):", "if False:"),
+        ("engine.fill(groups[:slots], snapshot, owner)", "engine.fill(groups[:slots], snapshot, None)"),
+        ("if slots > engine.info.cache_slots:", "if False:"),
+    ),
+    *_of(
+        "serve/gate.py",
+        ("if not self.access.knows(hosts[0]):", "if False:"),
+        ("if origin is not None and not self.access.allows_origin(origin, hosts[0]):", "if False:"),
+        ('if scheme.lower() == "bearer" and any(found) else None', "if any(found) else None"),
+        ("min(map(len, keys)) < SHORTEST_KEY", "max(map(len, keys)) < SHORTEST_KEY"),
+        ("return cls(frozenset(known), not local,", "return cls(frozenset(known), True,"),
+        ("if len(hosts) != 1:", "if not hosts:"),
+    ),
+    *_of(
+        "export/precision_plan.py",
+        (
+            'return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision',
+            "return precision",
+        ),
+        ("(whole and width % size)", "False"),
+        ("size = self.plan.block_size // (2 if narrow else 1)", "size = self.plan.block_size"),
+        ("0 < frequent < model.config.base.vocab_size", "0 < frequent"),
+    ),
+    *_of(
+        "export/graphs/modules.py",
+        (
+            "order = torch.cat([model.draft_vocab, (~chosen).nonzero().squeeze(1)])",
+            "order = torch.cat([(~chosen).nonzero().squeeze(1), model.draft_vocab])",
+        ),
+        ('"scale": config.head_dim**-0.5', '"scale": 1.0'),
+        ("if self.tied and self.places is not None:", "if self.places is not None:"),
+    ),
+    *_of(
+        f"{QUANTIZATION}/block_quantizer.py",
+        ("zero = (natural + shift).clamp_(0, top)", "zero = natural.clone()"),
+        ("w[:, stop:] -= errors @ share[start:stop, stop:]", "pass"),
+        ("return pairs[..., 0] | pairs[..., 1] << 4", "return pairs[..., 1] | pairs[..., 0] << 4"),
+        ("torch.where(slope > 0, slope, scales)", "scales"),
+        ("padded.split(at_once)", "padded[:at_once].split(at_once)"),
+    ),
+    *_of(
+        f"{QUANTIZATION}/own_grid.py",
+        ("return each[:, :-count] + each", "return each[:, :-count] - each"),
+        ("< without / 2)", "< without * 2)"),
+    ),
+    *_of(
+        f"{QUANTIZATION}/cache_ranges.py",
+        ("torch.maximum(before, found)", "found"),
+        (
+            "lengths = heads.unflatten(-1, (2, -1)).square().sum(-2).sqrt()",
+            "lengths = heads.unflatten(-1, (2, -1)).abs().amax(-2)",
+        ),
+    ),
+]
