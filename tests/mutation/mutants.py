@@ -54,10 +54,10 @@ MUTANTS = [
             "cut = nucleus_cut(weights[weights >= cut], settings.top_p)",
             "cut = nucleus_cut(weights, settings.top_p)",
         ),
-        ("self._advance(-tokens)", "self._advance(1 - tokens)"),
+        ("self._advance(-draws)", "self._advance(1 - draws)"),
         ("np.subtract.at(self._counts, self.answer[-tokens:], 1)", "pass"),
         ("logits = np.where(allowed, logits, -np.inf)", "pass"),
-        ("if choice.token == self.judged(logits):", "if True:"),
+        ("if choice is None or choice.token == self.judged(logits):", "if True:"),
         ('self._advance(whole_in("sampler draws", state["draws"], 0, 2**62))', "pass"),
     ),
     *_of(
