@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -22,6 +23,7 @@ from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.peers.llama_grammar import GrammarChoice
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes
 from hamburger_edge.errors import HamburgerError, require
+from hamburger_edge.evaluation.machine import describe
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.runtimes.llamacpp.library import library
 
@@ -32,7 +34,12 @@ Draft = Callable[[Any], Any]  # ids so far -> ids that may follow
 
 
 class Llama:
-    def __init__(self, source: Source, *, lookup: bool = False, made: Path | None = None):
+    def __init__(
+        self, source: Source, *, lookup: bool = False, precision: str = "", made: Path | None = None
+    ):
+        """`precision`: a format of its own instead of the bundle's, unless that is exact."""
+        if precision and source.precision not in ("fp32", "f32"):
+            source = replace(source, gguf_precision=precision)
         self.source, self.made = source, made
         require("llama_cpp", "bench")
         self.low = library().low  # quietened
@@ -52,7 +59,8 @@ class Llama:
         self.made = self.made or self.prepare()
         low, file = self.low, str(self.made)
         params = low.llama_model_default_params()
-        params.use_extra_bufts = False  # repacked weights end the process where there is AMX
+        # q4_0 and q8_0 have faster kernels on repacked weights, which end the process where there is AMX
+        params.use_extra_bufts = "amx_int8" not in describe()["instructions"]
         self.model = low.llama_model_load_from_file(file.encode(), params)
         if not self.model:
             raise HamburgerError(f"{file}: llama.cpp cannot load it ({library().log.reason()})")

@@ -17,6 +17,16 @@ PEERS = {
     "llama.cpp": Program(
         f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", continues=True, answers=True
     ),
+    **{
+        f"llama.cpp-{precision}": Program(
+            f"{_HERE}.llama_cpp:Llama",
+            ("llama_cpp",),
+            "llama-cpp-python",
+            options={"precision": precision},
+            answers=True,
+        )
+        for precision in ("q4_0", "q8_0")
+    },
     "llama.cpp-lookup": Program(
         f"{_HERE}.llama_cpp:Llama", ("llama_cpp",), "llama-cpp-python", options={"lookup": True}
     ),

@@ -385,8 +385,8 @@ COMMAND = Command(
     notes=(
         "All take turns, A B C A B C, so that what disturbs the machine disturbs all alike; the first round\n"
         "warms up. Names: onnx and llamacpp (at @CONFIDENCE, @MODE or both), onnxruntime-genai, llama.cpp,\n"
-        "llama.cpp-lookup, optimum, transformers. Each runs in a process of its own. What they read is\n"
-        "built once and kept in the cache folder; programs that are not installed are named and left out.\n"
+        "llama.cpp-q4_0, llama.cpp-q8_0, llama.cpp-lookup, optimum, transformers. Each runs in a process of\n"
+        "its own. What they read is built once and kept in the cache folder; programs that are not installed are named and left out.\n"
         "Whole requests (--prompts) are answered from an empty cache up to the end token or\n"
         "the end of the schema, by onnx, llamacpp, onnxruntime-genai and llama.cpp; with a schema ours at\n"
         "@C+merge, @C+split and @C+single (how forced tokens are fed), and at @C without it."

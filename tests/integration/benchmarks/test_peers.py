@@ -105,6 +105,18 @@ def test_lookup_needs_fewer_forwards_where_text_repeats(source: Source) -> None:
         lookup.close()
 
 
+def test_llama_cpp_is_measured_in_the_formats_that_it_repacks(source: Source) -> None:
+    pytest.importorskip("llama_cpp")
+    module, _, adapter = PEERS["llama.cpp-q4_0"].adapter.partition(":")
+    quantized = dataclasses.replace(source, precision="int4", gguf_precision="q4_1")
+    peer = getattr(importlib.import_module(module), adapter)(quantized, **PEERS["llama.cpp-q4_0"].options)
+    try:
+        assert peer.load().precision == "q4_0"
+        assert len(peer.turn([5, 9, 40, 41], 8).tokens) == 8
+    finally:
+        peer.close()
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen2", "llama3-scaling", "untied"])
 def test_the_hugging_face_folder_reads_back_as_the_same_base(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

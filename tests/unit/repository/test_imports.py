@@ -57,7 +57,7 @@ DIRECTION = {
     "benchmarks": GROUND,
     "benchmarks.peers": {
         *{*CORE, *APP, *NETWORKS},
-        *{"export.gguf", "export.quantization", "runtimes.llamacpp", "benchmarks"},
+        *{"export.gguf", "export.quantization", "runtimes.llamacpp", "benchmarks", "evaluation"},
     },
     "evaluation": {*CORE, *APP, *NETWORKS, "models.distillation", "runtimes.torch"},
     "benchmarks.speed": {
