@@ -53,19 +53,23 @@ class Tools:
         return {"grammar": f"start: words | calls\nwords: {_WORDS}\ncalls: %json {call}\n"}
 
     def schema(self) -> dict[str, Any]:
-        calls = [
+        calls: list[dict[str, Any]] = [
             {
                 "type": "object",
-                "properties": {"name": {"const": function.name}, "arguments": function.parameters},
+                "properties": {
+                    "name": {"const": function.name},
+                    "arguments": {"$ref": f"#/$defs/{function.name}"},
+                },
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
             }
             for function in self.functions
         ]
-        one = calls[0] if len(calls) == 1 else {"anyOf": calls}
-        if not self.several:
-            return one
-        return {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_CALLS}
+        parts = {each.name: _moved(each.parameters, f"#/$defs/{each.name}") for each in self.functions}
+        one: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        if self.several:
+            one = {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_CALLS}
+        return {**one, "$defs": parts}
 
     def described(self) -> str:
         """For the system text: what there is to call, and how."""
@@ -149,6 +153,20 @@ def _function(item: Any, path: str) -> Function:
     except InputError as error:
         raise RefusedError(f"{inner.path('parameters')}: {error}", inner.path("parameters")) from error
     return Function(name, description or "", parameters)
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """A schema inside another one, with its references to its own parts."""
+    if isinstance(schema, list):
+        return [_moved(part, place) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: place + value[1:]
+        if key == "$ref" and isinstance(value, str) and value.startswith("#")
+        else _moved(value, place)
+        for key, value in schema.items()
+    }
 
 
 def written(calls: Sequence[Call], *, several: bool) -> str:

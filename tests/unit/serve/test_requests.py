@@ -11,7 +11,9 @@ import pytest
 from places import PROGRAMS, environment
 from serving import question
 
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
+from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import RefusedError, decoded
 from hamburger_edge.serve.requests import Asked, Conversation, Limits, read_chat, read_completion
@@ -281,6 +283,26 @@ def test_tools_become_a_structure() -> None:
     assert none.tools is None is none.settings.structure
     with pytest.raises(RefusedError):
         chat(tools=tools, response_format={"type": "json_object"})
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_parameters_may_refer_to_their_own_parts(
+    names: list[str], several: bool, tokenizer: Tokenizer
+) -> None:
+    """Those of nested Pydantic models do: inside the schema of calls the parts were not found."""
+    part = {"$ref": "#/$defs/part"}
+    parameters = {"type": "object", "properties": {"p": part}, "$defs": {"part": {"const": "x"}}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in names]
+    grammars = Grammars(tokenizer.to_json, tokenizer.vocab_size, [2])
+    for choice in ("required", "auto"):
+        asked = chat(tools=tools, tool_choice=choice, parallel_tool_calls=several)
+        assert asked.settings.structure is not None
+        grammar = grammars.start(asked.settings.structure, None)
+        call = '{"name": "a", "arguments": {"p": "x"}}'
+        for token in tokenizer.encode(f"[{call}]" if several else call):
+            assert grammar.allowed()[token]
+            grammar.consume(token)
 
 
 def test_calls_are_read_from_what_was_said() -> None:
