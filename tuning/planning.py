@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from time import monotonic as now
 
 from hamburger_edge.models.bases.weights import LoadedBase
-from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.batches import Batches, DistilledData
 from hamburger_edge.models.training.data.scoring import some_of
 from hamburger_edge.models.training.runs import new_model
 from hamburger_edge.models.training.trainer import Trainer
@@ -62,12 +62,14 @@ class Budget:
         pace = self.paces[recipe.stages[0].name] = pace_of(recipe, base, data)
         self.export = self.export or EXPORT_SLOTS.get(precision, EXPORT) * pace.step / pace.slots
 
-    def fitted(self, recipe: Recipe, data: DistilledData, ahead: Sequence[str]) -> Recipe:
-        """With as many epochs as there is time for; at least one step."""
+    def fitted(
+        self, recipe: Recipe, data: DistilledData, ahead: Sequence[str], per_epoch: float | None = None
+    ) -> Recipe:
+        """With as many epochs as there is time for; at least one step. `per_epoch`: known steps."""
         [stage] = recipe.stages
         pace = self.paces[stage.name]
         steps = max(1.0, self.share(stage.name, ahead) / pace.step)
-        epochs = min(stage.epochs, steps / (pace.steps_per_token * len(data.ids)))
+        epochs = min(stage.epochs, steps / (per_epoch or pace.steps_per_token * len(data.ids)))
         return replace(recipe, stages=(replace(stage, epochs=epochs),))
 
     def plan(self, recipes: Sequence[Recipe], data: DistilledData, ahead: Sequence[str]) -> str:
@@ -105,6 +107,24 @@ def pace_of(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Pace:
     trainer.run()
     shutil.rmtree(recipe.out)
     return Pace(trainer.step_seconds, recipe.rows * recipe.row_slots, per_epoch / len(data.ids))
+
+
+def steps_per_epoch(recipe: Recipe, data: DistilledData, vocab_size: int) -> int:
+    """Of a recipe with one stage. The data decides it: entropies choose where answers are cut."""
+    [stage], train = recipe.stages, data.split(recipe.held_out).train
+    size = recipe.shape.draft_vocab_size
+    batches = Batches(
+        data,
+        train,
+        max_group_tokens=recipe.shape.max_group_tokens,
+        draft_vocab=data.frequent_tokens(size, train) if size else None,
+        vocab_size=vocab_size,
+        rows=recipe.rows,
+        row_slots=recipe.row_slots,
+        cuts=stage.cuts,
+        seed=0,
+    )
+    return max(1, len(batches.plan(0)))
 
 
 def scored_within(seconds: float, data: DistilledData, score: Callable[[DistilledData], object]) -> int:

@@ -43,7 +43,7 @@ from hamburger_edge.tuning.baselines import Baseline, baselines
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.more_answers import write_answers
-from hamburger_edge.tuning.planning import Budget, read_within, scored_within
+from hamburger_edge.tuning.planning import Budget, read_within, scored_within, steps_per_epoch
 from hamburger_edge.tuning.shape import graft_recipe, reading_recipe, row_slots, tuning_recipe
 from hamburger_edge.tuning.subset import subset, write_subset
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
@@ -303,8 +303,11 @@ class Tuning:
             self.report(budget.plan(chosen, data, self._ahead(chosen[0].stages[0].name)))
 
     def _fitted(self, recipe: Recipe, data: DistilledData) -> Recipe:
-        ahead = self._ahead(recipe.stages[0].name)
-        return recipe if self.budget is None else self.budget.fitted(recipe, data, ahead)
+        if self.budget is None:
+            return recipe
+        placed, ahead = replace(recipe, held_out=self.recipe.share), self._ahead(recipe.stages[0].name)
+        per_epoch = steps_per_epoch(placed, data, self.dataset.base.config.vocab_size)
+        return self.budget.fitted(recipe, data, ahead, per_epoch)
 
     def _ahead(self, step: str) -> list[str]:
         """Steps still to be done, from this one on."""

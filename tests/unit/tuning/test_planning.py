@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from toy_models import toy_config
 from training_data_files import ladders
 
 from hamburger_edge.tuning import planning
-from hamburger_edge.tuning.planning import Budget, Pace
+from hamburger_edge.tuning.planning import Budget, Pace, steps_per_epoch
 from hamburger_edge.tuning.shape import graft_recipe, tuning_recipe
 
 BASE = toy_config().base
@@ -52,6 +55,21 @@ def test_epochs_fit_the_time_and_the_recipe(budget: Budget) -> None:
     budget.paces["tuning"] = Pace(step=1e9, slots=1024, steps_per_token=20 / len(data.ids))
     [stage] = budget.fitted(recipe, data, AHEAD).stages
     assert stage.epochs == pytest.approx(1 / 20)  # one step at least
+
+
+def test_steps_of_an_epoch_depend_on_what_the_base_makes_of_the_answers(budget: Budget) -> None:
+    """A probe on examples without entropies, which merge most, had promised too many epochs."""
+    certain = ladders(40)
+    doubtful = replace(certain, entropies=np.full_like(certain.entropies, 5.0))
+    recipe = graft_recipe(certain, BASE, tuning_recipe(certain, BASE))
+    recipe = replace(recipe, rows=1, row_slots=16, held_out=0.05)
+    few, many = (steps_per_epoch(recipe, data, BASE.vocab_size) for data in (certain, doubtful))
+    assert few < many
+    budget.paces["graft"] = Pace(step=100.0, slots=16, steps_per_token=few / len(certain.ids))
+    [promised] = budget.fitted(recipe, doubtful, ["graft"]).stages
+    [fitting] = budget.fitted(recipe, doubtful, ["graft"], many).stages
+    assert fitting.epochs * many == pytest.approx(4.8)  # of 480 seconds
+    assert fitting.epochs < promised.epochs
 
 
 def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
