@@ -1,10 +1,10 @@
 """Bundles in optimum: ORTHamburgerForCausalLM, of its family of models on ONNX Runtime.
 
     from hamburger_edge.integrations.optimum import ORTHamburgerForCausalLM
-    from transformers import AutoTokenizer
+    from hamburger_edge.integrations.transformers import HamburgerTokenizer
 
     model = ORTHamburgerForCausalLM.from_pretrained("my-bundle")
-    tokenizer = AutoTokenizer.from_pretrained("my-bundle")
+    tokenizer = HamburgerTokenizer.from_pretrained("my-bundle")
 
 A bundle has three graphs and a loop between them, where optimum's other classes have one: what speaks of one
 session (`model.session`, IO binding, moving to another device) is not there.

@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 pytest.importorskip("optimum.onnxruntime", reason="optimum is not installed: pip install '.[optimum]'")
 
 from optimum.onnxruntime import ORTModel, ORTModelForCausalLM, pipeline
-from transformers import AutoConfig, AutoTokenizer, TextIteratorStreamer
+from transformers import AutoTokenizer, TextIteratorStreamer
 from transformers import pipeline as plain_pipeline
 
 import hamburger_edge
@@ -26,6 +26,7 @@ from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.integrations.optimum import ORTHamburgerForCausalLM
+from hamburger_edge.integrations.transformers import HamburgerHFConfig, HamburgerTokenizer
 
 PROMPT = torch.tensor([[5, 6, 7]])
 OPTIONS: list[dict[str, Any]] = [
@@ -46,12 +47,12 @@ def model(bundle: Path) -> Iterator[ORTHamburgerForCausalLM]:
 
 @pytest.fixture(scope="module")
 def tokenizer(bundle: Path) -> Any:
-    return AutoTokenizer.from_pretrained(bundle)
+    return HamburgerTokenizer.from_pretrained(bundle)
 
 
 def test_it_is_one_of_optimum_s_models(model: ORTHamburgerForCausalLM, bundle: Path) -> None:
     assert isinstance(model, ORTModelForCausalLM | ORTModel)
-    config = AutoConfig.from_pretrained(bundle)
+    config = HamburgerHFConfig.from_pretrained(bundle)
     assert config.model_type == model.config.model_type == "hamburger"
     assert config.max_position_embeddings == 512
     assert model.to("cpu") is model
@@ -118,12 +119,14 @@ def test_a_streamer_hears_groups_as_they_come(model: ORTHamburgerForCausalLM, to
     thread.start()
     text = "".join(streamer)
     thread.join()
-    assert text == tokenizer.decode(model.generate(PROMPT, max_new_tokens=16, confidence=0.0)[0, 3:])
+    assert text == tokenizer.decode(
+        model.generate(PROMPT, max_new_tokens=16, mode="merge", confidence=0.0)[0, 3:]
+    )
 
 
 def test_what_is_saved_is_the_bundle(model: ORTHamburgerForCausalLM, bundle: Path, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(bundle).save_pretrained(tmp_path)
+    HamburgerTokenizer.from_pretrained(bundle).save_pretrained(tmp_path)
     check_files(tmp_path / "onnx", load_manifest(tmp_path / "onnx"), hashes=True)
     again = ORTHamburgerForCausalLM.from_pretrained(tmp_path, threads=1)
     options: dict[str, Any] = {"max_new_tokens": 12, "mode": "merge", "confidence": 0.5}

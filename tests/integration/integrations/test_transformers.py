@@ -16,7 +16,6 @@ from toy_checkpoints import same_weights, save
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
@@ -30,7 +29,11 @@ from transformers import (
 
 import hamburger_edge
 from hamburger_edge.errors import BusyError, CheckpointError, InputError
-from hamburger_edge.integrations.transformers import HamburgerForCausalLM, HamburgerHFConfig
+from hamburger_edge.integrations.transformers import (
+    HamburgerForCausalLM,
+    HamburgerHFConfig,
+    HamburgerTokenizer,
+)
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.calibration_text import (
     CALIBRATION,
@@ -48,12 +51,12 @@ CHAT = [{"role": "user", "content": QUESTION}]
 
 @pytest.fixture(scope="module")
 def model() -> HamburgerForCausalLM:
-    return AutoModelForCausalLM.from_pretrained(TINY)
+    return HamburgerForCausalLM.from_pretrained(TINY)
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(TINY)
+    return HamburgerTokenizer.from_pretrained(TINY)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +88,7 @@ def test_a_checkpoint_folder_and_a_built_in_name_are_read(model: HamburgerForCau
     named = HamburgerForCausalLM.from_pretrained("tiny")
     same_weights(named.hamburger, model.hamburger)
     same_weights(load_checkpoint("tiny").model, model.hamburger)
-    config = AutoConfig.from_pretrained(TINY)
+    config = HamburgerHFConfig.from_pretrained(TINY)
     assert isinstance(config, HamburgerHFConfig)
     assert (config.vocab_size, config.num_hidden_layers, config.max_position_embeddings) == (1024, 4, 512)
     assert config.shape == model.hamburger.config
@@ -96,7 +99,7 @@ def test_a_checkpoint_folder_and_a_built_in_name_are_read(model: HamburgerForCau
 def test_what_is_saved_stands_alone_and_is_read_by_all(
     toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(toy), AutoTokenizer.from_pretrained(toy)
+    model, tokenizer = HamburgerForCausalLM.from_pretrained(toy), HamburgerTokenizer.from_pretrained(toy)
     model.generation_config.confidence = 0.7
     folder = tmp_path / "saved"
     tokenizer.save_pretrained(folder)
@@ -140,7 +143,7 @@ def test_what_loading_cannot_do_is_refused_by_name(options: dict[str, Any]) -> N
 
 def test_a_model_is_read_by_its_own_configuration_only(toy: Path) -> None:
     with pytest.raises(CheckpointError, match="configuration"):
-        HamburgerForCausalLM.from_pretrained(TINY, config=AutoConfig.from_pretrained(toy))
+        HamburgerForCausalLM.from_pretrained(TINY, config=HamburgerHFConfig.from_pretrained(toy))
 
 
 # -- forward -------------------------------------------------------------------------------------------
@@ -393,9 +396,10 @@ def test_one_answer_at_a_time(model: HamburgerForCausalLM, prompt: torch.Tensor)
 
 
 def test_a_pipeline_says_what_generate_says(
-    model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any
+    model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any, tmp_path: Path
 ) -> None:
-    talk = pipeline("text-generation", model=str(TINY))
+    model.save_pretrained(tmp_path / "saved")
+    talk = pipeline("text-generation", model=str(tmp_path / "saved"))
     for options in ({"confidence": 0.8}, {"confidence": 1.0, "max_new_tokens": 5}):
         [found] = talk(CHAT, do_sample=False, **options)
         answer = tokenizer.decode(said(model, prompt, **options), skip_special_tokens=True)
