@@ -75,8 +75,9 @@ def own_base(model: Model, name: str) -> JudgeBase:
 def reference_base(source: str, *, cache_slots: int | None = None, threads: int | None = None) -> JudgeBase:
     """A checkpoint's base in float32 PyTorch, as it was before the graft."""
     require("torch", "export")
-    from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
     from hamburger_edge.models.checkpoints.delta import add_delta
+    from hamburger_edge.models.checkpoints.manifest import DELTA
     from hamburger_edge.models.checkpoints.rows import load_rows
     from hamburger_edge.runtimes.torch.torch_backend import DEFAULT_CACHE_SLOTS, TorchBackend, use_threads
 

@@ -26,9 +26,9 @@ from hamburger_edge.evaluation.judges import find_judge, fitting_judge
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.built_in import built_in
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
-from hamburger_edge.models.checkpoints.checkpoint import DELTA, load_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into
-from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
+from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_conversations, write_shard
 from hamburger_edge.models.training.data.batches import DistilledData, Split

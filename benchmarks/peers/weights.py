@@ -44,8 +44,7 @@ def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
 def folder_of(checkpoint: Path) -> Path:
     """By what the base consists of, and is rounded by: another graft on it changes nothing here."""
     from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
-    from hamburger_edge.models.checkpoints.checkpoint import BASE, DELTA
-    from hamburger_edge.models.checkpoints.manifest import MANIFEST
+    from hamburger_edge.models.checkpoints.manifest import BASE, DELTA, MANIFEST
 
     manifest = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
     files = [sha256(checkpoint / name) for name in (BASE, DELTA, CALIBRATION) if (checkpoint / name).exists()]

@@ -34,7 +34,7 @@ from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import inverse_frequencies
-from hamburger_edge.models.bases.gguf import permute
+from hamburger_edge.models.bases.gguf_file import permute
 from hamburger_edge.models.bases.renaming import GGUF
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress, no_progress

@@ -9,7 +9,6 @@ Shapes: B batch, S rows of this call, d hidden_size, H heads, K key/value heads,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -17,28 +16,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.architecture.rotary import frequencies, rotary_arrays
 
 # (layer, query [B, S, H*D], key [B, S, K*D], value [B, S, K*D]), unrotated -> [B, S, H*D]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 def inverse_frequencies(config: BaseConfig) -> Tensor:
-    """[D/2] rotations per position, in radians; with Llama 3 scaling if configured."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-    frequency = config.rope_theta**-exponents
-    if config.rope_scaling is None:
-        return frequency
-    scaling = config.rope_scaling
-    turns = scaling.original_context * frequency / (2 * math.pi)  # turns inside the original context
-    blend = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    blend = blend.clamp(0, 1)  # 0: few turns, fully scaled; 1: many turns, untouched
-    return frequency * ((1 - blend) / scaling.factor + blend)
+    """float64 [D/2] rotations per position, in radians"""
+    return torch.from_numpy(frequencies(config))
 
 
 def rotary_tables(config: BaseConfig, positions: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines, each [positions, D/2], float32."""
-    angles = torch.arange(positions, dtype=torch.float64)[:, None] * inverse_frequencies(config)
-    return angles.cos().float(), angles.sin().float()
+    cos, sin = rotary_arrays(config, positions)
+    return torch.from_numpy(cos), torch.from_numpy(sin)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

