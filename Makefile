@@ -1,4 +1,4 @@
-# make demo   install what exporting needs, export three built-in models, let them talk
+# make demo   install the core, make two built-in models, let them answer; no PyTorch
 # make test   install everything, run the checks and the tests that are quick
 # make test-slow  the others: killed processes, full disks, wheels, browsers, clusters, peers, the built-in models' answers
 # make check  lint, format and types only
@@ -10,6 +10,7 @@
 # make mutation  the tests against single-line changes of the program, which they have to notice; some hours
 # make kills KILLS=100  export, distill, train, tune and sessions killed at random moments; nothing half-made is ever taken for whole
 # make soak SPOKEN=200000  one process talks for long, its sessions saved and resumed: memory level, texts unchanged
+# make zoo-parts MODELS="tiny proofread"  after a change of weights: what the built-in models are assembled from; all where none is named
 # make test-matrix  the core on Python 3.11 to 3.14, with the oldest and newest of what it needs
 # make test-arm64, make test-older-x86  the core on other processors, by qemu-user 10 or newer (and debootstrap)
 # All of them make .venv on first use and are quick from then on.
@@ -24,8 +25,8 @@ PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # Lean llama.cpp: the library alone, no tools, no server, no multimodal part.
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF -DLLAMA_CURL=OFF
 
-.PHONY: demo serve browser test test-slow check docs bench fuzz mutation kills soak test-matrix test-arm64 test-older-x86 graft clean
-demo: $(VENV)/.demo
+.PHONY: demo serve browser zoo-parts test test-slow check docs bench fuzz mutation kills soak test-matrix test-arm64 test-older-x86 graft clean
+demo: $(VENV)/.core
 	@$(BIN)/hamburger-edge demo
 
 serve: $(VENV)/.serve
@@ -36,7 +37,7 @@ browser: $(BUNDLES:%=runs/browser/%) runtimes/javascript/node_modules/.package-l
 	@$(BIN)/python examples/browser/serve.py runs/browser
 
 runs/browser/%: | $(VENV)/.demo
-	@$(BIN)/hamburger-edge export $* --flavor web --precision int8 -o $@
+	@$(BIN)/hamburger-edge export $* --precision int8 -o $@
 
 runtimes/javascript/node_modules/.package-lock.json: runtimes/javascript/package.json
 	@echo "installing what the package for JavaScript needs ..."
@@ -60,6 +61,12 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.bench
 	@$(BIN)/hamburger-edge bench $(BUNDLE) --peers --against $(CHECKPOINT) --json bench.json --plot docs/images
 	@$(BIN)/python -m hamburger_edge.benchmarks.speed.report bench.json
+
+MODELS ?= $(notdir $(patsubst %/,%,$(dir $(wildcard models/zoo/*/hamburger.json))))
+zoo-parts: $(VENV)/.demo
+	@for name in $(MODELS); do \
+		$(BIN)/hamburger-edge export $$name -o runs/parts/$$name --precision int8 --assembly --no-verify --force || exit 1; \
+	done
 
 N    ?= 1000
 SEED ?= 0
@@ -97,6 +104,12 @@ graft:
 	$(BIN)/hamburger-edge distill smollm2-135m -o data/smollm2 --tokens $(TOKENS) --rows $(ROWS) \
 		--prompts models/distillation/prompts.jsonl $(SPREAD)
 	$(BIN)/$(LAUNCH) train $(RECIPE) -o my-checkpoint
+
+$(VENV)/.core: pyproject.toml
+	@echo "installing hamburger-edge ..."
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --editable .
+	@touch $@
 
 $(VENV)/.torch:
 	@echo "creating $(VENV) and installing torch (CPU) ..."

@@ -16,7 +16,7 @@ from hamburger_edge.support.strict import read_toml
 from hamburger_edge.support.values import among, flag, safe_repr
 
 FORMATS = ("onnx", "gguf")
-FLAVORS = ("fused", "portable", "web")
+FLAVORS = ("fused", "portable")
 PREFERENCES = ("accuracy", "speed")
 # What `precision` may be of an export; "int4-fast" is coarser than "int4", and faster (fused graphs only).
 PRESETS = ("int4", "int4-fast", "int8", "fp16", "fp32")
@@ -36,9 +36,8 @@ class ExportOptions:
     # what is written: "onnx" (graphs), "gguf" (files for llama.cpp), or both
     formats: tuple[str, ...] = ("onnx",)
     # the graphs' operators: ONNX Runtime's own ("fused"), or standard ones only ("portable"), which
-    # accelerators know, with a coarser int4 and a cache of float32; or its own but for products with stored
-    # weights ("web"), which WebAssembly unpacks while loading, since it has no fast product of packed ones
-    flavor: Literal["fused", "portable", "web"] = "fused"
+    # accelerators know, with a coarser int4 and a cache of float32
+    flavor: Literal["fused", "portable"] = "fused"
     # of all weights, but for what a precision leaves at more bits: a name of graphs, or one of GGUF files
     precision: str = "int4"
     # of the GGUF files, where both are written; None: what comes nearest to `precision`
@@ -62,6 +61,8 @@ class ExportOptions:
     context_length: int | None = None
     # run the parity gate: a bundle that disagrees with PyTorch is not kept
     verify: bool = True
+    # also write the checkpoint's folder `assembly`, with which this bundle is made without PyTorch
+    assembly: bool = False
     # replace a bundle that is there
     force: bool = False
 
@@ -75,6 +76,9 @@ class ExportOptions:
             raise InputError(f"formats must be 'onnx', 'gguf' or both, got {named}")
         flag("verify", self.verify)
         flag("force", self.force)
+        flag("assembly", self.assembly)
+        if self.assembly and (self.formats, self.precision, self.flavor) != (("onnx",), "int8", "fused"):
+            raise InputError("assembly is for fused graphs at int8: use --precision int8")
         if self.has_gguf:
             gguf_precision(self.precision if self.gguf_precision is None else self.gguf_precision)
         if self.has_graphs:

@@ -16,7 +16,9 @@ from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
 from hamburger_edge.export.quantization.activations import HEAD, Calibration
 from hamburger_edge.export.quantization.block_quantizer import quantize
+from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
+from hamburger_edge.export.quantization.int8_columns import Origin
 from hamburger_edge.export.quantization.own_grid import grid_form, grid_of
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
@@ -32,6 +34,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.support.progress import Progress, no_progress
 
 BLOCK_SIZE = 64  # weights that share a scale
+TABLE, HEAD_WEIGHT = "base.embed_tokens.weight", "base.lm_head.weight"
 SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
 
 # at int4, measured on SmolLM2 (docs/research/quantization.md): v_proj does most damage for its size, then
@@ -42,7 +45,9 @@ NARROW_LAYERS = ("*.mlp.down_proj", HEAD)  # of the head, the rows of rare token
 FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they lose most for their size
 
 
-def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, prefer: str) -> PrecisionPlan:
+def make_plan(
+    precision: str, *, block_size: int | None, keep_head: str | None, prefer: str, packed: bool = True
+) -> PrecisionPlan:
     """Return the defaults of a precision, before a model is known; `ExportOptions` has checked the
     options."""
     head = keep_head or ("int8" if precision == "int4" else precision)
@@ -53,11 +58,12 @@ def make_plan(precision: str, *, block_size: int | None, keep_head: str | None, 
         int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS
     elif block_size is not None:  # a given size applies everywhere
         narrow_layers = ()
+    in_blocks = {"int4"} if packed and precision != "int4" else {"int8", "int4"}
     return PrecisionPlan(
         base=_precision(precision),
         head=_precision(head),
         graft=_precision(precision),
-        block_size=(block_size or BLOCK_SIZE) if {precision, head} & {"int8", "int4"} else 0,
+        block_size=(block_size or BLOCK_SIZE) if {precision, head} & in_blocks else 0,
         int8_layers=int8_layers,
         narrow_layers=narrow_layers,
     )
@@ -86,8 +92,22 @@ def _precision(name: str) -> Precision:
 class Former:
     """Gives every weight of a model the form its plan says; asks for input covariance as layers come up."""
 
-    def __init__(self, plan: PrecisionPlan, calibration: Calibration, *, packed: bool):
+    def __init__(
+        self,
+        plan: PrecisionPlan,
+        calibration: Calibration,
+        *,
+        packed: bool,
+        tied: bool = True,  # whether the head is the embeddings
+        draft_vocab: int = 0,  # tokens whose rows the head has first
+    ):
         self.plan, self.calibration, self.packed = plan, calibration, packed
+        self.tied, self.draft_vocab = tied, draft_vocab
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether 8-bit weights have one scale an output, and no blocks."""
+        return self.packed and self.plan.base != "int4"
 
     def precision(self, path: str) -> str:
         plan = self.plan
@@ -103,18 +123,22 @@ class Former:
         if grid and path.startswith("base."):
             size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
             return grid_form(path, weight, grid, size, covariance)
+        if precision == "int8" and self.in_columns and len(weight) >= SMALLEST:
+            return ColumnForm.of(weight, Origin(f"{path}.weight"))
         narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
         return self._form(weight, precision, size, table=False, covariance=covariance)
 
     def check_vocabulary(self, width: int) -> None:
         """Refuse a width without whole blocks: embeddings are looked up in whole blocks."""
-        if self.plan.head in ("int8", "int4") and width % 16:
+        if self.plan.head in ("int8", "int4") and not self.in_columns and width % 16:
             raise ConfigError(
                 f"a width of {width} has no whole blocks: export with keep_head = 'fp32' in a --recipe"
             )
 
     def vocabulary(self, weight: Tensor, rows: Tensor | None = None) -> Form:
+        if self.plan.head == "int8" and self.in_columns:
+            return TableForm(weight, Origin(TABLE))
         self.check_vocabulary(weight.shape[1])
         return self._form(
             weight, self.plan.head, self.plan.block_size, table=True, covariance=None, rows=rows
@@ -126,6 +150,8 @@ class Former:
         Rounding keeps the other rows close to their original too, since they may also be embeddings.
         """
         plan, count = self.plan, self.plan.frequent_rows
+        if plan.head == "int8" and self.in_columns:
+            return self._head_in_columns(weight, rows)
         if not count or rows is None:
             return self.vocabulary(weight, rows)
         frequent, covariance = self.vocabulary(weight, rows[:count]), self.calibration.take(HEAD)
@@ -136,6 +162,14 @@ class Former:
         size = plan.block_size // (2 if _among(HEAD, plan.narrow_layers) else 1)
         rare = self._form(weight, plan.base, size, table=True, covariance=covariance, rows=rows[count:])
         return TieredForm(frequent, rare)
+
+    def _head_in_columns(self, weight: Tensor, rows: Tensor | None) -> Form:
+        """The draft vocabulary in tiles of its own, for the micro decoder's head."""
+        name, count = (TABLE if self.tied else HEAD_WEIGHT), self.draft_vocab
+        if rows is None:
+            return ColumnForm.of(weight, Origin(name))
+        draft_vocab = ColumnForm.of(weight[rows[:count]], Origin(name, "draft_vocab"))
+        return draft_vocab.followed_by(ColumnForm.of(weight[rows[count:]], Origin(name, "others")))
 
     def _form(
         self,
@@ -189,7 +223,14 @@ def apply_plan(
 
     Parts are converted in the order in which calibration reads them.
     """
-    own, former = own_structure(model), Former(plan, calibration, packed=packed)
+    own, config = own_structure(model), model.config
+    former = Former(
+        plan,
+        calibration,
+        packed=packed,
+        tied=config.base.tied_head,
+        draft_vocab=config.draft_vocab_size,
+    )
     former.check_vocabulary(model.config.base.hidden_size)  # before the long part
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())
     done = itertools.count()

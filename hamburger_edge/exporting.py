@@ -25,6 +25,7 @@ def export_checkpoint(
     context_length: int | None = None,
     recipe: str | Path | None = None,
     verify: bool = True,
+    assembly: bool = False,
     force: bool = False,
     progress: Progress = no_progress,
 ) -> Path:
@@ -35,14 +36,15 @@ def export_checkpoint(
         export_checkpoint("my-checkpoint", "both", formats=("onnx", "gguf"), precision="int8")
 
         formats         "onnx" (default), "gguf" for llama.cpp, or both
-        flavor          "fused" (default): ONNX Runtime's own operators; "portable": standard ones only;
-                        "web": for browsers, which unpack its weights
+        flavor          "fused" (default): ONNX Runtime's own operators; "portable": standard ones only
         precision       "int4" (default), "int4-fast" (coarser, of fused graphs), "int8", "fp16", "fp32"
         kv_cache_dtype  "int8", "fp16" or "fp32" KV cache of fused graphs; None: as weights are best
         cache_slots     slots of a portable bundle's KV cache; None: 2048
         context_length  positions that the bundle is for; None: as many as the base was trained for
         recipe          file (TOML) of further fields of `hamburger_edge.export.options.ExportOptions`
         verify          a bundle that disagrees with PyTorch is not kept
+        assembly        also write the checkpoint's folder `assembly`, with which `load` makes this bundle
+                        without PyTorch: at int8
         force           replace a bundle that is there
 
     Needs the extra `export`. Returns the bundle's resolved path, which `load` opens.
@@ -58,7 +60,7 @@ def export_checkpoint(
         "context_length": context_length,
     }
     given = {name: value for name, value in named.items() if value is not None}
-    chosen = options_of({**given, "verify": verify, "force": force}, recipe)
+    chosen = options_of({**given, "verify": verify, "assembly": assembly, "force": force}, recipe)
     with needing("export"):
         from hamburger_edge.export.pipeline import export
     bundle: Path = export(checkpoint, output, chosen, progress=progress)

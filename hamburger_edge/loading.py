@@ -8,9 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.assembling import assembled_bundle, can_assemble
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BundleError, InputError, needing
 from hamburger_edge.model import Model
+from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.values import among, safe_repr
 
 # backend -> module, function and extra; each function returns (Backend, path of the tokenizer, ChatTemplate)
@@ -34,8 +36,13 @@ def load(
     flash_attention: bool | None = None,
     verify: bool | None = None,
     log: bool | None = None,
+    progress: Progress = no_progress,
 ) -> Model:
-    """Open a bundle, a checkpoint folder or a built-in checkpoint ("tiny").
+    """Open a bundle, a built-in model ("voice-commands") or a checkpoint folder.
+
+    The first use of a built-in model fetches its base and makes its bundle in the cache folder, without
+    PyTorch. The same goes for a checkpoint that was exported with `assembly`. Backend "torch" opens the
+    checkpoint itself.
 
         threads           processor threads; None: one for each core
         cache_slots       slots of the KV cache; None: 4096, or the model's context
@@ -46,6 +53,7 @@ def load(
         flash_attention   llamacpp: None: where it is exact
         verify            onnx, llamacpp: check every file's hash first
         log               llamacpp: show its messages
+        progress          reports how a bundle is made at its first use
 
     An option that the backend does not have is an InputError.
     """
@@ -65,6 +73,8 @@ def load(
     options = {name: value for name, value in given.items() if value is not None}
     try:
         folder = _find(path)
+        if backend in ("auto", "onnx") and can_assemble(folder):
+            folder = assembled_bundle(folder, progress=progress)
         chosen = _choose(folder, backend)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}: check its name and its rights") from error

@@ -203,7 +203,7 @@ def main() -> None:
         description="Tokens a second: Python, Node.js, Chromium, transformers.js."
     )
     parser.add_argument("bundle", type=Path, help="of ONNX graphs, for Python and Node.js")
-    parser.add_argument("web_bundle", type=Path, help="of `export --flavor web`, for Chromium")
+    parser.add_argument("web_bundle", type=Path, help="of `export --precision int8`, for Chromium")
     parser.add_argument("checkpoint", type=Path, help="that both were made from, for transformers.js")
     parser.add_argument("--threads", type=int, default=2, help="of Python and Node.js (default 2)")
     parser.add_argument("--tokens", type=int, default=64, help="of each answer (default 64)")

@@ -66,7 +66,7 @@ class Vocabulary(nn.Module):
             places = order.argsort().int()  # half the bytes per step
         self.register_buffer("places", places)
         self.head: Form = head_form_of(base.head_weight.detach(), order)
-        self.tied = base.lm_head is None
+        self.tied = base.lm_head is None and self.head.looks_up
         self.table: Form = self.head if self.tied else form_of(base.embed_tokens.weight.detach())
         self.short: Form = self.head.first(config.micro_vocab)
 

@@ -86,9 +86,14 @@ def _packed_attention(graph: ir.Graph) -> None:
 
 
 def _move_into_branches(model: ir.Model) -> None:
-    """Move a constant that one branch uses into it: ONNX Runtime fuses dequantization only there."""
+    """Move a constant that one branch uses into it: ONNX Runtime fuses dequantization only there.
+
+    int8 columns need no dequantization: they stay in the main graph, whose weights have a file.
+    """
     main = model.graph
     for value in list(main.initializers.values()):
+        if value.dtype == ir.DataType.INT8:
+            continue
         users = {id(node.graph): node.graph for node, _ in value.uses()}
         if len(users) == 1 and value not in main.outputs and id(main) not in users:
             [branch] = users.values()

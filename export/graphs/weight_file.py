@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 ALIGNMENT = 64
-INLINE = 4096  # smaller tensors stay inside the .onnx file, where shape inference can see them
+INLINE = 1024  # smaller tensors stay inside the .onnx file, where shape inference can see them
 
 
 class WeightFile:
@@ -25,17 +25,30 @@ class WeightFile:
 
     def place(self, data: memoryview) -> int:
         """Return the offset of these bytes; write them if they are new."""
-        beginning = bytes(data[:64])
-        spans = self.known.setdefault(beginning, [])
-        for offset, length in spans:
-            if len(data) <= length and self._equals(offset, data):
-                return offset
+        if (found := self.find(data)) is not None:
+            return found
         self.file.seek(0, 2)
         self.file.write(b"\0" * (-self.file.tell() % ALIGNMENT))
         offset = self.file.tell()
         self.file.write(data)
-        spans.append((offset, len(data)))
+        self.known.setdefault(bytes(data[:64]), []).append((offset, len(data)))
         return offset
+
+    def find(self, data: memoryview) -> int | None:
+        """The offset of bytes that are in the file, as a tensor or its beginning."""
+        for offset, length in self.known.get(bytes(data[:64]), []):
+            if len(data) <= length and self._equals(offset, data):
+                return offset
+        return None
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """(offset, bytes) of all tensors."""
+        return [span for spans in self.known.values() for span in spans]
+
+    @property
+    def size(self) -> int:
+        return self.file.seek(0, 2)
 
     def _equals(self, offset: int, data: memoryview, step: int = 1 << 24) -> bool:
         self.file.seek(offset)

@@ -44,6 +44,7 @@ from hamburger_edge.support.progress import Progress, no_progress
 TEXT = Path(__file__).with_name("calibration.jsonl")
 OTHER_TEXT = Path(__file__).with_name("other_text.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read together; tokens of each
+RANGES_EVERY = 4  # cache ranges alone come from one conversation in so many, at no loss
 HEAD = "head"  # the consumer of the base's last norm: a separate layer, or the tied embeddings
 
 
@@ -108,7 +109,7 @@ class Calibration:
 def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
     """Yield the stages as they finish: `Hamburger.forward` of all batches, one layer at a time."""
     model, config = checkpoint.model, checkpoint.model.config
-    batches = list(calibration_batches(checkpoint))
+    batches = list(calibration_batches(checkpoint, 1 if layers else RANGES_EVERY))
     with torch.no_grad(), _listening(model.embedder, "embedder", layers) as sums:
         states = [  # of each batch: [B, S, d]
             model.embed(batch.groups.flatten(0, 1), batch.sizes.clamp(min=1).flatten()).unflatten(
@@ -235,8 +236,9 @@ def _read_by(checkpoint: Checkpoint, text: list[CalibrationExample]) -> Iterator
             yield [(token,) for token in prompt], list(_cut(answer, config.max_group_tokens))
 
 
-def calibration_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:
-    yield from _batches(list(calibration_texts(checkpoint)), checkpoint)
+def calibration_batches(checkpoint: Checkpoint, every: int = 1) -> Iterator[GroupBatch]:
+    """One conversation in so many."""
+    yield from _batches(list(calibration_texts(checkpoint))[::every], checkpoint)
 
 
 def other_batches(checkpoint: Checkpoint) -> Iterator[GroupBatch]:

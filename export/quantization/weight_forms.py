@@ -30,6 +30,7 @@ class Form(nn.Module):
     """A weight matrix [N, K] in some representation."""
 
     shape: tuple[int, int]
+    looks_up = True  # whether it has `rows`
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         raise NotImplementedError
@@ -39,6 +40,14 @@ class Form(nn.Module):
 
     def dense(self) -> Tensor:
         """Return the stored weights as float32 [N, K]."""
+        raise NotImplementedError
+
+    def joins(self, other: Form) -> bool:
+        """Whether the rows of both fit into one matrix."""
+        return False
+
+    def joined(self, others: Sequence[Form]) -> Form:
+        """Return one matrix of these rows and the others'."""
         raise NotImplementedError
 
     def first(self, count: int) -> Form:
@@ -142,13 +151,12 @@ class BlockForm(Form):
         return Blocks(self.bits, self.size, self.shape, self.packed, self.scales.float(), self.zeros)
 
     def joins(self, other: Form) -> bool:
-        """Whether the rows of both fit into one matrix."""
         if not isinstance(other, BlockForm) or type(other) is not type(self):
             return False
         return (other.shape[1], other.bits, other.size) == (self.shape[1], self.bits, self.size)
 
     def joined(self, others: Sequence[Form]) -> Form:
-        """Return one matrix of these rows and the others'; every buffer runs along N."""
+        """Concatenate: every buffer runs along N."""
         whole = copy.copy(self)
         whole._buffers = {
             name: torch.cat([getattr(form, name) for form in (self, *others)]) for name in self._buffers
@@ -218,7 +226,7 @@ def _packed(*layers: nn.Module) -> PackedLinear | None:
     """Return one product for layers with the same input if all have the same form."""
     formed = [layer for layer in layers if isinstance(layer, FormedLinear)]
     first, *others = [layer.form for layer in formed]
-    if not isinstance(first, BlockForm) or not all(first.joins(other) for other in others):
+    if not others or not all(first.joins(other) for other in others):
         return None
     biases = [layer.bias for layer in formed if layer.bias is not None]
     bias = torch.cat(biases) if biases else None

@@ -31,7 +31,7 @@ FORMAT = 2
 FILE_NAME = "manifest.json"
 GRAPHS = ("embedder", "base", "micro_decoder")
 
-Flavor = Literal["fused", "portable", "web", "gguf"]
+Flavor = Literal["fused", "portable", "gguf"]
 Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16", "f32"]
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "int8", "int4")  # of ONNX graphs
 GGUF_PRECISIONS = ("f32", "f16", "q8_0", "q4_0", "q4_1")
@@ -206,6 +206,12 @@ class Manifest:
     recommended: Recommended | None = None  # mode and confidence where none are asked for
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers begin with
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
+
+    @property
+    def rounds_calls(self) -> bool:
+        """Whether products round the activations of all rows of a call by one scale. A text's first token has
+        by far the largest: it is then read in a call of its own."""
+        return self.flavor == "fused" and self.precision.base == "int8"
 
     def graph(self, name: str) -> GraphSpec:
         for graph in self.graphs:

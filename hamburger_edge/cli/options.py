@@ -9,12 +9,16 @@ from hamburger_edge.cli.command import option
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, MODES
 from hamburger_edge.loop.settings import Options
+from hamburger_edge.model import Model
 from hamburger_edge.support.files import read_regular
+from hamburger_edge.support.terminal import ProgressBar
 
 _CONFIDENCES = [(mode, confidence) for mode, confidence in DEFAULT_CONFIDENCE.items() if mode != "plain"]
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
-BUNDLE = option("bundle", metavar="BUNDLE", help="folder made by `export`, or a checkpoint (PyTorch)")
+BUNDLE = option(
+    "bundle", metavar="BUNDLE", help="folder made by `export`, a built-in model, or a checkpoint (PyTorch)"
+)
 RUNTIME = (
     option("--backend", default="auto", choices=["auto", "onnx", "llamacpp", "torch"], help="runtime to use"),
     option(
@@ -108,6 +112,14 @@ ANSWER = (
     option("--system", metavar="TEXT", help="system message instead of the model's own"),
     option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
 )
+
+
+def open_model(options: argparse.Namespace) -> Model:
+    """What `bundle` names; at the first use of a built-in model, its making is shown."""
+    from hamburger_edge.loading import load
+
+    with ProgressBar() as progress:
+        return load(options.bundle, options.backend, progress=progress, **runtime_options(options))
 
 
 def runtime_options(options: argparse.Namespace) -> dict[str, Any]:

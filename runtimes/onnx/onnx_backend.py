@@ -120,11 +120,8 @@ class OnnxBackend:
         cache_slots = choose_cache_slots(manifest, cache_slots)
         plan = manifest.precision
         half = "fp16" in (plan.base, plan.head, plan.graft)
-        unpack = manifest.flavor == "web"
         sessions = {
-            graph.name: open_graph(
-                folder, graph, provider, threads, fold=half or graph.name == "base", unpack=unpack
-            )
+            graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name == "base")
             for graph in manifest.graphs
         }
         self.embedder = OnnxEmbedder(sessions["embedder"], model.hidden_size)
@@ -171,6 +168,19 @@ class OnnxBackend:
         self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
     ) -> Readout:
         self._check_open()
+        if not self.manifest.rounds_calls or self.slots or len(groups) == 1:
+            return self._read(groups, positions, rows)
+        first = Readout(*(part.copy() for part in self._read(groups[:1], positions[:1], [0])))
+        rest = self._read(groups[1:], positions[1:], [max(0, row - 1) for row in rows])
+        for index, row in enumerate(rows):
+            if row == 0:
+                rest.logits[index], rest.p_stop[index] = first.logits[0], first.p_stop[0]
+                rest.features[index] = first.features[0]
+        return rest
+
+    def _read(
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+    ) -> Readout:
         buffer = self.base.embeddings[len(groups)]
         self.embedder.run(groups, buffer)
         return self.base.run(buffer, positions, rows)

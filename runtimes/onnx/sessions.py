@@ -100,14 +100,9 @@ def open_graph(
     threads: int | None,
     *,
     fold: bool = True,
-    unpack: bool = False,
 ) -> ort.InferenceSession:
-    """Open a graph.
-
-    `fold`: compute constants while loading. Only casts of float16 weights and of the base's float16 scales
-    need it, and it copies quantized embeddings out of the mapped file. `unpack`: quantized weights are
-    constants too and become float32.
-    """
+    """`fold`: whether constants are computed while loading. Only casts of float16 weights and of the base's
+    float16 scales need it, and it copies quantized embeddings out of the mapped file."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:
@@ -117,15 +112,13 @@ def open_graph(
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     # the three sessions alternate: a pool that spins after its run slows the next one
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    if unpack:
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
     try:
         session = ort.InferenceSession(
             folder / graph.file,
             options,
             providers=provider.order,
-            enable_fallback=0,  # it would print that and continue without the chosen provider
-            disabled_optimizers=None if fold or unpack else ["ConstantFolding"],
+            enable_fallback=0,  # it would say so on standard output, and go on without what was asked for
+            disabled_optimizers=None if fold else ["ConstantFolding"],
         )
     except Exception as error:  # ONNX Runtime's errors have no common base class
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):

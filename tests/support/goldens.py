@@ -68,7 +68,7 @@ BUNDLES: tuple[dict[str, Any], ...] = (
     {"stop_rule": "after", "draft_vocab_size": 100, "precision": "int4", "stop_bias": -2.5},
     {"position_rule": "slot", "stop_bias": -2.5},
     {"stop_rule": "after", "position_rule": "slot"},
-    {"flavor": "web", "precision": "int8", "draft_vocab_size": 100},
+    {"precision": "int8", "draft_vocab_size": 100},
 )
 CALLS = {
     "anyOf": [

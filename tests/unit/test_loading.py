@@ -63,8 +63,11 @@ def test_load_knows_the_built_in_checkpoints(
     tmp_path: Path, runtimes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    hamburger_edge.load("tiny").close()
+    hamburger_edge.load("tiny", "torch").close()
     assert (runtimes["name"], runtimes["path"].name) == ("torch", "tiny")
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
+    hamburger_edge.load("tiny").close()  # one name, one thing: the bundle
+    assert (runtimes["name"], runtimes["path"].parent) == ("onnx", tmp_path / "home" / "bundles")
     (tmp_path / "tiny").mkdir()  # a folder of that name comes first
     with pytest.raises(BundleError, match=r"neither .* nor"):
         hamburger_edge.load("tiny")

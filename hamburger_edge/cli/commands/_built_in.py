@@ -1,4 +1,4 @@
-"""The built-in models as bundles, exported once and kept in the cache folder."""
+"""The built-in models as bundles, kept in the cache folder: assembled, or exported at another precision."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.support.terminal import ProgressBar
 
 
-def built_in_bundle(name: str, precision: str | None = None, flavor: str = "fused") -> Path:
-    """Of this version and these weights; exported where there is none yet."""
+def built_in_bundle(name: str, precision: str | None = None) -> Path:
+    """Of this version and these weights; without a precision, the one that `load` opens."""
     from hamburger_edge import __version__
+    from hamburger_edge.assembling import assembled_bundle, can_assemble
     from hamburger_edge.exporting import export_checkpoint
-    from hamburger_edge.models.checkpoints.built_in import NAMES
-    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, resolve
+    from hamburger_edge.models.checkpoints.built_in import NAMES, find_built_in
     from hamburger_edge.support.cache import cache_folder
 
     def weights_digest(folder: Path) -> str:
@@ -30,21 +30,22 @@ def built_in_bundle(name: str, precision: str | None = None, flavor: str = "fuse
             f"{name!r} is not built in ({', '.join(NAMES)} are): for a checkpoint of your own  "
             f"hamburger-edge export {name} -o bundle"
         )
-    precision = precision or ("int8" if name == "tiny" else "int4")  # narrow layers suffer most from int4
-    kind = precision if flavor == "fused" else f"{flavor}-{precision}"
-    bundle = cache_folder() / "bundles" / f"{name}-{kind}"
+    checkpoint = find_built_in(name)
+    assert checkpoint is not None
+    if precision is None and can_assemble(checkpoint):
+        with ProgressBar() as progress:
+            return assembled_bundle(checkpoint, progress=progress)
+    precision = precision or "int8"
+    bundle = cache_folder() / "bundles" / f"{name}-{precision}"
     stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
-    identity = f"{__version__} {weights_digest(resolve(name))}"
+    identity = f"{__version__} {weights_digest(checkpoint)}"
     readable = _readable(bundle)
     if _stamped(stamp) != identity or not readable:
-        print(f"exporting {name} ({kind}) to {bundle}")
+        print(f"exporting {name} ({precision}) to {bundle}")
         with ProgressBar() as progress:
-            checkpoint = load_checkpoint(name, progress=progress)
             if not readable:  # damaged; what is in this folder is ours
                 shutil.rmtree(bundle, ignore_errors=True)
-            export_checkpoint(
-                checkpoint, bundle, precision=precision, flavor=flavor, force=True, progress=progress
-            )
+            export_checkpoint(checkpoint, bundle, precision=precision, force=True, progress=progress)
         stamp.write_text(identity, encoding="utf-8")
     return bundle
 

@@ -11,7 +11,7 @@ from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.cli.answers import GroupPainter, stats_line
 from hamburger_edge.cli.command import Command
-from hamburger_edge.cli.options import ANSWER, BUNDLE, RUNTIME, answer_options, runtime_options
+from hamburger_edge.cli.options import ANSWER, BUNDLE, RUNTIME, answer_options, open_model
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.model import Model
@@ -21,9 +21,7 @@ HELP = "/continue  /save FILE  /load FILE  /stats  /reset  /quit    Ctrl-C stops
 
 
 def run(options: argparse.Namespace) -> None:
-    from hamburger_edge.loading import load
-
-    with load(options.bundle, options.backend, **runtime_options(options)) as model:
+    with open_model(options) as model:
         converse(
             model,
             system=options.system,

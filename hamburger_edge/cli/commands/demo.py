@@ -27,9 +27,13 @@ PROMPTS = {
     "smollm2-135m": ("Why is the sky blue?", "Write a Python function that reverses a string."),
     "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
 }
-SHOWN = ("voice-commands", "proofread", "smollm2-135m")  # where no model is named
+SHOWN = ("voice-commands", "proofread")  # if no model is named
 
-
+NEXT = {
+    "chat smollm2-135m --show-steps": "talk",
+    "serve voice-commands": "OpenAI's interface; first  pip install '.[serve]'",
+    "export voice-commands -o bundle --precision int4": "smaller; first  pip install '.[export]'",
+}
 MOST = 160  # tokens of an answer
 
 
@@ -40,10 +44,8 @@ def _own_command() -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Export (once), open, and answer a few prompts with the groups in view, and plain decoding's time."""
-    from hamburger_edge.models.checkpoints.built_in import NAMES
-
-    names = (options.model,) if options.model else tuple(name for name in SHOWN if name in NAMES)
+    """Make each bundle once, and answer a few prompts with the groups in view, and plain decoding's time."""
+    names = (options.model,) if options.model else SHOWN
     bundles = [built_in_bundle(name, options.precision) for name in names]
     painter = GroupPainter(is_terminal(sys.stdout))
     for name, bundle in zip(names, bundles, strict=True):
@@ -58,7 +60,8 @@ def run(options: argparse.Namespace) -> None:
                 _answer(model, prompt, painter)
     shades = "shaded" if painter.colour else "bracketed"
     print(f"\nEach {shades} piece came out of one step. Go on with:")
-    print(f"  {_own_command()} chat {bundles[-1]} --show-steps")
+    for words, meaning in NEXT.items():
+        print(f"  {f'{_own_command()} {words}':<64} # {meaning}")
 
 
 def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
@@ -75,10 +78,14 @@ def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
 
 COMMAND = Command(
     name="demo",
-    summary="export the built-in models, check them, and let them answer",
+    summary="make two built-in models, and let them answer",
     options=(
-        option("model", nargs="?", metavar="MODEL", help="built-in model (default: one after another)"),
-        option("--precision", choices=["fp32", "fp16", "int8", "int4"], help="default int4 (tiny: int8)"),
+        option(
+            "model", nargs="?", metavar="MODEL", help="built-in model (default: voice-commands, proofread)"
+        ),
+        option(
+            "--precision", choices=["fp32", "fp16", "int8", "int4"], help="default int8; others need PyTorch"
+        ),
     ),
     examples=("hamburger-edge demo", "hamburger-edge demo tiny --precision fp32"),
     run=run,

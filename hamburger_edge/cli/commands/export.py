@@ -26,10 +26,9 @@ def _asked(name: str, flag: str = "", **settings: Any) -> Option:
 OPTIONS = (
     _asked(
         "flavor",
-        choices=["fused", "portable", "web"],
+        choices=["fused", "portable"],
         help="fused (default): ONNX Runtime's own operators; portable: standard operators only, for "
-        "accelerators; its int4 is coarser and its cache float32; web: for browsers, which unpack its "
-        "weights while loading",
+        "accelerators; its int4 is coarser and its cache float32",
     ),
     _asked(
         "formats",
@@ -64,6 +63,12 @@ OPTIONS = (
     ),
     _asked("recipe", metavar="FILE", help="for research: TOML of further options (docs/guide/export.md)"),
     _asked("verify", "--no-verify", action="store_false", help="skip the parity gate"),
+    _asked(
+        "assembly",
+        action="store_true",
+        help="also write the checkpoint's folder `assembly`, with which `run` and `load` make this bundle "
+        "without PyTorch: at int8",
+    ),
     _asked("force", action="store_true", help="replace an existing bundle"),
 )
 NAMES = tuple(each.settings["dest"] for each in OPTIONS)

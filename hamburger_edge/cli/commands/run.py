@@ -7,7 +7,7 @@ import sys
 
 from hamburger_edge.cli.answers import GroupPainter, stats_line
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import ANSWER, BUNDLE, JSON, RUNTIME, answer_options, runtime_options
+from hamburger_edge.cli.options import ANSWER, BUNDLE, JSON, RUNTIME, answer_options, open_model
 from hamburger_edge.cli.outputs import print_json
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import interruptible, is_terminal, note
@@ -28,12 +28,10 @@ STATS = (
 
 
 def run(options: argparse.Namespace) -> None:
-    from hamburger_edge.loading import load
-
     if options.raw and options.system is not None:
         raise InputError("--raw takes the prompt as it is: leave --system out")
     prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
-    with load(options.bundle, options.backend, **runtime_options(options)) as model:
+    with open_model(options) as model:
         stream = model.stream(prompt, raw=options.raw, system=options.system, **answer_options(options))
         painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
         with stream, interruptible(stream.cancel):

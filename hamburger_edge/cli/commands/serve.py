@@ -112,17 +112,17 @@ def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[s
         if name in own:
             found[name] = Path(own[name])
         elif _is_built_in(given, options.backend):
-            found[name] = built_in_bundle(given, "int8", "web")
+            found[name] = built_in_bundle(given)
         elif (Path(given) / FILE_NAME).is_file() and load_manifest(Path(given)).graphs:
             found[name] = Path(given)
     for name, folder in found.items():
-        if load_manifest(folder).flavor == "fused":
-            note(f"{name}: slow in browsers: give one of  export --flavor web  with  --browser-bundle")
+        if load_manifest(folder).precision.base != "int8":
+            note(f"{name}: slow in browsers: give one of  export --precision int8  with  --browser-bundle")
     return found
 
 
 def _folder(path: str, backend: str) -> str:
-    """Built-in models are exported, once: bundles are faster than checkpoints."""
+    """A built-in model's bundle, made before the server starts."""
     return str(built_in_bundle(path)) if _is_built_in(path, backend) else path
 
 
@@ -179,7 +179,7 @@ COMMAND = Command(
             "--browser-bundle",
             action="append",
             metavar="BUNDLE",
-            help="made with `export --flavor web`: what browsers get instead of the one that is served; "
+            help="made with `export --precision int8`: what browsers get instead of the one that is served; "
             "NAME=FOLDER where several are served (repeatable)",
         ),
         option("--log-prompts", action="store_true", help="write what is asked and answered to the log"),
@@ -188,7 +188,7 @@ COMMAND = Command(
     examples=(
         "hamburger-edge serve bundle",
         "hamburger-edge serve small=bundle-135m large=bundle-1b --workers 2 --port 9000",
-        "hamburger-edge serve bundle --browser runtimes/javascript --browser-bundle web-bundle",
+        "hamburger-edge serve bundle --browser runtimes/javascript --browser-bundle int8-bundle",
         "hamburger-edge serve bundle --host 0.0.0.0 --api-key-file keys.txt",
     ),
     run=run,

@@ -27,7 +27,7 @@ import { safeRepr } from "../support/values.js";
  * @typedef {object} Manifest
  * @property {number} format
  * @property {string} kind
- * @property {"fused" | "portable" | "web" | "gguf"} flavor
+ * @property {"fused" | "portable" | "gguf"} flavor
  * @property {ModelSpec} model
  * @property {{base: string, head: string, graft: string}} precision
  * @property {{layers: number, kv_heads: number, head_size: number, dtype: DType}} kv

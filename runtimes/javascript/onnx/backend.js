@@ -34,10 +34,13 @@ export class OnnxBackend {
   #features = NOTHING;
   #isClosed = false;
   #turn;
+  /** whether products round the activations of all rows of a call by one scale */
+  #roundsCalls;
 
-  /** @param {ModelInfo} info @param {Graph[]} graphs @param {Runtime["turn"]} turn */
-  constructor(info, [embedder, base, micro], turn) {
+  /** @param {ModelInfo} info @param {Graph[]} graphs @param {Runtime["turn"]} turn @param {boolean} roundsCalls */
+  constructor(info, [embedder, base, micro], turn, roundsCalls) {
     this.info = info;
+    this.#roundsCalls = roundsCalls;
     this.#turn = turn;
     [this.#embedder, this.#base, this.#micro] = [embedder, base, micro];
   }
@@ -55,16 +58,14 @@ export class OnnxBackend {
       );
     }
     const slots = fixed || Math.min(cacheSlots ?? DEFAULT_CACHE_SLOTS, model.context_length);
-    const unpacks = manifest.flavor === "web"; // its weights are constants and become float32
-    // the three sessions alternate
-    const session = { force_spinning_stop: "1", ...(unpacks && { disable_quant_qdq: "1" }) };
+    const session = { force_spinning_stop: "1" }; // the three sessions alternate
     /** @type {SessionOptions} */
     const options = { logSeverityLevel: 3, extra: { session } };
     if (threads !== undefined) options.intraOpNumThreads = wholeIn("threads", threads, 1, 1024);
     const isHalf = [precision.base, precision.head, precision.graft].includes("fp16");
-    // without 16-bit weights, and some to unpack, folding would only copy the token embeddings
+    // without 16-bit weights, folding would only copy the token embeddings
     const unfolded = { session, optimization: { disable_specified_optimizers: "ConstantFolding" } };
-    const lean = isHalf || unpacks ? options : { ...options, extra: unfolded };
+    const lean = isHalf ? options : { ...options, extra: unfolded };
     const entries = Number(
       manifest.graphs.find(({ name }) => name === "micro_decoder")?.inputs.find(({ name }) => name === "past_key.0")
         ?.shape[2],
@@ -100,6 +101,7 @@ export class OnnxBackend {
       },
       graphs,
       runtime.turn,
+      manifest.flavor === "fused" && precision.base === "int8",
     );
   }
 
@@ -111,6 +113,21 @@ export class OnnxBackend {
   async macro(groups, positions, rows) {
     await this.#turn?.();
     this.#checkOpen();
+    if (!this.#roundsCalls || this.slots || groups.length === 1) return this.#read(groups, positions, rows);
+    // a text's first token has by far the largest activations: it would take the others' precision
+    const first = await this.#read(groups.slice(0, 1), positions.slice(0, 1), [0]);
+    const rest = await this.#read(groups.slice(1), positions.slice(1), rows.map((row) => Math.max(0, row - 1)));
+    rows.forEach((row, i) => {
+      if (row > 0) return;
+      rest.logits[i] = first.logits[0];
+      rest.pStop[i] = first.pStop[0];
+      rest.features[i] = first.features[0];
+    });
+    return rest;
+  }
+
+  /** @param {readonly Group[]} groups @param {readonly number[]} positions @param {readonly number[]} rows */
+  async #read(groups, positions, rows) {
     const width = this.info.hiddenSize;
     const embeddings = new Float32Array(groups.length * width);
     for (let start = 0, end; start < groups.length; start = end) { // a run of groups of one size

@@ -20,7 +20,6 @@ from hamburger_edge.export.graphs import weight_file
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
-WEB = {**CHANGES, "flavor": "web", "precision": "int8"}
 PORTABLE = {"flavor": "portable", "position_rule": "token", "draft_vocab_size": 40, "num_layers": 2}
 STANDARD = {"", "ai.onnx"}
 
@@ -71,24 +70,39 @@ def test_positions_are_an_input_only_where_they_have_gaps(bundles: Callable[...,
     assert "positions" not in [tensor.name for tensor in manifest.graph("base").inputs]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_what_two_graphs_need_is_stored_once(precision: str, bundles: Callable[..., Path]) -> None:
+def test_what_two_graphs_need_is_stored_once(bundles: Callable[..., Path]) -> None:
     """A vocabulary and a width at which heads are worth a place in weights.bin."""
-    bundle = bundles(precision=precision, draft_vocab_size=300, vocab_size=4096, hidden_size=64)
+    bundle = bundles(draft_vocab_size=300, vocab_size=4096, hidden_size=64)
     weights = {
         name: {tensor: value for tensor, value in initializers(model).items() if value.external_data}
         for name, model in graphs(bundle).items()
     }
-    kind = "weight" if precision == "fp32" else "packed"
-    head = place(next(v for n, v in weights["base"].items() if n.startswith("vocabulary") and kind in n))
-    lookups = [v for n, v in weights["micro_decoder"].items() if n.startswith("vocabulary") and kind in n]
+    head = place(next(v for n, v in weights["base"].items() if n.startswith("vocabulary") and "weight" in n))
+    lookups = [v for n, v in weights["micro_decoder"].items() if n.startswith("vocabulary") and "weight" in n]
     assert {place(tensor)[0] for tensor in lookups} == {head[0]}
     # the draft vocabulary head is the head's beginning
     assert min(place(tensor)[1] for tensor in lookups) == head[1] * 300 // 4096
-    table = next(v for n, v in weights["embedder"].items() if n.startswith("vocabulary") and kind in n)
+    table = next(v for n, v in weights["embedder"].items() if n.startswith("vocabulary") and "weight" in n)
     assert place(table) == head
     stops = [{place(v) for n, v in weights[g].items() if "stop_head" in n} for g in ("base", "micro_decoder")]
     assert stops[0] == stops[1] != set()
+
+
+def test_the_int8_draft_vocab_head_is_a_tile_of_the_head(bundles: Callable[..., Path]) -> None:
+    """And the embeddings, which are looked up by rows, are stored once for both graphs that do."""
+    bundle = bundles(precision="int8", draft_vocab_size=300, vocab_size=4096, hidden_size=64)
+    int8 = {
+        name: {place(v) for v in initializers(model).values() if v.external_data and v.data_type == 3}
+        for name, model in graphs(bundle).items()
+    }
+    sizes = {length for _, length in int8["base"] & int8["micro_decoder"]}
+    assert 300 * 64 in sizes
+    assert 4096 * 64 in {length for _, length in int8["embedder"] & int8["micro_decoder"]}
+    assert {node.op_type for model in graphs(bundle).values() for node in model.graph.node} & {
+        "DynamicQuantizeMatMul",
+        "MatMulNBits",
+        "GatherBlockQuantized",
+    } == {"DynamicQuantizeMatMul"}
 
 
 def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) -> None:
@@ -101,8 +115,8 @@ def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) ->
 
 @pytest.mark.parametrize(
     "changes",
-    [CHANGES, {**CHANGES, "precision": "int8"}, {**CHANGES, "precision": "int4"}, PORTABLE, WEB],
-    ids=["fp32", "int8", "int4", "portable", "web"],
+    [CHANGES, {**CHANGES, "precision": "int8"}, {**CHANGES, "precision": "int4"}, PORTABLE],
+    ids=["fp32", "int8", "int4", "portable"],
 )
 def test_onnx_runtime_has_nothing_to_complain_about(
     changes: dict[str, object], bundles: Callable[..., Path], capfd: pytest.CaptureFixture[str]
@@ -111,15 +125,6 @@ def test_onnx_runtime_has_nothing_to_complain_about(
     for graph in bundles(**changes).glob("*.onnx"):
         ort.InferenceSession(graph)
     assert "Removing initializer" not in capfd.readouterr().err
-
-
-def test_the_web_flavour_has_weights_apart_from_their_products(bundles: Callable[..., Path]) -> None:
-    """So that they can be unpacked while loading; attention is ONNX Runtime's own."""
-    bundle = bundles(**WEB)
-    graph = onnx.load(bundle / "base.onnx", load_external_data=False).graph
-    operators = {node.op_type for node in graph.node}
-    assert {"DequantizeLinear", "GroupQueryAttention"} <= operators
-    assert "MatMulNBits" not in operators
 
 
 def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..., Path]) -> None:

@@ -80,7 +80,7 @@ def test_files_are_those_that_were_recorded(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_holds_what_the_model_needs_and_nothing_else(name: str) -> None:
     folder = ZOO / name
-    papers = {"README.md", "SHA256SUMS", "recipe.toml"}
+    papers = {"README.md", "SHA256SUMS", "recipe.toml", "assembly"}
     papers |= OF_A_TASK.get(name, set())
     recorded = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
     assert {path.name for path in folder.iterdir() if path.is_file()} == recorded | papers

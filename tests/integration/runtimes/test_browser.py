@@ -123,7 +123,7 @@ def test_it_says_the_same(
     write_goldens(goldens, bundle, repeated=REPEATED)
     golden = json.loads(goldens.read_text())
     counts = compared(browser, bundle, golden, threads=threads)
-    if "precision" in changes and changes.get("flavor") != "web":
+    if "precision" in changes:
         assert counts["answers"] >= len(golden["answers"]) / 3
     else:
         whole = {"answers": len(golden["answers"]), "conversations": len(golden["conversations"])}

@@ -72,8 +72,8 @@ def test_the_model_runs_in_the_browser_instead(
 
 def test_browsers_get_the_bundle_that_is_theirs(browser: Browser, tiny: Path, tmp_path: Path) -> None:
     """The command as people give it: the server computes with the one bundle, the browser with the other."""
-    theirs = tmp_path / "web"
-    export_checkpoint(load_checkpoint("tiny"), theirs, precision="int8", flavor="web", verify=False)
+    theirs = tmp_path / "theirs"
+    export_checkpoint(load_checkpoint("tiny"), theirs, precision="int8", kv_cache_dtype="fp32", verify=False)
     with served(tiny, "--browser", str(PACKAGE), "--browser-bundle", str(theirs)) as program:
         address = f"http://127.0.0.1:{program.port}"
         handed_out = httpx.get(f"{address}/bundles/tiny/manifest.json", trust_env=False)

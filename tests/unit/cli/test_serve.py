@@ -85,7 +85,7 @@ def test_what_browsers_get(
         return for_browsers(parser.parse_args(["serve", f"bundle={bundle}", *words]), folders)
 
     assert offered() == {"bundle": bundle}
-    assert "export --flavor web" in capsys.readouterr().err
+    assert "export --precision int8" in capsys.readouterr().err
     name = given.format(made) if "{}" in given else str(made)
     assert offered("--browser-bundle", name) == {"bundle": made}
     with pytest.raises(InputError, match="no such model is served"):

@@ -1,0 +1,89 @@
+"""Write the folder `assembly` of a checkpoint after an export: all that assembling needs but the weights."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from hamburger_edge.bundle.manifest import Manifest
+from hamburger_edge.export.assembly.recipe import (
+    FORMAT,
+    STORED,
+    WEIGHTS,
+    Plain,
+    Product,
+    Recipe,
+    Stored,
+    Table,
+    Tile,
+)
+from hamburger_edge.export.graphs.weight_file import WeightFile
+from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.checkpoints.manifest import PARTS
+from hamburger_edge.support.folders import publish
+
+
+def recipe_of(forms: Iterable[nn.Module], model: Hamburger, weights: WeightFile) -> Recipe:
+    """Find the sources of all spans of a finished weights file, by their bytes."""
+    found: dict[int, int] = {}  # offset -> bytes of tensors with a source
+
+    def place(tensor: Tensor) -> int | None:
+        data = tensor.detach().contiguous().numpy().data.cast("B")
+        offset = weights.find(data)
+        if offset is not None:
+            found[offset] = max(found.get(offset, 0), len(data))
+        return offset
+
+    products, tables, plain = [], [], []
+    for form in forms:
+        if isinstance(form, ColumnForm):
+            places = [(values.shape[1], place(values), place(scales)) for values, scales in form.tiles]
+            tiles = tuple(Tile(n, values, scales) for n, values, scales in places if values is not None)
+            if len(tiles) == form.count:
+                products.append(Product(form.origins, tiles))
+        elif isinstance(form, TableForm):
+            offsets = place(form.values), place(form.scales)
+            if offsets[0] is not None and offsets[1] is not None:
+                tables.append(Table(form.origins[0], offsets[0], offsets[1]))
+    for name, tensor in _arrays(model):
+        if (offset := place(tensor)) is not None:
+            plain.append(Plain(name, offset, tensor.numel() * 4))
+    stored = tuple(
+        Stored(offset, length) for offset, length in sorted(weights.spans) if found.get(offset, 0) < length
+    )
+    return Recipe(FORMAT, weights.size, tuple(products), tuple(tables), tuple(plain), stored)
+
+
+def _arrays(model: Hamburger) -> Iterator[tuple[str, Tensor]]:
+    """Yield arrays that a graph may store unchanged: vectors, small matrices, rotary tables."""
+    tables = {f"{name}_{part}" for name in ("base", "micro") for part in ("cos", "sin")}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.dtype == torch.float32 and (tensor.ndim == 1 or name in tables or tensor.numel() < 1 << 16):
+            yield name, tensor
+
+
+def write_parts(bundle: Path, manifest: Manifest, recipe: Recipe, checkpoint: Path) -> Path:
+    """Replace the folder `assembly` of a checkpoint as a whole. `bundle` lacks only its manifest."""
+    folder = checkpoint / PARTS
+    partial = folder.with_name(f".{PARTS}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.mkdir()
+        for graph in manifest.graphs:
+            shutil.copyfile(bundle / graph.file, partial / graph.file)
+        recipe.save(partial)
+        if recipe.stored:
+            with open(bundle / WEIGHTS, "rb") as weights, open(partial / STORED, "wb") as kept:
+                for span in recipe.stored:
+                    weights.seek(span.offset)
+                    kept.write(weights.read(span.bytes))
+        manifest.save(partial)
+        publish(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder

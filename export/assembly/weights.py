@@ -1,0 +1,105 @@
+"""The weights of a checkpoint by name, float32 in numpy: its base's with its changes, and its graft's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.export.quantization.int8_columns import Origin
+from hamburger_edge.models.architecture.rotary import rotary_arrays
+from hamburger_edge.models.bases.fetch import fetch, weights_sha256
+from hamburger_edge.models.bases.gguf_file import GGUFFile
+from hamburger_edge.models.bases.renaming import HUGGING_FACE, rename
+from hamburger_edge.models.checkpoints.arrays import read_arrays, read_stored
+from hamburger_edge.models.checkpoints.delta import change, check_delta
+from hamburger_edge.models.checkpoints.manifest import BASE, DELTA, GRAFT, CheckpointManifest
+from hamburger_edge.support.progress import Progress
+
+Floats = npt.NDArray[np.float32]
+Read = Callable[[str], Floats]
+
+
+def base_of(checkpoint: Path, manifest: CheckpointManifest, progress: Progress) -> Path | None:
+    """The folder or file of the base, fetched where needed; None: it is in the checkpoint."""
+    reference = manifest.base
+    if reference.kind == "embedded":
+        return None
+    if reference.kind == "path":
+        return checkpoint / str(reference.path)
+    where = fetch(str(reference.name), progress=progress)
+    if reference.sha256 not in (None, weights_sha256(where)):
+        raise CheckpointError(
+            f"{where}: not the weights that {checkpoint} was trained on: delete that folder to fetch anew"
+        )
+    return where
+
+
+class Weights:
+    """Reads are independent of each other: threads may share one of these."""
+
+    def __init__(self, checkpoint: Path, manifest: CheckpointManifest, base: Path | None) -> None:
+        self.config = manifest.config
+        self.shapes, self.read = _base_weights(checkpoint / BASE if base is None else base)
+        self.delta: dict[str, Floats] = {}
+        if (checkpoint / DELTA).exists():
+            self.delta = read_arrays(checkpoint / DELTA)
+            check_delta(self.delta, self.shapes, checkpoint / DELTA)
+        self.graft = read_arrays(checkpoint / GRAFT)
+        self.draft_vocab = self.graft.pop("draft_vocab", None)
+
+    def __getitem__(self, name: str) -> Floats:
+        part, _, rest = name.partition(".")
+        if part != "base":
+            if name not in self.graft:
+                raise CheckpointError(f"the graft has no tensor {name}: make its assembly again")
+            return self.graft[name]
+        if rest not in self.shapes:
+            raise CheckpointError(f"the base has no tensor {rest}: make the assembly again")
+        weight = self.read(rest)
+        change(weight, rest, self.delta)
+        return weight
+
+    def rows(self, origin: Origin) -> Floats:
+        weight = self[origin.weight]
+        if origin.rows == "all" or self.draft_vocab is None:
+            return weight
+        if origin.rows == "draft_vocab":
+            return weight[self.draft_vocab]
+        others = np.ones(len(weight), bool)
+        others[self.draft_vocab] = False
+        return weight[others]
+
+    def plain(self, name: str, size: int) -> Floats:
+        """An array of so many bytes."""
+        _, _, table = name.rpartition("_")
+        if table in ("cos", "sin"):  # of positions, for the base and the micro decoder alike
+            cos, sin = rotary_arrays(self.config.base, size // (self.config.base.head_dim * 2))
+            return cos if table == "cos" else sin
+        return self[name]
+
+
+def _base_weights(where: Path) -> tuple[dict[str, tuple[int, ...]], Read]:
+    """Shapes by our names, and how to read each."""
+    if where.is_dir() and (files := sorted(where.glob("*.safetensors"))):
+        state: dict[str, Any] = {}
+        for file in files:
+            for theirs, array in read_stored(file).items():
+                if (ours := rename(theirs, HUGGING_FACE)) is not None:
+                    state[ours] = array
+        return _in_memory(state)
+    if where.suffix == ".safetensors":
+        return _in_memory(read_arrays(where))
+    path = where if where.is_file() else next(iter(sorted(where.glob("*.gguf"))), where / "model.gguf")
+    gguf = GGUFFile(path)
+    names = gguf.our_names()
+    shapes = {ours: gguf.tensors[theirs].shape for ours, theirs in names.items()}
+    return shapes, lambda name: gguf.weight(name, names[name])
+
+
+def _in_memory(state: dict[str, Floats]) -> tuple[dict[str, tuple[int, ...]], Read]:
+    return {name: array.shape for name, array in state.items()}, lambda name: state[name].copy()

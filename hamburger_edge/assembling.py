@@ -1,0 +1,57 @@
+"""A checkpoint's bundle in the cache folder: assembled without PyTorch where it is not there yet."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.manifest import FILE_NAME
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.errors import BundleError
+from hamburger_edge.support.cache import cache_folder, lock_for
+from hamburger_edge.support.files import locked, sha256
+from hamburger_edge.support.progress import Progress, no_progress
+from hamburger_edge.support.version import __version__
+
+
+def can_assemble(checkpoint: Path) -> bool:
+    return _description(checkpoint).is_file()
+
+
+def assembled_bundle(checkpoint: Path, *, progress: Progress = no_progress) -> Path:
+    """The bundle of this version and these parts; the base is fetched where it is needed."""
+    from hamburger_edge.export.assembly.assemble import assemble
+
+    place = hashlib.sha256(str(checkpoint.resolve()).encode()).hexdigest()[:8]
+    bundle = cache_folder() / "bundles" / f"{checkpoint.resolve().name}-{place}"
+    identity = f"{__version__} {sha256(_description(checkpoint))}"
+    if not _is_current(bundle, identity):
+        with locked(lock_for(bundle)):
+            if not _is_current(bundle, identity):  # another process was quicker
+                assemble(checkpoint, bundle, progress=progress)
+                _stamp(bundle).write_text(json.dumps(identity), encoding="utf-8")
+    return bundle
+
+
+def _description(checkpoint: Path) -> Path:
+    from hamburger_edge.models.checkpoints.manifest import PARTS
+
+    return checkpoint / PARTS / FILE_NAME
+
+
+def _stamp(bundle: Path) -> Path:
+    """The file beside a bundle that names its version and parts."""
+    return bundle.with_name(f"{bundle.name}.stamp")
+
+
+def _is_current(bundle: Path, identity: str) -> bool:
+    """Made by these, whole, and of a format that this program reads."""
+    try:
+        if json.loads(_stamp(bundle).read_text(encoding="utf-8")) != identity:
+            return False
+        check_files(bundle, load_manifest(bundle))
+    except (OSError, ValueError, BundleError):
+        return False
+    return True
