@@ -19,6 +19,7 @@ from hamburger_edge.bundle.manifest import (
 )
 from hamburger_edge.export.graphs.signatures import GraphIO
 from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
@@ -26,6 +27,8 @@ from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.version import __version__
 
 TOKENIZER = "tokenizer.json"
+# Measured on two x86-64 cores, as shares of a call's fixed cost; other precisions have USUAL_COSTS.
+DRAFT_COSTS = {"int8": Costs(row=0.12, micro=0.2)}
 
 
 def manifest_of(
@@ -59,6 +62,7 @@ def manifest_of(
         recommended=recommended_of(checkpoint),
         answer_prefix=tuple(checkpoint.manifest.get("answer_prefix", ())),
         edits_prompt=checkpoint.manifest.get("edits_prompt", False),
+        draft_costs=DRAFT_COSTS.get(plan.base, USUAL_COSTS),
     )
 
 

@@ -47,6 +47,8 @@ from hamburger_edge.export.parity.gate import ParityReport, check_parity
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.target import check_target, clear_leftovers
+from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
+from hamburger_edge.loop.draft_index import read_draft_index
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import locked
@@ -183,6 +185,7 @@ def _write_graphs(
             recipe = recipe_of([*own.modules(), *vocabulary.modules()], model, weights)
     if checkpoint.tokenizer is not None:
         compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
+    _copy_draft_index(checkpoint, folder)
     progress("hashing", 0, 0)
     manifest = manifest_of(
         checkpoint,
@@ -210,6 +213,12 @@ def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, options: ExportOpti
     return "int8" if fits else "fp32"
 
 
+def _copy_draft_index(checkpoint: Checkpoint, folder: Path) -> None:
+    path = checkpoint.path / DRAFT_INDEX
+    if read_draft_index(path, checkpoint.model.config.base.vocab_size):
+        shutil.copyfile(path, folder / DRAFT_INDEX)
+
+
 def _add_gguf(
     checkpoint: Checkpoint,
     folder: Path,
@@ -226,6 +235,7 @@ def _add_gguf(
     if manifest is None:
         if checkpoint.tokenizer is not None:
             compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
+        _copy_draft_index(checkpoint, folder)
         manifest = manifest_of(checkpoint, folder, {}, flavor="gguf", plan=plan, cache_slots=0)
     return dataclasses.replace(manifest, gguf=part, files=tuple(file_entries(folder)))
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
 from hamburger_edge.errors import BundleError
+from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
+from hamburger_edge.loop.draft_index import DraftIndex, read_draft_index
 from hamburger_edge.support.files import sha256
 
 
@@ -50,3 +52,10 @@ def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> No
         )
     if hashes and sha256(path) != entry.sha256:
         raise BundleError(f"{path}: its content differs from the manifest's sha256: copy the bundle again")
+
+
+def listed_draft_index(folder: Path, manifest: Manifest) -> DraftIndex | None:
+    """The bundle's draft index, if it has one."""
+    if all(entry.path != DRAFT_INDEX for entry in manifest.files):
+        return None
+    return read_draft_index(folder / DRAFT_INDEX, manifest.model.vocab_size)

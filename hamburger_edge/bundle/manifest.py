@@ -23,6 +23,8 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
+from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.values import among, safe_repr
 
@@ -206,6 +208,7 @@ class Manifest:
     recommended: Recommended | None = None  # mode and confidence where none are asked for
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers begin with
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
+    draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
 
     @property
     def rounds_calls(self) -> bool:
@@ -238,7 +241,7 @@ class Manifest:
     @property
     def graph_files(self) -> set[str]:
         """What the graphs are made of: they and their weights."""
-        return {file.path for file in self.files} - self.gguf_files - {self.tokenizer or ""}
+        return {file.path for file in self.files} - self.gguf_files - {self.tokenizer or "", DRAFT_INDEX}
 
     @property
     def gguf_files(self) -> set[str]:

@@ -123,6 +123,11 @@ def _check(manifest: Manifest) -> None:
         f"answer_prefix must be at most {LONGEST_ANSWER_PREFIX} token ids below {model.vocab_size}, "
         "and not of eos_ids",
     )
+    costs = manifest.draft_costs
+    _require(
+        0 < costs.row <= 10 and 0 < costs.micro <= 10,
+        f"draft_costs must be above 0 and at most 10, got {costs.row} and {costs.micro}",
+    )
     _require(model.draft_vocab != (), "model.draft_vocab is empty: write null for the whole vocabulary")
     _require(kv.layers == model.num_layers, f"kv.layers {kv.layers} differs from model.num_layers")
     _require(1 <= kv.kv_heads <= 1 << 12, f"kv.kv_heads must be 1..4096, got {kv.kv_heads}")

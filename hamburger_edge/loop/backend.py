@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from hamburger_edge.errors import SessionError
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
+from hamburger_edge.loop.draft_index import DraftIndex
+from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 
 Floats = npt.NDArray[np.float32]
 PositionRule = Literal["token", "slot"]
@@ -53,6 +55,8 @@ class ModelInfo:
         int, ...
     ] = ()  # tokens that its answers begin with, all of them: those of a task may
     edits_prompt: bool = False  # its answers are its prompts put right: see edits.py
+    draft_index: DraftIndex | None = None  # what usually follows what in its answers
+    draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
 
 
 class Readout(NamedTuple):

@@ -280,8 +280,8 @@ class Engine:
             raise
         self._truncate(start + len(again) + kept)
         self.unread = []
-        if rules.copies:
-            rules.copies.settle(len(sampler.answer))
+        if rules.drafter:
+            rules.drafter.settle(agreed - 1)
         stops = draft.stop_probabilities[:agreed]
         step = Step(
             draft.tokens[:agreed], tuple(probabilities), stops, None, draft.forced - forced, groups[:kept]

@@ -1,4 +1,8 @@
-"""What one macro step says: a token of the base, then forced, micro or copied ones, until a rule ends it."""
+"""What one macro step generates: the base's token, then forced, guessed or micro tokens until a rule ends it.
+
+A draft grows while that pays. A token joins if the chance that the base keeps the whole draft, times the call
+that it saves, is above the cost of its row and of its micro step.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from time import perf_counter
 from typing import Literal, NamedTuple
 
 from hamburger_edge.loop.backend import Backend, Floats, ModelInfo, Readout
-from hamburger_edge.loop.copies import Copies
+from hamburger_edge.loop.drafting import MOST, Drafter
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
@@ -21,9 +25,8 @@ FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
 # it is hardly ever worth its price (docs/research/decisions.md has the curve).
 TRY = 2 / 3
 
-# In verify mode a micro token that was computed is proposed even when it does not convince: one more row of
-# the base's call costs a quarter of a macro step, and a token that stays saves a whole one.
-JOIN = 0.4
+# A guess of at least this chance needs no second opinion from the micro decoder.
+SURE = 0.9
 
 # Micro steps that only read what was forced, so that one more can choose: beyond so many, the base's own step
 # is worth more.
@@ -41,11 +44,6 @@ class Step(NamedTuple):
     groups: tuple[Group, ...] = ()  # the tokens as slots hold them
 
 
-class Copied(NamedTuple):
-    tokens: list[int]
-    forced: int
-
-
 class Rules:
     """When a group and an answer end; worked out once a run."""
 
@@ -61,13 +59,13 @@ class Rules:
         self.unchecked = max(0.0, self.confidence) ** (1 / info.max_group_tokens)
         self.judge_after = info.stop_rule == "after"
         self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
-        self.join_confidence = min(self.confidence, JOIN) if self.verify else self.confidence
         self.judged = decoding.mode == "merge" and decoding.force_group is None
         self.size = decoding.force_group or (1 if decoding.confidence >= 1 else info.max_group_tokens)
         if not sampler.micro_usable:
             self.size = 1
         groups = decoding.confidence < 1 and decoding.force_group is None
-        self.copies = Copies(prompt) if self.verify and groups else None
+        self.drafter = Drafter(prompt, info.draft_index) if self.verify and groups else None
+        self.costs = info.draft_costs
         begins = groups and sampler.grammar is None and not sampler.adjusts and not sampler.answer
         self.answer_prefix = info.answer_prefix[: self.max_tokens] if begins else ()
         self.prefix_group_tokens = (
@@ -83,21 +81,6 @@ class Rules:
     def ahead(self) -> bool:
         """Whether the next token can be said before the last ones are read."""
         return self.rides and self.sampler.forced is not None
-
-    def copy(self, trying: bool, most: int) -> Copied:
-        """Say, for the base to check, what the answer seems to copy out of the prompt. Where a micro step is
-        worth trying, one token that matches is less sure than the micro decoder, and several are surer."""
-        tokens, forced = [], 0
-        draft = self.copies.draft(self.sampler.answer, 2 if trying else 1) if self.copies else ()
-        for token in draft[: max(0, most)]:
-            needed = self.sampler.forced is not None
-            if not self.sampler.propose(token):
-                break
-            tokens.append(token)
-            forced += needed
-            if token in self.eos_ids or self.sampler.ended:
-                break
-        return Copied(tokens, forced)
 
     def finish(self, tokens: Group, stats: Stats) -> FinishReason | None:
         """Whether the answer ends with this newest group (not yet counted in the statistics)."""
@@ -120,76 +103,147 @@ def open_answer(rules: Rules) -> Step:
 
 
 def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room: int, stats: Stats) -> Step:
-    """One group, or a draft of at most `room` tokens to be verified, which may hold more of the forced ones.
+    """Make one group, or a draft of at most `room` tokens to be verified, which may hold more forced ones.
 
     Without a readout there are no features for micro steps, and the group begins with a forced token.
     """
-    sampler = rules.sampler
-    room = min(room, rules.max_tokens - stats.tokens)
-    limit = min(rules.size, room)
-    forced_limit = 1  # tokens that a group may hold for another forced one to join
-    if rules.verify and rules.rides and readout is not None:
-        forced_limit = room
-    elif rules.merges:
-        forced_limit = limit
-    forced = int(sampler.forced is not None)
-    if readout is None:
-        (token, probability), p_stop = sampler.choose_forced(), 0.0
-    else:
-        token, probability = sampler.choose(readout.logits[row])
-        p_stop = float(readout.p_stop[row])
-    tokens, probabilities, stops = [token], [probability], [0.0 if forced else p_stop]
-    groups: list[Group] = [(token,)]
-    trying = readout is not None and 1 - p_stop >= rules.try_confidence
-    fed = 0  # of these tokens, to the micro decoder
-    while token not in rules.eos_ids and not sampler.ended:
-        if sampler.forced is not None:
-            if len(tokens) >= forced_limit or (rules.verify and sampler.forbids_forced):
-                break  # the base may choose otherwise before it comes to a forbidden token
-            token, probability = sampler.choose_forced()
-            p_stop, joins = 0.0, rules.merges
-            forced += 1
-        elif readout is not None and not fed and (copied := rules.copy(trying, room - len(tokens))).tokens:
-            tokens += copied.tokens
-            forced += copied.forced
-            probabilities += [math.nan] * len(copied.tokens)  # the base will tell
-            stops += [0.0] * len(copied.tokens)
-            groups += [(copy,) for copy in copied.tokens]
-            break
+    growing = Growing(backend, readout, row, rules, min(room, rules.max_tokens - stats.tokens), stats)
+    while not growing.ended and growing.grow():
+        pass
+    return growing.step()
+
+
+class Growing:
+    """A group or draft that is being made."""
+
+    def __init__(
+        self, backend: Backend, readout: Readout | None, row: int, rules: Rules, room: int, stats: Stats
+    ) -> None:
+        self.backend, self.readout, self.row = backend, readout, row
+        self.rules, self.sampler, self.stats = rules, rules.sampler, stats
+        self.room, self.limit = room, min(rules.size, room)
+        self.forced = int(self.sampler.forced is not None)
+        self.p_stop = 0.0 if readout is None else float(readout.p_stop[row])
+        if readout is None:
+            token, probability = self.sampler.choose_forced()
         else:
-            behind = len(tokens) - fed
-            if not trying or len(tokens) >= limit or behind > CATCH_UP or not sampler.micro_open:
-                break
-            begin = perf_counter()
-            assert readout is not None
-            if not fed:
-                backend.micro_begin(readout.features[row])
-            for read in tokens[fed:]:
-                logits, stop = backend.micro(read)
-            fed = len(tokens)
-            stats.micro_s += perf_counter() - begin
-            stats.micro_steps += behind
-            sure, p_stop = 1 - p_stop, float(stop)  # by rule "before" the last step spoke of this token
-            if rules.judge_after:
-                sure = 1 - p_stop
-            trying = 1 - p_stop >= rules.confidence
-            if rules.judge_after and 1 - p_stop < rules.join_confidence:
-                break  # this token is not sure enough: the base will choose it instead
-            choice = sampler.choose_judged(logits) if rules.judged else sampler.choose_micro(logits)
-            if choice is None:
-                break  # nobody vouches for what the sampler prefers: the base will choose
-            token, probability = choice
-            unchecked = rules.hybrid and sure >= rules.unchecked and token == sampler.judged(logits)
-            joins = not rules.verify or unchecked
-        if joins and len(groups[-1]) < backend.info.max_group_tokens:
-            groups[-1] += (token,)
+            token, probability = self.sampler.choose(readout.logits[row])
+        self.tokens, self.probabilities = [token], [probability]
+        self.stops = [0.0 if self.forced else self.p_stop]
+        self.groups: list[Group] = [(token,)]
+        self.trying = readout is not None and 1 - self.p_stop >= rules.try_confidence
+        self.fed = 0  # of these tokens, to the micro decoder
+        self.stands = 1.0  # chance that the base keeps all of the draft
+        if rules.drafter:
+            rules.drafter.begin()
+
+    @property
+    def ended(self) -> bool:
+        return self.tokens[-1] in self.rules.eos_ids or self.sampler.ended
+
+    def grow(self) -> bool:
+        """Add a token, or return False where the group ends."""
+        if self.sampler.forced is not None:
+            return self._force()
+        if self.readout is None:
+            return False
+        return self._micro_group() if self.rules.drafter is None else self._draft()
+
+    def step(self) -> Step:
+        shown = tuple(self.probabilities) if self.rules.probabilities else ()
+        return Step(tuple(self.tokens), shown, tuple(self.stops), None, self.forced, tuple(self.groups))
+
+    def _force(self) -> bool:
+        rules, limit = self.rules, 1  # tokens that a group may hold for another forced one to join
+        if rules.verify and rules.rides and self.readout is not None:
+            limit = self.room
+        elif rules.merges:
+            limit = self.limit
+        if len(self.tokens) >= limit or (rules.verify and self.sampler.forbids_forced):
+            return False  # the base may choose otherwise before it comes to a forbidden token
+        token, probability = self.sampler.choose_forced()
+        self.forced += 1
+        self._add(token, probability, 0.0, joins=rules.merges)
+        return True
+
+    def _micro_group(self) -> bool:
+        """One more micro token while the stop head is confident: mode merge, or groups of a forced size."""
+        rules = self.rules
+        if not self.trying or self._micro_cost is None:
+            return False
+        logits, sure = self._micro()
+        self.trying = 1 - self.p_stop >= rules.confidence
+        if rules.judge_after and not self.trying:
+            return False  # the base chooses this token instead
+        choice = self.sampler.choose_judged(logits) if rules.judged else self.sampler.choose_micro(logits)
+        if choice is None:
+            return False  # the stop head judged another token than the sampler prefers
+        unchecked = rules.hybrid and sure >= rules.unchecked and choice.token == self.sampler.judged(logits)
+        self._add(*choice, self.p_stop, joins=not rules.verify or unchecked)
+        return True
+
+    def _draft(self) -> bool:
+        """The likelier of a guess and a micro token, if it is worth its row."""
+        rules, costs = self.rules, self.rules.costs
+        assert rules.drafter is not None
+        if len(self.tokens) >= self.room or len(self.tokens) > MOST:
+            return False
+        guess = rules.drafter.guess(self.sampler.answer)
+        micro = self._micro_cost
+        unsure = guess is None or guess.chance < SURE
+        if unsure and micro is not None and self.stands * (1 - self.p_stop) > micro + costs.row:
+            logits, sure = self._micro()
+            if guess is None or sure > guess.chance:
+                return self._draft_micro(logits, sure)
+        if guess is None or self.stands * guess.chance < costs.row or not self.sampler.propose(guess.token):
+            return False
+        self.stands *= guess.chance
+        joins = rules.hybrid and guess.floor >= rules.unchecked
+        self._add(guess.token, guess.chance, 0.0, joins=joins, place=guess.place)
+        return True
+
+    def _draft_micro(self, logits: Floats, sure: float) -> bool:
+        rules = self.rules
+        choice = self.sampler.choose_micro(logits) if self.stands * sure >= rules.costs.row else None
+        if choice is None:
+            return False
+        self.stands *= sure
+        joins = rules.hybrid and sure >= rules.unchecked and choice.token == self.sampler.judged(logits)
+        self._add(*choice, self.p_stop, joins=joins)
+        return True
+
+    @property
+    def _micro_cost(self) -> float | None:
+        """Of the next micro token; None: there can be none."""
+        behind = len(self.tokens) - self.fed
+        if len(self.tokens) >= self.limit or behind > CATCH_UP or not self.sampler.micro_open:
+            return None
+        return behind * self.rules.costs.micro
+
+    def _micro(self) -> tuple[Floats, float]:
+        """Scores of the next micro token, and the chance of the highest."""
+        assert self.readout is not None
+        begin = perf_counter()
+        if not self.fed:
+            self.backend.micro_begin(self.readout.features[self.row])
+        sure = 1 - self.p_stop  # by rule "before" the last step's p_stop judges this token
+        for token in self.tokens[self.fed :]:
+            logits, p_stop = self.backend.micro(token)
+        self.stats.micro_s += perf_counter() - begin
+        self.stats.micro_steps += len(self.tokens) - self.fed
+        self.fed, self.p_stop = len(self.tokens), float(p_stop)
+        return logits, 1 - self.p_stop if self.rules.judge_after else sure
+
+    def _add(self, token: int, probability: float, p_stop: float, *, joins: bool, place: int = -1) -> None:
+        if joins and len(self.groups[-1]) < self.backend.info.max_group_tokens:
+            self.groups[-1] += (token,)
         else:
-            groups.append((token,))
-        tokens.append(token)
-        probabilities.append(probability)
-        stops.append(p_stop)
-    shown = tuple(probabilities) if rules.probabilities else ()
-    return Step(tuple(tokens), shown, tuple(stops), None, forced, tuple(groups))
+            self.groups.append((token,))
+        self.tokens.append(token)
+        self.probabilities.append(probability)
+        self.stops.append(p_stop)
+        if self.rules.drafter:
+            self.rules.drafter.add(place)
 
 
 def decisions(groups: Sequence[Group], sampler: Sampler) -> tuple[list[int], int]:

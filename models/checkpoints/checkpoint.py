@@ -27,6 +27,7 @@ from torch import Tensor
 
 from hamburger_edge.chat.markup import markup_beside
 from hamburger_edge.errors import CheckpointError
+from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
@@ -237,7 +238,7 @@ def check_target(folder: str | Path) -> Path:
     folder = Path(folder).absolute()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
-    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CALIBRATION, CARD, PARTS}
+    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CALIBRATION, DRAFT_INDEX, CARD, PARTS}
     if others := unexpected_files(folder, ours):
         raise CheckpointError(
             f"{folder}: holds {others[0]}, which saving would delete: choose another folder"

@@ -1,5 +1,5 @@
 // The core, without files or binding. Applications use `load` of "hamburger-edge/node", "/web" or "/react-native". Your
-// own adapter passes a manifest, the tokenizer's content and a `Runtime` to `assemble`.
+// own adapter passes a manifest, a function that reads its files and a `Runtime` to `assemble`.
 export { filesToRun, readManifest } from "./bundle/manifest.js";
 export { checkManifest } from "./bundle/manifest_hash.js";
 export { checkContent, checkSize } from "./bundle/files.js";

@@ -2,6 +2,7 @@
 import { parseJson } from "./bundle/manifest.js";
 import { ChatTemplate } from "./chat/template.js";
 import { Tokenizer } from "./chat/tokenizer.js";
+import { DraftIndex, FILE } from "./loop/draft_index.js";
 import { Model } from "./model.js";
 import { OnnxBackend } from "./onnx/backend.js";
 
@@ -11,12 +12,14 @@ import { OnnxBackend } from "./onnx/backend.js";
 
 /**
  * @param {Manifest} manifest  from `readManifest`
- * @param {Uint8Array} tokenizer  content of the tokenizer's file
+ * @param {(file: string) => Uint8Array | Promise<Uint8Array>} read  content of a file that the manifest lists
  * @param {Runtime} runtime
  * @param {BackendOptions} [options]
  */
-export async function assemble(manifest, tokenizer, runtime, options = {}) {
-  const text = new Tokenizer(parseJson(tokenizer, String(manifest.tokenizer)));
+export async function assemble(manifest, read, runtime, options = {}) {
+  const text = new Tokenizer(parseJson(await read(String(manifest.tokenizer)), String(manifest.tokenizer)));
+  const isIndexed = manifest.files.some(({ path }) => path === FILE);
+  const draftIndex = isIndexed ? new DraftIndex(await read(FILE), manifest.model.vocab_size) : null;
   const template = new ChatTemplate(manifest.chat_template);
-  return new Model(await OnnxBackend.open(manifest, runtime, options), text, template);
+  return new Model(await OnnxBackend.open(manifest, runtime, { ...options, draftIndex }), text, template);
 }

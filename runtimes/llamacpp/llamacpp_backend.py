@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.files import check_files, listed_draft_index
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.loop.dial import UNMEASURED
+from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
 from hamburger_edge.runtimes.llamacpp.decoders import LlamaCppBase, LlamaCppMicroDecoder
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
@@ -27,6 +28,7 @@ from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
+COSTS = Costs(row=0.6, micro=0.4)  # of drafts: its kernels gain little from several rows
 DEFAULT_CACHE_SLOTS = 4096  # slots, or the base's own context if that is shorter
 
 
@@ -167,6 +169,8 @@ class LlamaCppBackend:
             recommended=manifest.recommended or UNMEASURED,
             answer_prefix=manifest.answer_prefix,
             edits_prompt=manifest.edits_prompt,
+            draft_index=listed_draft_index(folder, manifest),
+            draft_costs=COSTS,
         )
 
     @property

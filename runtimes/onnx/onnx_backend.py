@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.files import check_files, listed_draft_index
 from hamburger_edge.bundle.manifest import KV_TYPES, KVLayout, Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
@@ -149,6 +149,8 @@ class OnnxBackend:
             recommended=manifest.recommended or UNMEASURED,
             answer_prefix=manifest.answer_prefix,
             edits_prompt=manifest.edits_prompt,
+            draft_index=listed_draft_index(folder, manifest),
+            draft_costs=manifest.draft_costs,
         )
 
     def _cache(self, layout: KVLayout, cache_slots: int) -> Cache:

@@ -17,6 +17,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ContextFullError, HamburgerError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
+from hamburger_edge.loop.draft_index import FILE, DraftIndex, read_draft_index
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.processors import MOST_THREADS
@@ -38,6 +39,7 @@ class TorchBackend:
         recommended: Recommended = UNMEASURED,
         answer_prefix: tuple[int, ...] = (),
         edits_prompt: bool = False,
+        draft_index: DraftIndex | None = None,
     ):
         config = model.config
         base = config.base
@@ -65,6 +67,7 @@ class TorchBackend:
             recommended=recommended,
             answer_prefix=answer_prefix,
             edits_prompt=edits_prompt,
+            draft_index=draft_index,
         )
 
     @property
@@ -168,6 +171,7 @@ def open_checkpoint(
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
         answer_prefix=answer_prefix,
         edits_prompt=edits_prompt,
+        draft_index=read_draft_index(checkpoint.path / FILE, checkpoint.model.config.base.vocab_size),
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

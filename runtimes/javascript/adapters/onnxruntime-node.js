@@ -35,7 +35,7 @@ export async function load(folder, { verify = false, ...options } = {}) {
       checkSize(found.size, entry, folder);
     }
   }
-  return assemble(manifest, await read(manifest.tokenizer), await runtime(folder), options);
+  return assemble(manifest, read, await runtime(folder), options);
 }
 
 /** @param {string} folder @returns {Promise<Runtime>} */

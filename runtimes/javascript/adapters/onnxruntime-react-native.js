@@ -14,11 +14,13 @@ import { assemble } from "../loading.js";
  */
 export async function load(folder, { read, ...options }) {
   const manifest = readManifest(await read(`${folder}/${FILE_NAME}`), folder);
-  const tokenizer = await read(`${folder}/${manifest.tokenizer}`);
-  for (const entry of filesToRun(manifest)) {
-    if (entry.path === manifest.tokenizer) checkSize(tokenizer.length, entry, folder);
-  }
-  return assemble(manifest, tokenizer, await runtime(folder), options);
+  /** @param {string} file */
+  const checked = async (file) => {
+    const content = await read(`${folder}/${file}`);
+    for (const entry of filesToRun(manifest)) if (entry.path === file) checkSize(content.length, entry, folder);
+    return content;
+  };
+  return assemble(manifest, checked, await runtime(folder), options);
 }
 
 /** @param {string} folder @returns {Promise<Runtime>} */

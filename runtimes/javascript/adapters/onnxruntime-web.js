@@ -2,6 +2,7 @@
 import { download } from "../bundle/download.js";
 import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
+import { FILE as DRAFT_INDEX } from "../loop/draft_index.js";
 import { safeRepr, wholeIn } from "../support/values.js";
 
 /** @import { Env } from "onnxruntime-common" */
@@ -42,7 +43,7 @@ export async function load(address, options = {}) {
   const taken = (/** @type {string} */ file) => /** @type {Uint8Array} */ (contents.get(file));
   const graphs = new Set(manifest.graphs.map(({ file }) => file));
   const externalData = [...contents]
-    .filter(([path]) => !graphs.has(path) && path !== manifest.tokenizer)
+    .filter(([path]) => !graphs.has(path) && path !== manifest.tokenizer && path !== DRAFT_INDEX)
     .map(([path, data]) => ({ path, data })); // the graphs' weights
   /** @type {Runtime} */
   const runtime = {
@@ -55,7 +56,7 @@ export async function load(address, options = {}) {
     turn,
   };
   try {
-    return await assemble(manifest, taken(manifest.tokenizer), runtime, { cacheSlots });
+    return await assemble(manifest, taken, runtime, { cacheSlots });
   } finally {
     contents.clear(); // the model keeps the runtime: free the files, of which ONNX Runtime has a copy
     externalData.length = 0;

@@ -1,9 +1,11 @@
 // The manifest: everything that is needed to run a bundle. A runtime never asks which model it is.
 import { BundleError, reason } from "../errors.js";
+import { USUAL_COSTS } from "../loop/drafting.js";
 import { safeRepr } from "../support/values.js";
 
 /** @import { Markup } from "../chat/template.js" */
 /** @import { Mode } from "../loop/dial.js" */
+/** @import { Costs } from "../loop/drafting.js" */
 
 /** @typedef {"float32" | "float16" | "int8" | "int32" | "int64"} DType */
 
@@ -39,6 +41,7 @@ import { safeRepr } from "../support/values.js";
  * @property {{mode: Mode, confidence: number} | null} [recommended]
  * @property {number[]} [answer_prefix]  tokens that all answers begin with
  * @property {boolean} [edits_prompt]  its answers are its prompts put right, and are held to that
+ * @property {Costs} [draft_costs]
  */
 
 export const FILE_NAME = "manifest.json";
@@ -88,6 +91,8 @@ export function readManifest(content, place) {
   const isToken = (/** @type {number} */ token) =>
     Number.isInteger(token) && 0 <= token && token < model.vocab_size && !model.eos_ids.includes(token);
   need(Array.isArray(answer_prefix) && answer_prefix.length <= LONGEST_ANSWER_PREFIX && answer_prefix.every(isToken), "has no usable answer_prefix");
+  const costs = data.draft_costs ?? USUAL_COSTS;
+  need(0 < costs.row && costs.row <= 10 && 0 < costs.micro && costs.micro <= 10, "has no usable draft_costs");
   return data;
 }
 

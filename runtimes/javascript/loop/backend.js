@@ -8,6 +8,8 @@
 /** @typedef {readonly number[]} Group  The 1..maxGroupTokens tokens that share a slot. */
 
 /** @import { Recommended } from "./dial.js" */
+/** @import { DraftIndex } from "./draft_index.js" */
+/** @import { Costs } from "./drafting.js" */
 
 /**
  * @typedef {object} ModelInfo  Facts about a loaded model.
@@ -26,6 +28,8 @@
  * @property {Recommended} recommended  the defaults of mode and confidence
  * @property {readonly number[]} [answerPrefix]  tokens that all its answers begin with, as a task's may
  * @property {boolean} [editsPrompt]  its answers are its prompts put right, and are held to that
+ * @property {DraftIndex | null} [draftIndex]  what usually follows what in its answers
+ * @property {Costs} [draftCosts]  of drafted rows and micro steps
  */
 
 /**

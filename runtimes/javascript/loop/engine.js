@@ -297,7 +297,7 @@ export class Engine {
     }
     this.#truncate(start + again.length + kept);
     this.unread = [];
-    rules.copies?.settle(sampler.answer.length);
+    rules.drafter?.settle(agreed - 1);
     await sampler.look();
     const step = {
       tokens: draft.tokens.slice(0, agreed),

@@ -1,6 +1,9 @@
-// One macro step: a token of the base, then forced, micro or copied ones, until a rule ends it.
+// What one macro step generates: the base's token, then forced, guessed or micro tokens, until a rule ends it.
+//
+// A draft grows while that pays. A token joins if the chance that the base keeps the whole draft, times the call that
+// it saves, is above the cost of its row and of its micro step.
 
-import { Copies } from "./copies.js";
+import { Drafter, MOST, USUAL_COSTS } from "./drafting.js";
 
 /** @import { Backend, Group, ModelInfo, Readout } from "./backend.js" */
 /** @import { Sampler } from "./sampling.js" */
@@ -22,10 +25,9 @@ import { Copies } from "./copies.js";
 // By stop rule "after" a group's first micro step is a trial, whose token then needs the full confidence. The trial is
 // worth its cost if the base gives at least this share of it (docs/spec/loop.md).
 const TRY = 2 / 3;
-// In verify mode a computed micro token is proposed even below the confidence: its micro step is spent, and a kept token
-// saves a whole macro step.
-const JOIN = 0.4;
-// Micro steps that only read forced tokens before one that chooses: beyond this many, a macro step is cheaper.
+// A guess of at least this chance needs no second opinion from the micro decoder.
+const SURE = 0.9;
+// Micro steps that only read tokens before one that chooses: beyond this many, a macro step is cheaper.
 const CATCH_UP = 2;
 
 /** The rules by which groups and answers end, computed once per answer. */
@@ -43,11 +45,11 @@ export class Rules {
     this.confidence = settings.confidence;
     this.judgesAfter = info.stopRule === "after";
     this.tryConfidence = this.judgesAfter ? TRY * this.confidence : this.confidence;
-    this.joinConfidence = this.verifies ? Math.min(this.confidence, JOIN) : this.confidence;
     this.merges = settings.forced === "merge" && !settings.isExact;
     this.rides = settings.forced !== "single"; // forced tokens need no separate call
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxGroupTokens;
-    this.copies = this.verifies && settings.confidence < 1 ? new Copies(prompt) : null;
+    this.drafter = this.verifies && settings.confidence < 1 ? new Drafter(prompt, info.draftIndex ?? null) : null;
+    this.costs = info.draftCosts ?? USUAL_COSTS;
     const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
     this.answerPrefix = begins ? (info.answerPrefix ?? []).slice(0, this.maxTokens) : [];
     this.prefixGroupTokens = this.isHybrid || !this.verifies ? info.maxGroupTokens : 1; // tokens per slot
@@ -61,27 +63,6 @@ export class Rules {
   /** Whether the next token is forced and can precede the base's call. */
   get isAhead() {
     return this.rides && this.sampler.forced !== null;
-  }
-
-  /**
-   * Say, for the base to check, what the answer seems to copy out of the prompt. Where a micro step is worth trying,
-   * one token that matches is less sure than the micro decoder, and several are surer.
-   * @param {boolean} isTrying @param {number} most
-   */
-  async copy(isTrying, most) {
-    /** @type {{tokens: number[], forced: number}} */
-    const copied = { tokens: [], forced: 0 };
-    const draft = this.copies?.draft(this.sampler.answer, isTrying ? 2 : 1) ?? [];
-    for (const token of draft.slice(0, Math.max(0, most))) {
-      await this.sampler.look();
-      const isForced = this.sampler.forced !== null;
-      if (!this.sampler.propose(token)) break;
-      copied.tokens.push(token);
-      copied.forced += isForced ? 1 : 0;
-      await this.sampler.look();
-      if (this.eosIds.has(token) || this.sampler.isEnded) break;
-    }
-    return copied;
   }
 
   /**
@@ -119,73 +100,140 @@ export function openAnswer({ answerPrefix, prefixGroupTokens, probabilities, sam
 }
 
 /**
- * One group, or a draft of at most `room` tokens to be verified, which may hold more of the forced ones. Without a
- * readout there are no features for micro steps, and the group begins with a forced token.
+ * One group, or a draft of at most `room` tokens to be verified, which may hold more forced ones. Without a readout
+ * there are no features for micro steps, and the group begins with a forced token.
  * @param {Backend} backend @param {Readout | null} readout @param {number} row @param {Rules} rules
  * @param {number} room @param {Stats} stats
  * @returns {Promise<Step>}
  */
 export async function say(backend, readout, row, rules, room, stats) {
-  const { sampler } = rules;
-  const most = Math.min(room, rules.maxTokens - stats.tokens);
-  const limit = Math.min(rules.size, most);
-  let forcedLimit = 1; // most tokens of a group that another forced one may join
-  if (rules.verifies && rules.rides && readout) forcedLimit = most;
-  else if (rules.merges) forcedLimit = limit;
-  let forced = sampler.forced === null ? 0 : 1;
-  let pStop = readout ? readout.pStop[row] : 0;
-  let { token, probability } = readout ? sampler.choose(readout.logits[row]) : sampler.chooseForced();
-  const [tokens, probabilities, stops] = [[token], [probability], [forced ? 0 : pStop]];
-  const groups = [[token]];
-  let isTrying = readout !== null && 1 - pStop >= rules.tryConfidence;
-  let fed = 0; // of these tokens, to the micro decoder
-  for (;;) {
-    await sampler.look();
-    if (rules.eosIds.has(token) || sampler.isEnded) break;
-    let joins = rules.merges; // the newest group; for forced tokens
-    if (sampler.forced !== null) {
-      // the base may choose otherwise before it comes to a forbidden token
-      if (tokens.length >= forcedLimit || (rules.verifies && sampler.forbidsForced)) break;
-      ({ token, probability } = sampler.chooseForced());
-      pStop = 0;
-      forced += 1;
-    } else {
-      const copied = readout && !fed ? await rules.copy(isTrying, most - tokens.length) : null;
-      if (copied?.tokens.length) {
-        tokens.push(...copied.tokens);
-        forced += copied.forced;
-        probabilities.push(...copied.tokens.map(() => NaN)); // known after the base's call
-        stops.push(...copied.tokens.map(() => 0));
-        groups.push(...copied.tokens.map((copy) => [copy]));
-        break;
-      }
-      const behind = tokens.slice(fed);
-      if (!readout || !isTrying || tokens.length >= limit || behind.length > CATCH_UP || !sampler.microOpen) break;
-      const begin = performance.now();
-      if (!fed) backend.microBegin(readout.features[row]);
-      let micro = await backend.micro(behind[0]);
-      for (const read of behind.slice(1)) micro = await backend.micro(read);
-      fed = tokens.length;
-      stats.microSeconds += (performance.now() - begin) / 1000;
-      stats.microSteps += behind.length;
-      let sure = 1 - pStop; // by rule "before" the last step spoke of this
-      pStop = micro.pStop;
-      if (rules.judgesAfter) sure = 1 - pStop;
-      isTrying = 1 - pStop >= rules.confidence;
-      if (rules.judgesAfter && 1 - pStop < rules.joinConfidence) break; // the base chooses it instead
-      const choice = rules.verifies ? sampler.chooseMicro(micro.logits) : sampler.chooseJudged(micro.logits);
-      if (!choice) break; // the stop head did not judge the sampler's token: the base chooses
-      ({ token, probability } = choice);
-      const isUnchecked = rules.isHybrid && sure >= rules.unchecked && token === sampler.judged(micro.logits);
-      joins = !rules.verifies || isUnchecked;
-    }
-    const newest = groups[groups.length - 1];
-    if (joins && newest.length < backend.info.maxGroupTokens) newest.push(token);
-    else groups.push([token]);
-    tokens.push(token);
-    probabilities.push(probability);
-    stops.push(pStop);
+  const growing = new Growing(backend, readout, row, rules, Math.min(room, rules.maxTokens - stats.tokens), stats);
+  do {
+    await rules.sampler.look();
+  } while (!growing.isEnded && (await growing.grow()));
+  return growing.step();
+}
+
+/** A group or draft that is being made. */
+class Growing {
+  #fed = 0; // of these tokens, to the micro decoder
+  #stands = 1; // chance that the base keeps all of the draft
+
+  /** @param {Backend} backend @param {Readout | null} readout @param {number} row @param {Rules} rules @param {number} room @param {Stats} stats */
+  constructor(backend, readout, row, rules, room, stats) {
+    [this.backend, this.readout, this.row] = [backend, readout, row];
+    [this.rules, this.sampler, this.stats] = [rules, rules.sampler, stats];
+    [this.room, this.limit] = [room, Math.min(rules.size, room)];
+    this.forced = this.sampler.forced === null ? 0 : 1;
+    this.pStop = readout ? readout.pStop[row] : 0;
+    const { token, probability } = readout ? this.sampler.choose(readout.logits[row]) : this.sampler.chooseForced();
+    [this.tokens, this.probabilities, this.stops] = [[token], [probability], [this.forced ? 0 : this.pStop]];
+    this.groups = [[token]];
+    this.isTrying = readout !== null && 1 - this.pStop >= rules.tryConfidence;
+    rules.drafter?.begin();
   }
-  const shown = rules.probabilities ? probabilities : [];
-  return { tokens, probabilities: shown, stopProbabilities: stops, finishReason: null, forced, groups };
+
+  get isEnded() {
+    return this.rules.eosIds.has(this.tokens[this.tokens.length - 1]) || this.sampler.isEnded;
+  }
+
+  /** Add a token, or return false where the group ends. @returns {Promise<boolean>} */
+  async grow() {
+    if (this.sampler.forced !== null) return this.#force();
+    if (!this.readout) return false;
+    return this.rules.drafter ? this.#draft(this.rules.drafter) : this.#microGroup();
+  }
+
+  /** @returns {Step} */
+  step() {
+    const { tokens, stops: stopProbabilities, forced, groups } = this;
+    const probabilities = this.rules.probabilities ? this.probabilities : [];
+    return { tokens, probabilities, stopProbabilities, finishReason: null, forced, groups };
+  }
+
+  #force() {
+    const { rules } = this;
+    let limit = 1; // tokens that a group may hold for another forced one to join
+    if (rules.verifies && rules.rides && this.readout) limit = this.room;
+    else if (rules.merges) limit = this.limit;
+    // the base may choose otherwise before it comes to a forbidden token
+    if (this.tokens.length >= limit || (rules.verifies && this.sampler.forbidsForced)) return false;
+    const { token, probability } = this.sampler.chooseForced();
+    this.forced += 1;
+    this.#add(token, probability, 0, rules.merges);
+    return true;
+  }
+
+  /** One more micro token while the stop head is confident: mode merge, where nothing is checked. */
+  async #microGroup() {
+    const { rules, sampler } = this;
+    if (!this.isTrying || this.#microCost === null) return false;
+    const { logits } = await this.#micro();
+    this.isTrying = 1 - this.pStop >= rules.confidence;
+    if (rules.judgesAfter && !this.isTrying) return false; // the base chooses this token instead
+    const choice = sampler.chooseJudged(logits);
+    if (!choice) return false; // the stop head judged another token than the sampler prefers
+    this.#add(choice.token, choice.probability, this.pStop, true);
+    return true;
+  }
+
+  /** The likelier of a guess and a micro token, if it is worth its row. @param {Drafter} drafter */
+  async #draft(drafter) {
+    const { rules, sampler } = this;
+    if (this.tokens.length >= this.room || this.tokens.length > MOST) return false;
+    const guess = drafter.guess(sampler.answer);
+    const cost = this.#microCost;
+    const isUnsure = !guess || guess.chance < SURE;
+    if (isUnsure && cost !== null && this.#stands * (1 - this.pStop) > cost + rules.costs.row) {
+      const { logits, sure } = await this.#micro();
+      if (!guess || sure > guess.chance) return this.#draftMicro(logits, sure);
+    }
+    if (!guess || this.#stands * guess.chance < rules.costs.row || !sampler.propose(guess.token)) return false;
+    this.#stands *= guess.chance;
+    this.#add(guess.token, guess.chance, 0, rules.isHybrid && guess.floor >= rules.unchecked, guess.place);
+    return true;
+  }
+
+  /** @param {Float32Array} logits @param {number} sure */
+  #draftMicro(logits, sure) {
+    const { rules, sampler } = this;
+    const choice = this.#stands * sure >= rules.costs.row ? sampler.chooseMicro(logits) : null;
+    if (!choice) return false;
+    this.#stands *= sure;
+    const joins = rules.isHybrid && sure >= rules.unchecked && choice.token === sampler.judged(logits);
+    this.#add(choice.token, choice.probability, this.pStop, joins);
+    return true;
+  }
+
+  /** Of the next micro token; null: there can be none. */
+  get #microCost() {
+    const behind = this.tokens.length - this.#fed;
+    if (this.tokens.length >= this.limit || behind > CATCH_UP || !this.sampler.microOpen) return null;
+    return behind * this.rules.costs.micro;
+  }
+
+  /** Scores of the next micro token, and the chance of the highest. */
+  async #micro() {
+    const begin = performance.now();
+    if (!this.#fed) this.backend.microBegin(/** @type {Readout} */ (this.readout).features[this.row]);
+    const before = 1 - this.pStop; // by rule "before" the last step's pStop judges this token
+    const behind = this.tokens.slice(this.#fed);
+    let micro = await this.backend.micro(behind[0]);
+    for (const token of behind.slice(1)) micro = await this.backend.micro(token);
+    this.stats.microSeconds += (performance.now() - begin) / 1000;
+    this.stats.microSteps += behind.length;
+    [this.#fed, this.pStop] = [this.tokens.length, micro.pStop];
+    return { logits: micro.logits, sure: this.rules.judgesAfter ? 1 - this.pStop : before };
+  }
+
+  /** @param {number} token @param {number} probability @param {number} pStop @param {boolean} joins @param {number} place */
+  #add(token, probability, pStop, joins, place = -1) {
+    const newest = this.groups[this.groups.length - 1];
+    if (joins && newest.length < this.backend.info.maxGroupTokens) newest.push(token);
+    else this.groups.push([token]);
+    this.tokens.push(token);
+    this.probabilities.push(probability);
+    this.stops.push(pStop);
+    this.rules.drafter?.add(place);
+  }
 }

@@ -18,6 +18,8 @@ import { Graph } from "./graph.js";
  * @property {number} [threads]  default ONNX Runtime's choice
  */
 
+/** @import { DraftIndex } from "../loop/draft_index.js" */
+
 const DEFAULT_CACHE_SLOTS = 4096;
 const BYTES = { float32: 4, float16: 2, int8: 1, int32: 4, int64: 8 };
 const NOTHING = new Float32Array(0);
@@ -47,9 +49,9 @@ export class OnnxBackend {
 
   /**
    * `cacheSlots`: most slots of the KV cache; `threads`: default ONNX Runtime's choice.
-   * @param {Manifest} manifest @param {Runtime} runtime @param {BackendOptions} options
+   * @param {Manifest} manifest @param {Runtime} runtime @param {BackendOptions & {draftIndex?: DraftIndex | null}} options
    */
-  static async open(manifest, runtime, { cacheSlots, threads }) {
+  static async open(manifest, runtime, { cacheSlots, threads, draftIndex = null }) {
     const { model, kv, precision, cache_slots: fixed } = manifest;
     if (cacheSlots !== undefined) wholeIn("cacheSlots", cacheSlots, 1, 2 ** 31);
     if (fixed && cacheSlots !== undefined && cacheSlots !== fixed) {
@@ -98,6 +100,8 @@ export class OnnxBackend {
         // WebGPU's attention was only tested without gaps in the positions of a text's first call
         answerPrefix: runtime.provider === "webgpu" ? [] : (manifest.answer_prefix ?? []),
         editsPrompt: manifest.edits_prompt ?? false,
+        draftIndex,
+        draftCosts: manifest.draft_costs,
       },
       graphs,
       runtime.turn,

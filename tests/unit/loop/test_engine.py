@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.loop.backend import MicroReadout
+from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.loop.engine import Engine
 
 
@@ -203,18 +204,23 @@ def test_by_rule_after_a_chance_speaks_of_its_own_token() -> None:
         assert stats.micro_steps == (tries and 1)
 
 
-def test_verifying_proposes_what_was_computed_unless_it_is_hopeless() -> None:
-    # worth a try; not sure enough to go on, but the base looks at it anyway
+def test_a_micro_token_joins_a_draft_if_it_is_worth_its_row() -> None:
+    # worth a try, and its chance of 0.5 is above the cost of a row; a further one is not worth its micro step
     backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.45, 0.5, 0.9, 0.9)
-    steps, stats = run(Engine(backend), max_tokens=3, confidence=0.8, mode="verify")
+    steps, stats = run(Engine(backend), max_tokens=3, mode="verify")
     assert [len(step.tokens) for step in steps] == [2, 1]
     assert said(steps) == backend.plain(PROMPT, 3)
     assert (stats.micro_steps, stats.base_calls) == (1, 1)
     # a row of the base's call would be wasted on it
-    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.45, 0.7, 0.9, 0.9)
-    steps, stats = run(Engine(backend), max_tokens=2, confidence=0.8, mode="verify")
+    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.45, 0.9, 0.9, 0.9)
+    steps, stats = run(Engine(backend), max_tokens=2, mode="verify")
     assert [len(step.tokens) for step in steps] == [1, 1]
     assert stats.micro_steps == 1
+    # where rows are dear, no micro step is tried
+    dear = info(stop_rule="after", draft_costs=Costs(row=0.5))
+    backend = Chances(dear, agreement=1.0, eos_rate=0.0).script(0.45, 0.5, 0.9, 0.9)
+    _, stats = run(Engine(backend), max_tokens=2, mode="verify")
+    assert stats.micro_steps == 0
 
 
 def test_verifying_saves_base_calls() -> None:

@@ -90,10 +90,11 @@ def test_cancelled_between_macro_steps() -> None:
             steps.append(step)
             if len(steps) == 3:
                 cancel.set()
+                calls = len(engine.backend.macro_calls)
         assert [step.finish_reason for step in steps] == [None] * 3
         check_the_books(engine, [5], steps)
         assert source.answer == said(steps)  # nothing was chosen that was not said
-        assert len(engine.backend.macro_calls) == 3  # nothing was fed in vain
+        assert len(engine.backend.macro_calls) == calls  # nothing was fed in vain
 
 
 def test_cancelled_while_reading_the_prompt() -> None:

@@ -1,0 +1,202 @@
+"""Drafts without a model: where guesses come from, and that the base keeps only what it would choose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_runs import check_the_books, run, said
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_backend import EOS, ScriptedBackend, info
+
+from hamburger_edge.errors import BundleError
+from hamburger_edge.loop.backend import Floats
+from hamburger_edge.loop.draft_index import (
+    LENGTHS,
+    DraftIndex,
+    Guess,
+    context_keys,
+    pack,
+    read_draft_index,
+)
+from hamburger_edge.loop.drafting import WEIGHT, Drafter
+from hamburger_edge.loop.engine import Engine
+
+
+def token(guess: Guess | None) -> int | None:
+    return guess and guess.token
+
+
+def test_the_longest_match_is_copied_on() -> None:
+    drafter = Drafter([5, 9, 1, 7, 9, 2, 8, 9, 3], None)
+    assert token(drafter.guess([4, 7, 9])) == 2
+    assert token(drafter.guess([8, 9])) == 3
+    assert drafter.guess([3]) is None  # nothing follows
+    assert drafter.guess([6]) is None
+    assert drafter.guess([]) is None
+
+
+def test_of_equal_matches_the_next_one_counts() -> None:
+    drafter = Drafter([1, 50, 1, 51, 1, 52], None)
+    guess = drafter.guess([1])
+    assert token(guess) == 50
+    drafter.add(guess.place)
+    drafter.settle(1)
+    assert token(drafter.guess([1, 60, 1])) == 51
+    drafter.begin()
+    assert token(drafter.guess([1, 50, 1])) == 51  # two tokens match
+
+
+def test_a_draft_goes_on_where_its_last_copy_ended() -> None:
+    drafter = Drafter([7, 1, 2, 7, 3, 4], None)
+    drafter.add(3)  # the 7 in the middle was copied in this draft
+    assert token(drafter.guess([9, 7])) == 3
+
+
+def test_copies_that_fail_lose_their_chance() -> None:
+    drafter = Drafter([1, 2, 3, 4, 5], None)
+    before = drafter.guess([2]).chance
+    drafter.add(2)
+    drafter.settle(0)
+    assert drafter.guess([2]).chance == before * WEIGHT / (WEIGHT + 1)
+    for _ in range(9):
+        drafter.begin()
+        drafter.add(2)
+        drafter.settle(1)
+    assert drafter.guess([2]).chance > 0.7
+    drafter.begin()
+    drafter.add(-1)  # a token of the micro decoder is none of its own
+    drafter.settle(0)
+    assert drafter.guess([2]).chance > 0.7
+
+
+def index_of(*entries: tuple[list[int], int, float, float]) -> DraftIndex:
+    """Contexts with all their own endings, as a builder makes them; 0 stands for an answer's start."""
+    found: dict[int, Guess] = {}
+    for context, follows, chance, floor in entries:
+        begun = context[0] == 0
+        keys = context_keys(context[1:] if begun else [39] * 24 + context)[: LENGTHS.index(len(context)) + 1]
+        for key in keys[:-1]:
+            found.setdefault(key, Guess(0, 0.0))
+        found[keys[-1]] = Guess(follows, chance, floor)
+    return DraftIndex(pack([*found.items()], 5), 40)
+
+
+def test_the_longest_known_context_decides() -> None:
+    index = index_of(([0, 9, 7], 3, 1.0, 0.9), ([8, 7], 6, 0.5, 0.4), ([7], 4, 0.3, 0.2))
+    assert token(index.guess([9, 7])) == 3
+    assert token(index.guess([3, 8, 7])) == 6
+    assert token(index.guess([3, 3, 7])) == 4
+    assert index.guess([7, 3]) is None
+    assert len(index) == 4
+
+
+def test_the_likelier_of_index_and_copy_is_taken() -> None:
+    index = index_of(([8, 7], 6, 0.3, 0.0))
+    assert token(Drafter([7, 5, 1], index).guess([8, 7])) == 5
+    assert token(Drafter([3, 5, 1], index).guess([8, 7])) == 6
+
+
+@pytest.mark.parametrize("damage", ["magic", "version", "cut", "long", "order", "token", "chance"])
+def test_a_damaged_index_is_refused(damage: str, tmp_path: Path) -> None:
+    good = pack([(1, Guess(3, 0.5)), (2, Guess(4, 0.5))], 5)
+    assert len(DraftIndex(good, 40)) == 2
+    bad = {
+        "magic": b"X" + good[1:],
+        "version": good[:4] + b"\2" + good[5:],
+        "cut": good[:-1],
+        "long": good + b"\0",
+        "order": good[:64] + good[68:72] + good[64:68] + good[72:],
+        "token": good[:72] + b"\50" + good[73:],
+        "chance": good[:16] + b"\0\0\0\x7f" + good[20:],
+    }[damage]
+    (tmp_path / "draft_index.bin").write_bytes(bad)
+    with pytest.raises(BundleError, match="export the bundle again"):
+        read_draft_index(tmp_path / "draft_index.bin", 40)
+    assert read_draft_index(tmp_path / "none", 40) is None
+
+
+class Repeating(ScriptedBackend):
+    """Says its prompt again, but for some tokens, and then ends."""
+
+    def __init__(self, shape: Any, prompt: list[int], mistakes: float) -> None:
+        super().__init__(shape, agreement=0.0)
+        self.prompt, self.mistakes = prompt, mistakes
+
+    def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
+        scores = super().scores(text, salt)
+        scores[EOS] = -9.0
+        place = len(text) - len(self.prompt)
+        slips = np.random.default_rng([5, *text]).random() < self.mistakes
+        if not salt and place >= 0 and not slips:
+            scores[self.prompt[place] if place < len(self.prompt) else EOS] = 9.0
+        return scores
+
+
+def test_an_answer_that_repeats_its_prompt_takes_few_calls() -> None:
+    prompt = [*range(3, 24)]
+    backend = Repeating(info(), prompt, 0.0)
+    backend.p_stop = 1.0  # no micro step is worth trying
+    steps, stats = run(Engine(backend), prompt, max_tokens=40, mode="verify", confidence=0.8)
+    assert said(steps) == [*prompt, EOS]
+    assert stats.micro_steps == 0
+    assert stats.base_calls <= 5  # one match of 0.45 begins it, and what is kept makes the next draft longer
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
+    mistakes=st.sampled_from([0.0, 0.2, 0.6]),
+    max_tokens=st.integers(1, 30),
+    cache_slots=st.integers(13, 40),
+    stop=st.sampled_from([None, 0.0, 1.0]),
+    sampling=st.sampled_from(
+        [{}, {"temperature": 0.5, "seed": 3}, {"repetition_penalty": 1.3}, {"suppress_tokens": (5, 6)}]
+    ),
+)
+def test_what_is_kept_is_what_plain_decoding_says(
+    prompt: list[int],
+    mistakes: float,
+    max_tokens: int,
+    cache_slots: int,
+    stop: float | None,
+    sampling: dict[str, Any],
+) -> None:
+    texts = []
+    for decoding in ({"confidence": 1.0}, {"mode": "verify", "confidence": 0.5, "probabilities": True}):
+        backend = Repeating(info(cache_slots=cache_slots), prompt, mistakes)
+        backend.p_stop = stop
+        engine = Engine(backend)
+        steps, stats = run(engine, prompt, sampling, max_tokens=max_tokens, **decoding)
+        check_the_books(engine, prompt, steps)
+        texts.append((said(steps), steps[-1].finish_reason))
+    assert texts[0] == texts[1]
+    assert stats.base_calls <= len(texts[0][0])
+    assert all(0 <= p <= 1 for step in steps for p in step.probabilities)
+
+
+def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
+    """Of the same guesses, one with enough answers behind it needs no row; one without does."""
+    script = [30, 31, 32, 33, EOS]
+
+    class Saying(ScriptedBackend):
+        def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
+            scores = np.full(40, -20.0, np.float32)
+            scores[script[min(len(text) - 3, len(script) - 1)]] = 20.0
+            return scores
+
+    texts = []
+    for floor, slots in ((1.0, 1), (0.9, 4)):
+        entries = [([0, *script[:n]], script[n], 1.0, floor) for n in range(1, 4)]
+        backend = Saying(info(draft_index=index_of(*entries)), eos_rate=0.0)
+        backend.p_stop = 1.0  # no micro step is worth trying
+        engine = Engine(backend)
+        steps, _ = run(engine, [5, 6, 7], max_tokens=9, mode="hybrid", confidence=0.95)
+        check_the_books(engine, [5, 6, 7], steps)
+        texts.append(said(steps))
+        merged = [group for group in backend.context[3:] if set(group) & set(script[:4])]
+        assert len(merged) == slots
+    assert texts == [script, script]
