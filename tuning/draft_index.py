@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.draft_index import (
     COPY_CHANCES,
     ENTRY,
+    FILE,
     HEADER,
     MOST_BYTES,
     DraftIndex,
@@ -17,6 +21,12 @@ from hamburger_edge.loop.draft_index import (
     pack,
 )
 from hamburger_edge.loop.drafting import Drafter
+from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.training.data.batches import side
+from hamburger_edge.tuning.encoding import Encoder
+from hamburger_edge.tuning.examples import read_examples
+from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LEAST_ANSWERS = 5  # different ones that share an entry
 BUCKETS = 25  # 0.05 wide up to 0.95, then 0.01
@@ -66,6 +76,30 @@ def build_draft_index(
     return pack(entries, least, _copy_chances(index, pairs))
 
 
+def index_checkpoint(
+    checkpoint: Path, examples: Path, share: float = TuneRecipe.share, least: int = LEAST_ANSWERS
+) -> DraftIndex:
+    """Give a checkpoint an index of its examples; as in `tune`, a hash holds a share of the prompts out."""
+    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+
+    check_checkpoint(checkpoint)
+    loaded = load_checkpoint(checkpoint)
+    config = loaded.model.config
+    template = ChatTemplate.from_json(loaded.chat_template)
+    encoder = Encoder.of(template, Tokenizer(loaded.tokenizer), config.eos_ids)
+    learned, held_out = [], []
+    for example in read_examples(examples).examples:
+        question, written = encoder.question(example), encoder.encode(example)
+        answer = [token for token, role in zip(written.ids, written.roles, strict=True) if role == ANSWER]
+        if side(question, share) == "train":
+            learned.append(answer)
+        else:
+            held_out.append((question, answer))
+    data = build_draft_index(learned, held_out, config.base.vocab_size, least)
+    put_file(checkpoint, FILE, data)
+    return DraftIndex(data, config.base.vocab_size)
+
+
 def _bucket(count: int, total: int) -> int:
     share = count / (total + 1)
     return int(share * 20) if share < 0.95 else min(BUCKETS - 1, 20 + int((share - 0.95) * 100))
@@ -99,7 +133,7 @@ def _floor(count: int, total: int) -> float:
 
 
 def _copy_chances(index: DraftIndex, pairs: list[tuple[Tokens, Tokens]]) -> list[float]:
-    """How often a copy out of the prompt is right where the index has no better guess, by length of the match."""
+    """How often a copy is right where the index has no better guess, by length of the match."""
     right, asked = [0.0] * len(COPY_CHANCES), [0] * len(COPY_CHANCES)
     for prompt, answer in pairs:
         drafter = Drafter(prompt, None)

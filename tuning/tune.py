@@ -41,6 +41,7 @@ from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, no_progress
 from hamburger_edge.tuning.baselines import Baseline, baselines
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
+from hamburger_edge.tuning.draft_index import index_checkpoint
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.more_answers import write_answers
 from hamburger_edge.tuning.planning import Budget, read_within, scored_within, steps_per_epoch
@@ -97,6 +98,7 @@ class Tuning:
             checkpoint = self._read(checkpoint, data)
         write_calibration(checkpoint / CALIBRATION, self.dataset.calibration(data, self.split))
         write_into(checkpoint, answer_prefix=common_answer_prefix(data, self.split.train))
+        index_checkpoint(checkpoint, Path(self.recipe.examples), self.recipe.share)
         return checkpoint
 
     @cached_property

@@ -17,6 +17,7 @@ from hamburger_edge.cli.commands import (
     eval,
     export,
     fetch,
+    index,
     inspect,
     run,
     segment,
@@ -29,7 +30,7 @@ from hamburger_edge.cli.commands import (
 # What people do, and the commands for it.
 GROUPS = {
     "use": (demo, run, chat, serve),
-    "make": (export, tune, fetch),
+    "make": (export, tune, index, fetch),
     "check": (verify, inspect, eval, bench),
     "research": (distill, segment, train),
 }

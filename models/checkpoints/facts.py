@@ -29,16 +29,21 @@ def check_checkpoint(folder: Path) -> Path:
 
 
 def write_into(folder: Path, **facts: Any) -> None:
-    """Write facts into a manifest, and its hash into SHA256SUMS if that exists. None removes a fact."""
-    path = folder / MANIFEST
-    manifest = {name: fact for name, fact in (read_json(path) | facts).items() if fact is not None}
+    """Write facts into a checkpoint's manifest. None removes a fact."""
+    manifest = {name: fact for name, fact in (read_json(folder / MANIFEST) | facts).items() if fact is not None}
+    text = json.dumps(manifest, indent=1, ensure_ascii=False)
+    put_file(folder, MANIFEST, f"{text}\n".encode())
+
+
+def put_file(folder: Path, name: str, content: bytes) -> None:
+    """Write a file of a checkpoint, and its hash into SHA256SUMS if that exists."""
+    path = folder / name
     try:
         with write_atomically(path) as temporary:
-            text = json.dumps(manifest, indent=1, ensure_ascii=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.write_bytes(content)
         if (sums := folder / SUMS).is_file():
-            lines = [line for line in sums.read_text().splitlines() if not line.endswith(f"  {MANIFEST}")]
-            lines.append(f"{sha256(path)}  {MANIFEST}")
+            lines = [line for line in sums.read_text().splitlines() if not line.endswith(f"  {name}")]
+            lines.append(f"{sha256(path)}  {name}")
             with write_atomically(sums) as temporary:
                 temporary.write_text("\n".join(sorted(lines, key=lambda line: line.split()[-1])) + "\n")
     except OSError as error:

@@ -1,0 +1,40 @@
+"""`hamburger-edge index`: count what usually follows what in a task's answers, for faster drafts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from hamburger_edge.cli.command import Command, option
+from hamburger_edge.cli.options import JSON
+from hamburger_edge.support.values import whole_in
+
+
+def run(options: argparse.Namespace) -> None:
+    from hamburger_edge.tuning.draft_index import index_checkpoint
+
+    least = whole_in("--least", options.least, 2, 1 << 20)
+    folder = Path(options.checkpoint)
+    entries = len(index_checkpoint(folder, Path(options.examples), least=least))
+    told = f"{folder}: {entries} entries, each shared by {least} or more different answers; export it again"
+    print(
+        json.dumps({"checkpoint": str(folder), "entries": entries, "least": least}) if options.json else told
+    )
+
+
+COMMAND = Command(
+    name="index",
+    summary="give a checkpoint a draft index of its training answers",
+    options=(
+        option("checkpoint", metavar="CHECKPOINT", help="folder that `tune` or `train` wrote"),
+        option("--examples", required=True, metavar="FILE", help="the examples it was tuned with"),
+        option("--least", type=int, default=5, metavar="K", help="different answers per entry (default 5)"),
+        JSON,
+    ),
+    examples=("hamburger-edge index my-checkpoint --examples commands.jsonl",),
+    run=run,
+    notes="`tune` makes an index by itself. No entry is of fewer answers than K: what one answer alone says\n"
+    "does not leave the training data.",
+    extra="export",
+)
