@@ -30,7 +30,9 @@ def check_checkpoint(folder: Path) -> Path:
 
 def write_into(folder: Path, **facts: Any) -> None:
     """Write facts into a checkpoint's manifest. None removes a fact."""
-    manifest = {name: fact for name, fact in (read_json(folder / MANIFEST) | facts).items() if fact is not None}
+    manifest = {
+        name: fact for name, fact in (read_json(folder / MANIFEST) | facts).items() if fact is not None
+    }
     text = json.dumps(manifest, indent=1, ensure_ascii=False)
     put_file(folder, MANIFEST, f"{text}\n".encode())
 

@@ -121,13 +121,20 @@ class Growing {
 
   /** @param {Backend} backend @param {Readout | null} readout @param {number} row @param {Rules} rules @param {number} room @param {Stats} stats */
   constructor(backend, readout, row, rules, room, stats) {
-    [this.backend, this.readout, this.row] = [backend, readout, row];
-    [this.rules, this.sampler, this.stats] = [rules, rules.sampler, stats];
-    [this.room, this.limit] = [room, Math.min(rules.size, room)];
+    this.backend = backend;
+    this.readout = readout;
+    this.row = row;
+    this.rules = rules;
+    this.sampler = rules.sampler;
+    this.stats = stats;
+    this.room = room;
+    this.limit = Math.min(rules.size, room); // of tokens, for micro steps
     this.forced = this.sampler.forced === null ? 0 : 1;
     this.pStop = readout ? readout.pStop[row] : 0;
     const { token, probability } = readout ? this.sampler.choose(readout.logits[row]) : this.sampler.chooseForced();
-    [this.tokens, this.probabilities, this.stops] = [[token], [probability], [this.forced ? 0 : this.pStop]];
+    this.tokens = [token];
+    this.probabilities = [probability];
+    this.stops = [this.forced ? 0 : this.pStop];
     this.groups = [[token]];
     this.isTrying = readout !== null && 1 - this.pStop >= rules.tryConfidence;
     rules.drafter?.begin();

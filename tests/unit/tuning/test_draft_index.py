@@ -1,4 +1,4 @@
-"""The draft index: what it learns from answers, what it must not tell, and that its chances are held-out ones."""
+"""The draft index: the form of answers is in it, the content of single answers is not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hamburger_edge.loop.draft_index import LENGTHS, MOST_BYTES, DraftIndex, context_keys
+from hamburger_edge.loop.draft_index import MOST_BYTES, DraftIndex
 from hamburger_edge.tuning.draft_index import LEAST_ANSWERS, build_draft_index
 
 END, VOCAB = 2, 5000
@@ -76,7 +76,4 @@ def test_the_file_keeps_to_its_size() -> None:
     data = build_draft_index(wide, [], VOCAB, least=2)
     assert len(data) <= MOST_BYTES
     index = DraftIndex(data, VOCAB)
-    for answer in wide[:50]:  # every entry's own endings are there, or it would not be found
-        keys = context_keys(answer[:3])
-        assert keys[: LENGTHS.index(1) + 1]
-        assert index.guess(answer[:1]) is not None
+    assert all(index.guess(answer[:1]) for answer in wide[:50])  # short contexts stay before long ones
