@@ -135,20 +135,19 @@ class Edits:
             decoded = text.decode()
         except UnicodeDecodeError:
             decoded = ""
-        for start, stop in kept_words(decoded):
-            start, stop = (len(decoded[:index].encode()) for index in (start, stop))
+        spans = [tuple(len(decoded[:index].encode()) for index in word) for word in kept_words(decoded)]
+        for start, stop in spans:
             self._kept[start:stop], inside[start + 1 : stop], edge[[start, stop]] = True, True, True
-        letters = _LETTERS[self._text] & (self._text != _APOSTROPHE)
+        self._letters = letters = _LETTERS[self._text] & (self._text != _APOSTROPHE)
         price = np.where(letters, np.where(_CAPITALS[self._text], CAPITAL, LETTER), OTHER)
         price[self._kept] = NEVER
-        for index in range(1, size - 1):  # the only byte between a kept word and another
-            parts = not _LETTERS[text[index]] and _LETTERS[text[index - 1]] and _LETTERS[text[index + 1]]
-            if parts and (self._kept[index - 1] or self._kept[index + 1]):
-                price[index] = NEVER
-        self._price = price  # [size] to leave a byte out
+        self._price = price.copy()  # [size] to replace a byte
+        for start, stop in spans:  # with a letter beside it, it would be another word
+            price[max(0, start - 1) : start], price[stop : stop + 1] = NEVER, NEVER
         self._replaced: dict[int, Row] = {}
         self._swapped: dict[tuple[int, int], Row] = {}
-        self._skipped = np.concatenate([[0], np.cumsum(self._price)])
+        self._left_out = price
+        self._skipped = np.concatenate([[0], np.cumsum(price)])  # to leave them out
         self._letter_added = np.where(inside | edge, NEVER, LETTER)  # [size + 1]
         self._other_added = np.where(inside, NEVER, OTHER)
         self._rest = np.zeros(size + 1, np.int64)  # letters from here to the end of a word
@@ -196,8 +195,9 @@ class Edits:
         """[size] this byte in the place of each of the prompt's"""
         if _DIGITS[byte]:
             return np.where(self._text == byte, 0, NEVER)
-        own = LETTER if _LETTERS[byte] and byte != _APOSTROPHE else OTHER
-        price = np.maximum(self._price, own)
+        letter = _LETTERS[byte] and byte != _APOSTROPHE
+        mark = self._left_out if byte == _APOSTROPHE else self._price  # it would join what is beside it
+        price = np.where(self._letters == letter, mark, NEVER)
         alike = (_SMALL[self._text] == _SMALL[byte]) & ~self._kept
         return np.where(self._text == byte, 0, np.where(alike, CASE, price))
 

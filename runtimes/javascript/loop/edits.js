@@ -73,7 +73,8 @@ export class Edits {
   #text = new Uint8Array(0);
   /** @type {boolean[]} bytes of words that are kept */
   #kept = [];
-  #price = new Float64Array(0); // to leave a byte out
+  #price = new Float64Array(0); // to replace a byte
+  #leftOut = new Float64Array(0); // to leave it out
   #letterAdded = new Float64Array(0); // before a byte, or at the end
   #otherAdded = new Float64Array(0);
   #rest = new Int32Array(0); // letters from here to the end of a word
@@ -162,12 +163,11 @@ export class Edits {
     }
     this.#price = Float64Array.from(text, (byte, index) => {
       if (kept[index]) return NEVER;
-      if (!isLetter(byte) && isLetter(text[index - 1] ?? 0) && isLetter(text[index + 1] ?? 0)) {
-        if (kept[index - 1] || kept[index + 1]) return NEVER; // the only byte between a kept word and another
-      }
       if (!isLetter(byte) || byte === APOSTROPHE) return OTHER;
       return isCapital(byte) ? CAPITAL : LETTER;
     });
+    // with a letter beside it, a kept word would be another one
+    this.#leftOut = this.#price.map((price, index) => (kept[index - 1] || kept[index + 1] ? NEVER : price));
     this.#rest = new Int32Array(size + 1);
     for (let i = size - 1; i >= 0; i--) this.#rest[i] = isLetter(text[i]) ? this.#rest[i + 1] + 1 : 0;
     this.#repeated = repeatedWords(text, kept);
@@ -176,7 +176,7 @@ export class Edits {
   /** With bytes of the prompt left out, and words that it repeats; in place. @param {Float64Array} row */
   #skip(row) {
     for (const [one, two] of this.#repeated) row[two] = Math.min(row[two], row[one]);
-    for (let i = 1; i < row.length; i++) row[i] = Math.min(row[i], row[i - 1] + this.#price[i - 1]);
+    for (let i = 1; i < row.length; i++) row[i] = Math.min(row[i], row[i - 1] + this.#leftOut[i - 1]);
   }
 
   /** @param {Reached} reached @param {number} byte @returns {Reached} */
@@ -190,7 +190,7 @@ export class Edits {
       letters = 0;
     }
     const [text, kept, price] = [this.#text, this.#kept, this.#price];
-    const own = letter && byte !== APOSTROPHE ? LETTER : OTHER;
+    const own = letter && byte !== APOSTROPHE; // letters replace letters, other bytes other bytes
     const next = this.#row();
     for (let i = 0; i < next.length; i++) {
       let least = NEVER;
@@ -198,7 +198,9 @@ export class Edits {
       else if (!isDigit(byte)) least = row[i] + (letter ? this.#letterAdded : this.#otherAdded)[i];
       if (i) {
         const there = text[i - 1];
-        let replaced = isDigit(byte) ? NEVER : Math.max(price[i - 1], own);
+        const isAlike = own === (isLetter(there) && there !== APOSTROPHE);
+        let replaced = isDigit(byte) || !isAlike ? NEVER : price[i - 1];
+        if (byte === APOSTROPHE) replaced = Math.max(replaced, this.#leftOut[i - 1]); // it would join what is beside it
         if (there === byte) replaced = 0;
         else if (small(there) === small(byte) && !kept[i - 1]) replaced = CASE;
         least = Math.min(least, row[i - 1] + replaced);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,30 @@ def test_there_is_always_a_way_on() -> None:
                 break
             assert allowed
             edits.accept(int(draw.choice(allowed)))
+
+
+def test_kept_words_stand_in_every_answer() -> None:
+    """However far an answer strays, they come in their order, with no letter beside them."""
+    draw = np.random.default_rng(1)
+    prompt = "Well, Ann O'Hara and Bill, Cate, gave 2 tickets ( $5 ) to silver.io"
+    kept = ["Ann", "OHara", "Bill", "Cate", "2", "5", "silver", "io"]
+    liked = [ord(letter) for letter in "on, ."]
+    ended = 0
+    for _ in range(6):
+        edits = edits_of(prompt)
+        answer = bytearray()
+        while len(answer) < 200 and not (edits.allows(END) and draw.random() < 0.5):
+            strays = [byte for byte in liked if edits.allows(byte)]
+            allowed = (
+                strays if strays and draw.random() < 0.6 else [b for b in range(32, 127) if edits.allows(b)]
+            )
+            answer.append(int(draw.choice(allowed)))
+            edits.accept(answer[-1])
+        if edits.allows(END):
+            ended += 1
+            said = iter(re.findall(r"[A-Za-z0-9]+", answer.decode().replace("'", "")))
+            assert all(word in said for word in kept), answer
+    assert ended > 1
 
 
 def test_rewinding_goes_back() -> None:
