@@ -1,1 +1,1 @@
-"""Text around the loop: tokenizer, templates, streams, conversations, sessions."""
+"""The text layer over the decoding loop: tokenizer, templates, streams, conversations, sessions."""

@@ -1,4 +1,4 @@
-"""Conversations of many turns, whose answers stay compressed in the cache."""
+"""Conversations of many turns; their answers stay compressed in the KV cache."""
 
 from __future__ import annotations
 
@@ -27,32 +27,33 @@ class Message(NamedTuple):
 
 
 class Chat:
-    """A conversation of many turns. Several may share a model; alternating between them costs prefilling.
+    """A conversation of many turns.
 
-    A turn whose answer never began (an error, or cancelled while reading the prompt) never happened.
+    Several conversations may share a model, but each switch between them costs a prefill.
+    If an answer ends before its first step (an error, or a cancelled prefill), its turn is discarded.
     """
 
     def __init__(self, parts: Parts, history: Transcript, settings: Settings) -> None:
         self._parts = parts
         self.system = None if history.system is None else check_text(history.system)
         self.settings = settings
-        self._history = history.turns  # that it starts from
+        self._history = history.turns  # `reset` returns to it
         if len(self._history) % 2:
             raise InputError("the last message is of the user: give it to send, and those before it to chat")
         parts.check_length(*self._history)
-        self._owner = object()  # of slots that come from a session: no other conversation may use them
+        self._owner = object()  # slots loaded from a session belong to this conversation alone
         self._start()
 
     def _start(self) -> None:
         sampler, text = self._parts.sampler(self.settings), self._parts.text_stream(self.settings)
-        self.sampler, self.text = sampler, text  # where one is refused, the chat stays as it was
+        self.sampler, self.text = sampler, text  # after both calls succeeded: an error changes nothing
         roles = ("user", "assistant")
         self.messages = [Message(roles[index % 2], text) for index, text in enumerate(self._history)]
-        # everything said so far, template included, as it sits in the cache
+        # all groups of the conversation, template included, as the cache stores them
         self.groups = self._parts.conversation(Transcript(self.system, self._history))
-        self.stats = Stats()  # of the last answer
-        self.unfinished = False  # the last answer was cut, and `continue_answer` can go on with it
-        self.structure = self.settings.structure  # of the last answer
+        self.stats = Stats()  # statistics of the last answer
+        self.unfinished = False  # True: the last answer was cut, and `continue_answer` can resume it
+        self.structure = self.settings.structure  # structure of the last answer
 
     def send(
         self,
@@ -64,8 +65,10 @@ class Chat:
         grammar: str | None = None,
         lenient: bool = False,
     ) -> Stream:
-        """Say something; iterate over the result for the answer. A structure given here is this answer's
-        alone, instead of the chat's own."""
+        """Send a user message and return the answer as a stream of chunks.
+
+        A structure given here replaces the chat's structure for this answer only.
+        """
         given = Structure.of(json_schema=json_schema, regex=regex, grammar=grammar, lenient=lenient)
         structure = given or self.settings.structure
         text = check_text(text)
@@ -82,11 +85,11 @@ class Chat:
         return self._answer(said, prompt, messages, sampler, output, max_tokens, structure)
 
     def continue_answer(self, *, max_tokens: int | None = None) -> Stream:
-        """Go on with an answer that was cancelled or reached max_tokens.
+        """Continue an answer that was cancelled or reached max_tokens.
 
-        A cancelled answer, and one at confidence 1 or in verify mode, goes on as if it had never been cut.
-        Otherwise max_tokens may have made the last group shorter than it would have been; it is a slot of
-        its own, so that other words may follow.
+        The continuation equals an uncut answer if the answer was cancelled, if the confidence is 1, or in
+        verify mode. Otherwise max_tokens may have shortened the last group. That group occupies one slot, so
+        the tokens after it may differ from those of an uncut answer.
         """
         if not self.unfinished:
             raise InputError("there is no unfinished answer to go on with: send a message")
@@ -96,15 +99,15 @@ class Chat:
         return self._answer(said, said, self.messages, sampler, self._held(), max_tokens, self.structure)
 
     def reset(self) -> None:
-        """Go back to the messages it started from, random draws included."""
+        """Restore the initial messages and the initial random state."""
         with self._parts.turns.exclusive():
             self._start()
 
     def configure(self, **options: Unpack[Options]) -> None:
-        """Change options from the next answer on; a new seed starts its draws anew.
+        """Change options from the next answer on; a new seed restarts the random draws.
 
-        The mode stays unless another is given. A mode that is given without a confidence has its own
-        (see `loop/dial.py`).
+        The mode stays unless a new one is given. A new mode without a confidence uses its recommended or
+        default confidence (see `loop/dial.py`).
         """
         with self._parts.turns.exclusive():
             kept, recommended = self.settings.to_options(), self._parts.engine.info.recommended
@@ -114,10 +117,10 @@ class Chat:
             if options.get("seed") is not None:
                 state |= {"seed": sampler.seed, "draws": 0}
             sampler.restore(state)
-            self.settings, self.sampler = settings, sampler  # nothing was refused
+            self.settings, self.sampler = settings, sampler  # all values are valid
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the conversation, cache included, so that `Model.resume` goes on bit for bit."""
+        """Write the conversation and its cache; `Model.resume` continues it bit for bit."""
         with self._parts.turns.exclusive():
             saved = session.Saved(
                 groups=self.groups,
@@ -133,7 +136,7 @@ class Chat:
 
     @classmethod
     def resume(cls, parts: Parts, path: str | PathLike[str]) -> Chat:
-        """From where `save` left it; on any failure the cache is left empty."""
+        """Load a conversation that `save` wrote; on any failure the cache is left empty."""
         owner = object()
         with session.opened(path, parts.engine, owner=owner) as saved:
             chat = cls(parts, Transcript(saved.system, ()), Settings.from_json(saved.options))
@@ -149,23 +152,23 @@ class Chat:
         return chat
 
     def _turn(self, text: str) -> list[int]:
-        """The tokens that lead from what was said to the next answer."""
+        """Return the tokens between the conversation so far and the next answer."""
         return self._parts.turn(text, self.groups, self.system)
 
     def _sampler(self, structure: Structure | None) -> Sampler:
-        """A copy to draw from, so that a turn that fails leaves no trace."""
+        """Return a copy of the sampler, so that a failed turn does not change the original."""
         sampler = self._parts.sampler(replace(self.settings, structure=structure))
         sampler.restore(self.sampler.state())
         return sampler
 
     def _held(self) -> TextStream:
-        """A copy of what the last answer's text still holds back."""
+        """Return a copy of the last answer's text stream, with its held-back text."""
         text = self._parts.text_stream(self.settings)
         text.restore(self.text.state())
         return text
 
     def _settled(self) -> list[Message]:
-        """The messages, when an answer that was cut will not go on: what it held back is part of it."""
+        """Return the messages, with the held-back text of an unfinished answer appended to it."""
         if not self.unfinished:
             return self.messages
         *before, last = self.messages
@@ -204,7 +207,7 @@ class Chat:
             resumable=True,
             on_close=commit,
         )
-        if self.groups is not said:  # an answer that another thread was reading ended since we looked
+        if self.groups is not said:  # another thread finished an answer since `said` was read
             stream.close()
             raise BusyError("another thread went on with this conversation: send the message again")
         return stream

@@ -1,6 +1,6 @@
-"""What stands around the turns of a conversation, as plain data: known kinds, and the file that chooses one.
+"""The markup around the turns of a conversation, as plain data: known kinds, and the file that selects one.
 
-A file `chat_markup.json` beside a base's weights names a known kind, or spells one out:
+A file `chat_markup.json` beside a base's weights names a known kind, and may override its fields:
 
     {"kind": "mistral"}        {"kind": "llama3", "default_system": "Be brief."}
 """
@@ -22,21 +22,23 @@ class Markup:
     """prefix [before_system SYSTEM after_system]
     before_user TEXT after_user before_answer ANSWER after_answer ..."""
 
-    prefix: str = ""  # once, at the very beginning
+    prefix: str = ""  # once, at the beginning of the conversation
     before_system: str = ""
     after_system: str = ""
     before_user: str = ""
     after_user: str = ""
-    before_answer: str = ""  # opens the answer; the model goes on from here
-    after_answer: str = ""  # begins with the end token, which is not written twice if the model said it
-    default_system: str | None = None  # of a conversation that brings none; " ", trimmed: a part without text
-    system_in_user: bool = False  # the system text stands inside the first user turn: before_user SYSTEM TEXT
-    trim: bool = False  # white space around what people write is dropped
+    before_answer: str = ""  # opens the answer; the model continues from here
+    after_answer: str = ""  # begins with the end token; not repeated if the model generated it
+    default_system: str | None = None  # if none is given; " " with `trim`: an empty system part
+    system_in_user: bool = False  # the first user turn contains the system text: before_user SYSTEM TEXT
+    trim: bool = False  # strip white space around system and user texts
 
     @property
     def is_task(self) -> bool:
-        """Single requests, as `tune` sets them: what ends the request opens the answer, and there is no room
-        for a system text."""
+        """True for a template of single requests, such as the one that `tune` writes.
+
+        `after_user` both ends the request and opens the answer; there is no markup for a system text.
+        """
         return bool(self.after_user) and not (self.before_system or self.after_system or self.before_answer)
 
 
@@ -66,7 +68,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "smollm2": _CHATML
     | {"default_system": "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
     "llama3": _LLAMA3,
-    "llama3.1": _LLAMA3  # and 3.2: dates stand before the system text, and also where there is none
+    "llama3.1": _LLAMA3  # and 3.2: dates precede the system text, even an empty one
     | {
         "before_system": f"{_LLAMA3['before_system']}Cutting Knowledge Date: December 2023\n"
         "Today Date: 26 Jul 2024\n\n",
@@ -102,7 +104,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def markup_beside(folder: Path) -> dict[str, Any] | None:
-    """What `chat_markup.json` in this folder says, if it is there."""
+    """Return the markup that `chat_markup.json` in this folder defines, or None without such a file."""
     file = folder / MARKUP_FILE
     if not file.exists():
         return None

@@ -1,4 +1,4 @@
-"""A conversation as a list of messages, {"role": ..., "content": ...}, as OpenAI and transformers take it."""
+"""A conversation as a list of {"role": ..., "content": ...}, the format of OpenAI and transformers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ROLES = ("system", "user", "assistant")
 
 
 class Transcript(NamedTuple):
-    system: str | None  # None: the template's own; "": none
+    system: str | None  # None: the template's default; "": no system text
     turns: tuple[str, ...]  # user, answer, user, ...
 
 
 def read_messages(messages: Any, system: str | None = None) -> Transcript:
-    """Check messages: one of the system at most, first, then the user and the assistant in turns."""
+    """Check messages: an optional system message, then alternating user and assistant messages."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InputError(f"messages must be a list of messages, got {safe_repr(messages)}")
     turns: list[str] = []

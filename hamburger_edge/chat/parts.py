@@ -1,4 +1,4 @@
-"""What a loaded model is made of: an application holds a `Model`, the conversations in it share these."""
+"""The parts of a loaded model: an application holds a `Model`, and its conversations share these parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Parts:
     grammars: Grammars
 
     def check_length(self, *texts: str) -> None:
-        """Refuse by its length what cannot fit: reading megabytes as tokens takes seconds and a gigabyte."""
+        """Refuse texts with `characters > room * longest token`: they cannot fit.
+
+        The check avoids tokenizing them: megabytes of text take seconds and a gigabyte of memory.
+        """
         info = self.engine.info
         room = min(info.cache_slots, info.context_length)
         length = sum(map(len, texts))
@@ -38,7 +41,10 @@ class Parts:
             )
 
     def turn(self, text: str, before: Sequence[Group], system: str | None) -> list[int]:
-        """The tokens that lead from a conversation's groups to the next answer."""
+        """Return the tokens between a conversation's groups and the next answer.
+
+        If the last group already ends with the end token, the end token is not repeated.
+        """
         if not before:
             return self.tokenizer.encode_parts(self.template.first_turn(text, system))
         ids = self.tokenizer.encode_parts(self.template.next_turn(text))
@@ -48,7 +54,7 @@ class Parts:
     def conversation(
         self, transcript: Transcript, known: Sequence[Group] = (), turns_known: int = 0
     ) -> list[Group]:
-        """The groups of a conversation: those of its first turns, if known, then one token each."""
+        """Return a conversation's groups: the known ones of its first turns, then groups of one token."""
         groups, turns = list(known), transcript.turns
         for index in range(turns_known, len(turns), 2):
             ids = self.turn(turns[index], groups, transcript.system)

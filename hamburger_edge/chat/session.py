@@ -1,7 +1,7 @@
-"""A conversation on disk: the cache's arrays, what they mean, and everything the next answer depends on.
+"""A conversation on disk: the cache's arrays, their groups, and all other state of the next answer.
 
-The file itself is in `session_file.py`. Sizes, shapes, numbers, the hash and the bundle are checked. The
-text is the business of the file's owner: slots from a file are used for its own conversation alone.
+`session_file.py` reads and writes the file. Sizes, shapes, numbers, the hash and the bundle are checked.
+The text is not checked against the cache: only the saved conversation itself uses slots from a file.
 """
 
 from __future__ import annotations
@@ -26,44 +26,47 @@ from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.support.values import safe_repr
 
-# what impossible contents can end in, wherever they are first used
+# errors that invalid contents can cause at their first use
 _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A conversation between two answers, as plain data; the contents of its slots lie beside it."""
+    """A conversation between two answers, as plain data without the contents of its slots."""
 
     groups: list[Group]
     unfinished: bool
     messages: Sequence[tuple[str, str]]  # role and text
     system: str | None
-    options: Mapping[str, Any]  # of `Settings`
+    options: Mapping[str, Any]  # fields of `Settings`
     sampler: Mapping[str, Any]  # state of the sampler
     text: Mapping[str, Any]  # state of the text stream
-    structure: Mapping[str, Any] | None = None  # that the last answer follows
+    structure: Mapping[str, Any] | None = None  # structure of the last answer
 
 
 def save(path: str | PathLike[str], saved: Saved, engine: Engine, owner: object) -> None:
-    """The cache is first cut back to this conversation, in case another one used the model since."""
+    """Write a session. The cache is first truncated to this conversation: another may have used the model."""
     path = _place(path)
     engine.keep(saved.groups, owner)
     header = {
         "model": _identity(engine.info),
-        "slots": engine.ledger.slots,  # the cache holds this many of the groups
+        "slots": engine.ledger.slots,  # the first groups, one slot each, that are in the cache
         **vars(saved),
     }
     try:
         session_file.write(path, header, engine.backend.snapshot(), _limits(engine.info))
-    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: an invalid file name
         reason = getattr(error, "strerror", None) or error
         raise SessionError(f"{path}: cannot be written ({reason}): choose another place") from error
 
 
 @contextmanager
 def opened(path: str | PathLike[str], engine: Engine, *, owner: object) -> Iterator[Saved]:
-    """What was saved, with the cache filled, for its owner alone. Everything is checked on the way in, also
-    by what the block does with it; on any failure the cache is left empty."""
+    """Yield the saved conversation, with the cache filled for `owner` alone.
+
+    Invalid contents raise SessionError, also if only the block detects them. On any failure the cache is
+    left empty.
+    """
     path = _place(path)
     header, snapshot = _read(path, engine.info)
     try:
@@ -97,7 +100,7 @@ def opened(path: str | PathLike[str], engine: Engine, *, owner: object) -> Itera
 def _fill(
     engine: Engine, groups: list[Group], slots: Any, snapshot: Snapshot, path: Path, owner: object
 ) -> None:
-    """The cache, with the first `slots` of the groups."""
+    """Fill the cache with the snapshot: one slot for each of the first `slots` groups."""
     if type(slots) is not int or not 0 <= slots <= len(groups):
         raise ValueError(f"{slots} slots of {len(groups)} groups")
     if slots > engine.info.cache_slots:
@@ -107,7 +110,7 @@ def _fill(
         )
     try:
         engine.fill(groups[:slots], snapshot, owner)
-    except SessionError as error:  # of the backend, which does not know whose cache it is
+    except SessionError as error:  # the backend's error, without the path
         raise SessionError(f"{path}: {error}") from error
 
 
@@ -124,9 +127,9 @@ def _identity(info: ModelInfo) -> dict[str, Any]:
 
 
 def _limits(info: ModelInfo) -> Limits:
-    """Of any session of this model, whatever the capacity of the cache that it was made with."""
+    """Return the size limits of a session of this model, for any capacity of the cache."""
     slots = info.context_length
-    # a slot's tokens stand in the header as numbers and as text; llama.cpp notes some numbers beside each
+    # the header stores a slot's tokens as ids and as text; llama.cpp adds a few numbers per slot
     return Limits(
         (1 << 22) + 256 * slots * info.max_group_tokens, (1 << 16) + slots * (info.kv_bytes_per_slot + 64)
     )
@@ -145,5 +148,5 @@ def _read(path: Path, info: ModelInfo) -> tuple[dict[str, Any], Snapshot]:
         ) from error
     except MemoryError as error:
         raise SessionError(f"{path}: not enough memory to read it: close other programs") from error
-    except Exception as error:  # what is damaged can fail in any way
+    except Exception as error:  # a damaged file can raise any error
         raise SessionError(f"{path}: truncated or damaged ({str(error) or type(error).__name__})") from error

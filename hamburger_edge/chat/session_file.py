@@ -3,11 +3,11 @@
     "hamburger-edge session 3\n"
     length of the header       8 bytes, little endian
     header                     JSON; its "arrays" lists name, dtype and shape of each
-    arrays                     one behind the other, C order, little endian
-    sha256 of all before       32 bytes: whether it is damaged
+    arrays                     consecutive, C order, little endian
+    sha256 of all the above    32 bytes, detects damage
 
-Nothing is read before the hash is right, nor allocated beyond what the caller allows. The hash does not show
-who wrote the file: its owner may put any text into the conversation.
+The reader checks the hash before it parses the header, and allocates no more than the caller's limits. The
+hash does not authenticate the author: anyone who can write the file can put any text into the conversation.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32")
 
 
 class Limits(NamedTuple):
-    """Most bytes that a file of a model can have."""
+    """The largest header and the largest arrays of a model's session, in bytes."""
 
     header: int
     arrays: int
 
 
 def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, limits: Limits) -> None:
-    """Nobody but its owner may read it: it holds what was said. An OSError where it cannot be written."""
+    """Write a session that only the file's owner can read; raise OSError if it cannot be written."""
     described = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**header, "arrays": described}).encode()
     if len(text) > limits.header:  # `read` would refuse it
@@ -59,7 +59,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, limits: Limit
 
 
 def read(path: Path, limits: Limits) -> tuple[dict[str, Any], Snapshot]:
-    """Header and arrays of a file that is whole."""
+    """Return the header and the arrays of an undamaged file."""
     most = len(_FIRST_LINE) + _LENGTH.size + sum(limits) + _HASH
     with open_regular(path, most=most) as file:
         size = os.fstat(file.fileno()).st_size
@@ -79,7 +79,7 @@ def read(path: Path, limits: Limits) -> tuple[dict[str, Any], Snapshot]:
 def _check_first_line(path: Path, file: BinaryIO) -> None:
     line = file.read(64)
     found = re.match(rb"hamburger-edge session ([0-9]{1,9})\n", line)
-    if found is None and line[:4] != b"PK\3\4":  # a zip, which sessions were once
+    if found is None and line[:4] != b"PK\3\4":  # a zip file is a session of version 1
         raise SessionError(f"{path}: not a session of this program, or truncated or damaged")
     version = int(found[1]) if found else 1
     if version != VERSION:
@@ -91,7 +91,7 @@ def _check_first_line(path: Path, file: BinaryIO) -> None:
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:
-    """sha256 of the first `size` bytes, behind which the file then stands."""
+    """Return the sha256 of the first `size` bytes; the file position is then `size`."""
     file.seek(0)
     digest = hashlib.sha256()
     while size > 0 and (block := file.read(min(size, 1 << 20))):
@@ -101,12 +101,12 @@ def _digest(file: BinaryIO, size: int) -> bytes:
 
 
 def _arrays(file: BinaryIO, described: Any, size: int) -> Snapshot:
-    """They fill the rest of the file, to the byte, before any is allocated."""
+    """Read the arrays. Their sizes must sum to `size` before any array is allocated."""
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, dtype, shape in described:
         if name in shapes or dtype not in _DTYPES or len(shape) > 8:
             raise ValueError("arrays that no session has")
-        # an empty cache has arrays of no bytes, whose other lengths are as ever
+        # arrays of an empty cache have no bytes: one length is 0, the others are unchanged
         if not all(type(length) is int and 0 <= length <= max(size, 1 << 20) for length in shape):
             raise ValueError("arrays of impossible lengths")
         shapes[name] = dtype, tuple(shape)

@@ -1,4 +1,4 @@
-"""An answer on its way: the engine's steps with their text, and the right to use the model while it lasts."""
+"""A streamed answer: the engine's steps with their text. The model is reserved for it until it ends."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ from hamburger_edge.loop.turns import Turns
 
 
 class Chunk(NamedTuple):
-    """One macro step. The texts of all chunks make up the answer's text."""
+    """One macro step. The concatenated texts of all chunks are the answer's text."""
 
-    tokens: Group  # includes the end token; after a stop string, ends with the token that completed it
-    text: str  # without end token and stop string; may lag behind the tokens by an unfinished character
-    probabilities: tuple[float, ...]  # of each token; empty unless asked for
-    stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
+    tokens: Group  # includes the end token; no tokens after a stop string
+    text: str  # without end token and stop string; an unfinished character comes with a later chunk
+    probabilities: tuple[float, ...]  # of each token; empty unless requested
+    stop_probabilities: tuple[float, ...]  # of each token: the probability that the group ends with it
     finish_reason: (
         FinishReason | None
-    )  # set on the last chunk; a cancelled answer ends with one without tokens
+    )  # set on the last chunk; the last chunk of a cancelled answer may have no tokens
 
 
 @dataclass(frozen=True)
 class Result:
-    """A whole answer."""
+    """An answer with its statistics."""
 
     text: str
-    tokens: list[int]  # the end token included
-    groups: list[list[int]]  # the same tokens, by macro step
+    tokens: list[int]  # includes the end token
+    groups: list[list[int]]  # the same tokens, one list per macro step
     finish_reason: FinishReason
     stats: Stats
-    complete: bool | None = None  # of a structured answer: whether it has all that its structure asks for
+    complete: bool | None = None  # of a structured answer: whether its structure is complete
 
 
 class Stream(Iterator[Chunk]):
-    """Iterate for chunks, also with `async for`. The model is busy until the last chunk, `close`, or garbage
-    collection."""
+    """An iterator over chunks, also with `async for`.
+
+    The model is busy until the last chunk, `close`, or garbage collection.
+    """
 
     def __init__(
         self,
@@ -58,17 +60,17 @@ class Stream(Iterator[Chunk]):
         *,
         reuse: Reuse = "tokens",
         owner: object = None,
-        resumable: bool = False,  # keep held-back text when cut, because the answer may go on
+        resumable: bool = False,  # keep the held-back text of a cut answer: it may be continued
         on_close: Callable[[Stream], None] | None = None,
     ) -> None:
         self.stats = Stats()
         self.finish_reason: FinishReason | None = None
-        self.text = ""  # so far
-        self.groups: list[list[int]] = []  # so far, by macro step
-        # A signal's handler may close in the middle of anything that its own thread does here: the lock must
-        # not shut that thread out, and what is under way sees to the end.
+        self.text = ""  # text so far
+        self.groups: list[list[int]] = []  # tokens so far, one list per macro step
+        # A signal handler may call `close` in the middle of any method here, in the same thread. The lock is
+        # therefore reentrant, and the interrupted method ends the stream.
         self._stepping = threading.RLock()
-        self.stepper: int | None = threading.get_ident()  # the thread that is in the middle of a step
+        self.stepper: int | None = threading.get_ident()  # the thread that makes the current step
         self._closing = False
         self._open = False
         self._cancel = Flag()
@@ -102,7 +104,7 @@ class Stream(Iterator[Chunk]):
 
     @property
     def complete(self) -> bool | None:
-        """Of a structured answer: whether it has, so far, all that its structure asks for."""
+        """Whether the structure of the answer so far is complete; None without a structure."""
         grammar = self._sampler.grammar
         return None if grammar is None else grammar.complete
 
@@ -135,7 +137,7 @@ class Stream(Iterator[Chunk]):
             self._stepping.release()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
-        """Make each step in a thread. A task that is cancelled here cancels the answer."""
+        """Make each step in a thread. Cancelling the task cancels the answer."""
         try:
             while (chunk := await in_thread(next, self, None)) is not None:
                 yield chunk
@@ -144,7 +146,7 @@ class Stream(Iterator[Chunk]):
             await in_thread(self.close)
 
     def result(self) -> Result:
-        """Read the answer to its end, and return all of it."""
+        """Read the answer to its end and return it with its statistics."""
         with self:
             for _ in self:
                 pass
@@ -153,12 +155,14 @@ class Stream(Iterator[Chunk]):
         return Result(self.text, tokens, self.groups, finish, self.stats, self.complete)
 
     def cancel(self) -> None:
-        """End the answer after the current step; from any thread."""
+        """End the answer after the current step. Any thread may call this."""
         self._cancel.set()
 
     def close(self) -> None:
-        """Free the model; a step that another thread is in the middle of is waited for. Called in the middle
-        of a step of its own thread, by a signal's handler, it lets that step be the last one."""
+        """Free the model, after the current step of another thread.
+
+        If a signal handler calls `close` during a step of the same thread, that step is the last one.
+        """
         self._closing = True
         self._cancel.set()
         if self.stepper == threading.get_ident():
@@ -200,7 +204,7 @@ class Stream(Iterator[Chunk]):
 
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger
-        stats.first_tokens = min(stats.first_tokens, stats.tokens)  # some are unsaid after a stop string
+        stats.first_tokens = min(stats.first_tokens, stats.tokens)  # tokens after a stop string were dropped
         if stats.decode_s == 0 and stats.first_tokens == stats.tokens:
             stats.ttft_s += seconds
         else:
@@ -225,7 +229,7 @@ class Stream(Iterator[Chunk]):
 
 
 async def in_thread(call: Callable[..., Any], *words: Any, **named: Any) -> Any:
-    """Call it in a thread, to its end even if the task is cancelled."""
-    import asyncio  # which applications without a loop need not load
+    """Run the call in a thread. It runs to its end even if the task is cancelled."""
+    import asyncio  # here, because applications without an event loop do not need it
 
     return await asyncio.shield(asyncio.to_thread(call, *words, **named))

@@ -1,4 +1,4 @@
-"""How the turns of a conversation become text, by the markup that stands around them."""
+"""Chat templates: turns of a conversation to text, with the markup around them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.values import among, check_text, safe_repr
 
-Part = tuple[str, bool]  # text, and whether special tokens in it count
+Part = tuple[str, bool]  # text, and whether special tokens in it are recognised
 
 
 @dataclass(frozen=True)
 class ChatTemplate(Markup):
-    """How a conversation becomes text. Only the markup can become a special token; what people write
-    cannot."""
+    """A chat template, which converts the turns of a conversation to text.
+
+    Special tokens are recognised in the markup only, never in user or system texts.
+    """
 
     def first_turn(self, text: str, system: str | None = None) -> list[Part]:
-        """The beginning of a conversation; an empty system text leaves the system turn out."""
+        """Return the beginning of a conversation; an empty system text omits the system turn."""
         system = self.default_system if system is None else system
         parts: list[Part] = [(self.prefix, True)]
         if system and self.system_in_user:
@@ -29,7 +31,7 @@ class ChatTemplate(Markup):
         return [*parts, *user, (self.before_answer, True)]
 
     def next_turn(self, text: str) -> list[Part]:
-        """What comes between an answer and the next one."""
+        """Return the text between an answer and the next one, with the user's new message."""
         return [(self.after_answer, True), *self._user(text), (self.before_answer, True)]
 
     def to_json(self) -> dict[str, Any]:
@@ -37,7 +39,7 @@ class ChatTemplate(Markup):
 
     @classmethod
     def from_json(cls, data: Any) -> ChatTemplate:
-        """None: no template, texts as they are."""
+        """Build a template from JSON data; None gives an empty one, without markup."""
         if data is None:
             return cls()
         template: ChatTemplate = from_mapping(cls, data, "chat template")
@@ -45,7 +47,7 @@ class ChatTemplate(Markup):
 
     @classmethod
     def preset(cls, name: str, default_system: str | None = None) -> ChatTemplate:
-        """One of PRESETS, possibly with a system text of its own."""
+        """Return one of PRESETS, with another default system text if one is given."""
         if not among(name, PRESETS):
             raise InputError(f"unknown chat template {safe_repr(name)} (known: {', '.join(PRESETS)})")
         template = PRESETS[name]

@@ -1,4 +1,4 @@
-"""Text to tokens and back, over a tokenizer.json; and text that grows token by token."""
+"""Encoding and decoding with a tokenizer.json, and incremental decoding of streamed tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hamburger_edge.support.values import check_text
 
 
 class Tokenizer:
-    """Safe to use from several threads."""
+    """A tokenizer.json. Safe to use from several threads."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         try:
@@ -50,22 +50,22 @@ class Tokenizer:
 
     @functools.cached_property
     def longest(self) -> int:
-        """Characters of the longest token: no token stands for more of a text."""
+        """Characters of the longest token: an upper bound of characters per token."""
         return max(map(len, self._tokenizer.get_vocab()), default=1)
 
     def to_json(self) -> str:
-        """As tokenizer.json holds it."""
+        """Return the contents of tokenizer.json."""
         return str(self._tokenizer.to_str())
 
     def encode(self, text: str | bytes) -> list[int]:
-        """A whole text as its author wrote it: special tokens are recognised, the usual prefix is added."""
+        """Encode a text; special tokens are recognised, and the tokenizer adds its usual special tokens."""
         return self._encode(check_text(text), special=True)
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
-        """Text in parts, of which only the trusted ones may contain special tokens.
+        """Encode (text, trusted) parts; special tokens are recognised in trusted parts only.
 
-        Runs of text between special tokens are encoded as one, whatever parts they come from, so the
-        result is that of the whole text, except that nothing in an untrusted part becomes special.
+        Text between special tokens is encoded as one run, across parts. The result therefore equals the
+        encoding of the joined text, apart from special tokens in untrusted parts.
         """
         ids: list[int] = []
         run = ""
@@ -80,14 +80,14 @@ class Tokenizer:
         return ids + (self._encode(run, special=False) if run else [])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens."""
+        """Decode ids to text without special tokens."""
         try:
             return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
         except (TypeError, OverflowError) as error:
             raise InputError(f"expected token ids to decode ({error})") from error
 
     def token_bytes(self, token: int) -> bytes:
-        """What a token adds to the text; nothing if it is special or unknown."""
+        """Return the UTF-8 bytes of a token; empty if it is special or unknown."""
         found = self._bytes.get(token)
         if found is None:
             piece = self._tokenizer.id_to_token(token)
@@ -102,9 +102,9 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text as it comes, never splitting a character and stopping before a stop string.
+    """Incremental text of a token stream, in whole characters, up to a stop string.
 
-    Held back: the bytes of an unfinished character, and text that may turn out to begin a stop string.
+    The stream holds back the bytes of an unfinished character, and text that may begin a stop string.
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class TextStream:
         stop: Sequence[str] = (),
         silent: Iterable[int] = (),
         *,
-        whole: bool = False,  # keep a first space that the tokenizer would have put there itself
+        whole: bool = False,  # keep the first space, which otherwise counts as the tokenizer's prefix
     ) -> None:
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
-        self._silent = frozenset(silent)  # tokens without text: the end tokens
+        self._silent = frozenset(silent)  # tokens without text, such as the end tokens
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
         self._strip = tokenizer.strips_first_space and not whole
 
     def push(self, tokens: Sequence[int]) -> tuple[str, int | None]:
-        """New text, and how many of these tokens it took to complete a stop string (None: there is none)."""
-        if not self._stop:  # any more: what an earlier stop string held back comes first
+        """Return the new text, and how many of these tokens complete a stop string (None: no stop string)."""
+        if not self._stop:  # a restored state may still hold back text for earlier stop strings
             text, self._held = self._held + self._decode(tokens), ""
             return text, None
         for count, token in enumerate(tokens, 1):
@@ -140,13 +140,13 @@ class TextStream:
         return text, None
 
     def flush(self) -> str:
-        """Everything held back; an unfinished character becomes U+FFFD."""
+        """Return all held-back text; an unfinished character becomes U+FFFD."""
         text, self._held = self._held + self._utf8.decode(b"", final=True), ""
         self._utf8.reset()
         return text
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON; `restore` goes on exactly from here."""
+        """Return the state as plain JSON; `restore` continues from exactly this state."""
         return {"bytes": self._utf8.getstate()[0].hex(), "held": self._held, "strip": self._strip}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ class TextStream:
 
 @contextmanager
 def _typed(what: str) -> Iterator[None]:
-    """The library raises bare exceptions for files it cannot use, and panics, which are not even those."""
+    """Raise BundleError for errors of the library: bare exceptions, and panics, which are BaseExceptions."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
@@ -177,13 +177,13 @@ def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
+    """Return the length of the longest suffix of `text` that is a proper prefix of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)
 
 
 def _byte_decoder(decoder: Any, path: str) -> Any:
-    """How a piece of the vocabulary becomes bytes, and whether a text's first space is an artefact."""
+    """Return the function from a vocabulary piece to bytes, and whether decoding strips the first space."""
     described = json.loads(decoder.__getstate__()) if decoder is not None else {"type": "none"}
     steps = {step["type"]: step for step in described.get("decoders", [described])}
     if "ByteLevel" in steps:
@@ -197,7 +197,7 @@ def _byte_decoder(decoder: Any, path: str) -> Any:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The printable stand-ins that byte-level vocabularies use: a byte that prints is itself."""
+    """Map each character of a byte-level vocabulary to its byte; a printable byte is its own character."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

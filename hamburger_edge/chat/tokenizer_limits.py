@@ -1,7 +1,9 @@
-"""What a tokenizer.json may ask of the library: a file of a few lines could make a prompt grow a billionfold,
-and a library that finds no memory ends the process.
+"""Limits for a tokenizer.json.
 
-Growth is bounded by multiplying what each step can at most make of one byte.
+A file of a few lines could make a prompt grow by a factor of a billion. The library ends the process when
+memory runs out.
+
+The growth bound of a component is the product of its steps' bounds, in output bytes per input byte.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-MOST_GROWTH = 100  # of a text, over all steps of a kind; Llama 2's is 3
+MOST_GROWTH = 100  # factor of a text's growth over all steps of a component; Llama 2: 3
 MOST_STEPS = 64
-LONGEST_AFFIX = 64  # characters that a model puts to each piece
+LONGEST_AFFIX = 64  # characters that a model adds to each piece
 _PARTS = ("normalizers", "pretokenizers", "processors", "decoders")
 _KINDS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
 
 def check_tokenizer_limits(description: Any) -> None:
-    """A ValueError that names the step at fault."""
+    """Raise a ValueError that names the component at fault."""
     if not isinstance(description, dict):
         raise ValueError("no table of settings")
     for kind in _KINDS:
@@ -35,7 +37,7 @@ def check_tokenizer_limits(description: Any) -> None:
 
 
 def _steps(component: Any) -> Iterator[dict[str, Any]]:
-    """The steps of a component, out of sequences inside each other."""
+    """Yield the steps of a component, nested sequences included."""
     waiting = [component]
     while waiting:
         step = waiting.pop()
@@ -48,12 +50,12 @@ def _steps(component: Any) -> Iterator[dict[str, Any]]:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """Bytes that one byte can become."""
+    """Return the most output bytes per input byte of a step."""
     kind = step.get("type")
     if kind == "Replace":
         pattern, content = step.get("pattern"), str(step.get("content", "")).encode()
         literal = pattern.get("String") if isinstance(pattern, dict) else None
-        # a regular expression may match nothing, before every byte
+        # a regular expression may match the empty string before every byte
         return len(content) / len(literal.encode()) if literal else 1 + len(content)
     if kind == "Prepend":
         return 1 + len(str(step.get("prepend", "")).encode())
@@ -69,14 +71,17 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 def _longest_replacement(charsmap: Any) -> float:
-    """Of a SentencePiece map: the size of a trie, the trie, replacements that end in zero bytes."""
+    """Return the longest replacement of a SentencePiece map, in bytes.
+
+    The map: size of the trie (4 bytes, little endian), trie, replacements that end in a zero byte.
+    """
     data = base64.b64decode(str(charsmap))
     trie = int.from_bytes(data[:4], "little")
     return max(map(len, data[4 + trie :].split(b"\0")), default=1)
 
 
 def _template_growth(step: dict[str, Any]) -> float:
-    """Tokens that a text of one becomes."""
+    """Return the number of tokens that the template makes of a text of one token."""
     special = step.get("special_tokens")
     sizes = {
         name: len(token.get("ids", ()))

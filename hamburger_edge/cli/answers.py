@@ -1,16 +1,16 @@
-"""How answers are shown: groups in colour, and what they cost in a line."""
+"""Display of answers: coloured groups, and a line of statistics."""
 
 from __future__ import annotations
 
 from hamburger_edge.loop.stats import Stats
 
-# Backgrounds for consecutive groups of two and more tokens; single tokens stay plain.
+# Backgrounds of consecutive groups of two or more tokens; single tokens have none.
 _SHADES = ("\x1b[48;5;24m", "\x1b[48;5;58m", "\x1b[48;5;53m", "\x1b[48;5;23m")
 _PLAIN = "\x1b[0m"
 
 
 def stats_line(stats: Stats) -> str:
-    """An answer's statistics in one line."""
+    """Format the statistics of an answer as one line."""
     saved = 1 - stats.kv_bytes / max(1, stats.kv_bytes_uncompressed)
     return (
         f"{stats.tokens} tokens in {stats.macro_steps} steps ({stats.tokens_per_step:.2f} a step), "
@@ -20,18 +20,18 @@ def stats_line(stats: Stats) -> str:
 
 
 class GroupPainter:
-    """Shows which tokens came together: each group of two and more on a background of its own."""
+    """Marks the groups of an answer: each group of two or more tokens has another background."""
 
     def __init__(self, colour: bool) -> None:
         self.colour, self.count = colour, 0
 
     def paint(self, text: str, size: int) -> str:
-        """Text of one macro step that said `size` tokens; without colours, groups stand in brackets."""
+        """Mark the text of one macro step with `size` tokens; without colours, in brackets."""
         if size < 2 or not text:
             return text
         self.count += 1
         if not self.colour:
             return f"[{text}]"
         shade = _SHADES[self.count % len(_SHADES)]
-        lines = text.split("\n")  # a background must not run to the end of the line
+        lines = text.split("\n")  # a background across a line end would fill the rest of the line
         return "\n".join(f"{shade}{line}{_PLAIN}" if line else "" for line in lines)

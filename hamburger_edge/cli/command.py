@@ -1,4 +1,4 @@
-"""A command as data: the parser, `--help` and the reference are made from it."""
+"""A command as data, the source of the parser, `--help` and the reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Option:
-    """One argument of a command; the fields are argparse's."""
+    """One argument of a command: `flags` and `settings` are those of `add_argument`."""
 
     flags: tuple[str, ...]
     settings: Mapping[str, Any]
@@ -29,4 +29,4 @@ class Command:
     examples: tuple[str, ...]
     run: Callable[[argparse.Namespace], None]
     notes: str = ""
-    extra: str = "export"  # of the package, which brings what the command may lack
+    extra: str = "export"  # extra of the package with the command's optional dependencies

@@ -1,4 +1,4 @@
-"""The entry: runs one command, and turns errors of ours into one line and an exit code."""
+"""The entry point: it runs one command and converts expected errors to one line and an exit code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hamburger_edge.support.terminal import note, silence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors of ours become one line and exit code 1."""
+    """Run one command and return its exit code; expected errors print one line and return 1."""
     debug = False
     _open_streams()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    if isinstance(sys.stdout, io.TextIOWrapper):  # text that the terminal cannot show is no error
+    if isinstance(sys.stdout, io.TextIOWrapper):  # characters that the terminal lacks are replaced
         sys.stdout.reconfigure(errors="replace")
     try:
         options = build_parser().parse_args(arguments)
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note(f"error: {error}")
         return 1
     except (MemoryError, RuntimeError) as error:
-        of_a_gpu = type(error).__name__ == "OutOfMemoryError"  # torch's
+        of_a_gpu = type(error).__name__ == "OutOfMemoryError"  # torch's class
         if not (of_a_gpu or isinstance(error, MemoryError)):
             raise
         if debug:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note("")
         note("interrupted")
         return 130
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of standard output closed it
         silence(sys.stdout)
         return 0
     except OSError as error:
@@ -55,14 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         with contextlib.suppress(OSError):
             sys.stdout.flush()
-        silence(sys.stdout)  # a full disk below it would fail again at the end
+        silence(sys.stdout)  # on a full disk, the flush at exit would fail again
         place = "" if error.filename is None else f"{error.filename}: "
         note(f"error: {place}{error.strerror or error}: check that it is there, its rights and the space")
         return 1
 
 
 def _open_streams() -> None:
-    """A standard stream that whoever started us closed is None: read and write nothing."""
+    """Replace closed standard streams, which Python sets to None, by the null device."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 open to the end

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what was given of them."""
+"""Options that several commands share, and functions that read their values."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ ANSWER = (
 
 
 def open_model(options: argparse.Namespace) -> Model:
-    """What `bundle` names; at the first use of a built-in model, its making is shown."""
+    """Load the model that `bundle` names; show progress while a built-in model is made."""
     from hamburger_edge.loading import load
 
     with ProgressBar() as progress:
@@ -123,13 +123,13 @@ def open_model(options: argparse.Namespace) -> Model:
 
 
 def runtime_options(options: argparse.Namespace) -> dict[str, Any]:
-    """What was given of the runtime's own options."""
+    """Return the runtime options that are not None."""
     names = ("provider", "threads", "cache_slots", "kv_cache_dtype", "gpu_layers")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
 def answer_options(options: argparse.Namespace) -> Options:
-    """What was given of the answer's options; structures are read from their files."""
+    """Return the answer options that are not None; schema and grammar files are read."""
     given = {n: getattr(options, n) for n in Options.__annotations__ if getattr(options, n, None) is not None}
     if (schema := given.get("json_schema")) is not None:
         given["json_schema"] = read_schema(schema)
@@ -140,7 +140,7 @@ def answer_options(options: argparse.Namespace) -> Options:
 
 
 def read_schema(given: str) -> str:
-    """What was given as a JSON schema: its text, or a file of it."""
+    """Return a JSON schema, given as text or as a file."""
     return given if given.lstrip().startswith("{") else _read("--json-schema", given)
 
 
@@ -149,5 +149,5 @@ def _read(flag: str, name: str) -> str:
         return read_regular(name, most=1 << 20).decode("utf-8")
     except OSError as error:
         raise InputError(f"{flag} {name}: cannot be read ({error.strerror}): name a file") from error
-    except ValueError as error:  # not UTF-8, or a name that no file can have
+    except ValueError as error:  # not UTF-8, or an invalid file name
         raise InputError(f"{flag} {name}: is not UTF-8 text: name a text file") from error

@@ -1,4 +1,4 @@
-"""What commands write. Whether they will be able to is found out before their long part, not after."""
+"""Output of commands. The checks find an unwritable output before the long work, not after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hamburger_edge.errors import InputError
 
 
 def check_file(name: str | None) -> None:
-    """A file that may be written or written over; None and "-" (standard output) are fine."""
+    """Raise an InputError unless the file can be written; accept None and "-" (standard output)."""
     if name in (None, "-"):
         return
     path = Path(str(name)).absolute()
@@ -23,7 +23,7 @@ def check_file(name: str | None) -> None:
 
 
 def check_folder(name: str | None) -> None:
-    """A folder for pictures, which may be made."""
+    """Raise an InputError unless the folder for pictures is writable, or can be made."""
     if name is None:
         return
     path = Path(name).absolute()
@@ -35,8 +35,8 @@ def check_folder(name: str | None) -> None:
 
 
 def show_report(name: str | None, text: str, tables: str) -> None:
-    """A report's JSON where `--json` says, and its tables for people, unless the JSON is printed itself."""
-    print(text if name == "-" else tables, flush=True)  # whatever becomes of the file
+    """Print a report's tables, and write its JSON to the file `name`; "-" prints the JSON instead."""
+    print(text if name == "-" else tables, flush=True)  # first, because writing the file may fail
     if name not in (None, "-"):
         Path(str(name)).write_text(text + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The parser, made from the commands."""
+"""The argument parser, built from the commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hamburger_edge.cli.commands import (
     verify,
 )
 
-# What people do, and the commands for it.
+# Commands by purpose, in the order of `--help`.
 GROUPS = {
     "use": (demo, run, chat, serve),
     "make": (export, tune, index, fetch),
@@ -38,7 +38,7 @@ COMMANDS = tuple(module.COMMAND for modules in GROUPS.values() for module in mod
 
 
 class _Parser(argparse.ArgumentParser):
-    """Usage errors in the form of all others: one line and the way out, exit code 2."""
+    """A parser whose usage errors are one line with a remedy, and exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {message} (see {self.prog} --help)", file=sys.stderr)
@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _HelpAll(argparse.Action):
-    """--help, with the options that are rarely needed."""
+    """The action of --help-all: --help with the rare options."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         build_parser(rare=True).parse_args([parser.prog.split()[-1], "--help"])
@@ -54,7 +54,7 @@ class _HelpAll(argparse.Action):
 
 
 def build_parser(*, rare: bool = False) -> argparse.ArgumentParser:
-    """`rare`: the help shows the options that are rarely needed, too."""
+    """Build the parser; with `rare`, the help also lists the rare options."""
     parser = _Parser(
         prog="hamburger-edge",
         description="Run language models that generate several tokens per step, in one KV-cache entry.",

@@ -1,4 +1,4 @@
-"""The reference of the command line in Markdown: every command, and once the options that several share."""
+"""The command-line reference in Markdown: every command, then the shared options once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def markdown() -> str:
 
 
 def _shared() -> list[str]:
-    """The lines of options that two or more commands have; of one name, the first."""
+    """Return the lines of options that occur in two or more commands, the first line of each name."""
     options = [each for command in COMMANDS for each in command.options if each.flags[0].startswith("-")]
     count = Counter(map(_markdown_option, options))
     found: dict[str, str] = {}

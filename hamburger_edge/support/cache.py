@@ -1,4 +1,4 @@
-"""The cache folder: what is fetched, built or locked, and can be made again."""
+"""The cache folder for downloads, built files and locks; its contents can be made again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """HAMBURGER_EDGE_HOME, or this platform's cache folder."""
+    """Return HAMBURGER_EDGE_HOME, or hamburger-edge in the platform's cache folder."""
     if chosen := os.environ.get("HAMBURGER_EDGE_HOME"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -23,8 +23,11 @@ def cache_folder() -> Path:
 
 
 def lock_for(path: Path) -> Path:
-    """The file to lock while something is made at `path`, beside which none shall stay: in the cache folder,
-    or the temporary one, where the former cannot be written to."""
+    """Return the file to lock while something is made at `path`.
+
+    It lies in the cache folder, or in the temporary folder if the cache folder is not writable. No lock file
+    is left beside `path`.
+    """
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     user = str(os.getuid()) if hasattr(os, "getuid") else ""
     elsewhere = Path(tempfile.gettempdir()) / f"hamburger-edge-{user}"

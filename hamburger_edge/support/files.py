@@ -1,5 +1,4 @@
-"""Files: opened only where they are regular ones of a bounded size, written whole or not at all, hashed, and
-locked against other processes."""
+"""File operations: bounded reads of regular files, atomic writes, hashes, locks between processes."""
 
 from __future__ import annotations
 
@@ -17,16 +16,18 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
-LITTLE = 1 << 20  # bytes left on a disk that counts as full
-TEXT = 1 << 28  # most bytes of a file that is read as a whole: JSON, a recipe, prompts
+LITTLE = 1 << 20  # a disk with fewer free bytes counts as full
+TEXT = 1 << 28  # size limit, in bytes, of a file that is read as a whole: JSON, a recipe, prompts
 
 
 def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:
-    """A regular file of at most `most` bytes, to read; an OSError for all else that may have a path: a pipe
-    would wait for its writer, and a device has no end."""
+    """Open a regular file of at most `most` bytes for reading; raise OSError for anything else.
+
+    Opening a pipe would wait for its writer, and a device has no end.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except ValueError as error:  # a name that no file can have
+    except ValueError as error:  # an invalid file name
         raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     try:
         found = os.fstat(handle)
@@ -44,21 +45,24 @@ def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:
 
 
 def read_regular(path: str | PathLike[str], *, most: int = TEXT) -> bytes:
-    """All of such a file."""
+    """Return the contents of a regular file of at most `most` bytes."""
     with open_regular(path, most=most) as file:
         return file.read(most)
 
 
 def check_regular(path: str | PathLike[str]) -> None:
-    """Before a library opens it that would wait."""
+    """Raise OSError unless this is a regular file, before a library opens it and blocks on a pipe."""
     open_regular(path).close()
 
 
 @contextmanager
 def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """A temporary sibling to write to. When the block ends well it is flushed to the disk and takes the
-    name; otherwise it is deleted, and what had the name stays. `private`: for its owner's eyes only."""
-    if path.exists() and not path.is_file():  # the place of a device would be taken by a file
+    """Yield a temporary file beside `path` to write to.
+
+    After the block the file is flushed to the disk and renamed to `path`. If the block fails, the temporary
+    file is deleted and an existing file at `path` stays. `private`: only the owner can read the file.
+    """
+    if path.exists() and not path.is_file():  # the rename would replace a device by a file
         kind = errno.EISDIR if path.is_dir() else errno.EINVAL
         raise OSError(kind, "not a regular file", os.fspath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -69,13 +73,12 @@ def write_atomically(path: Path, *, private: bool = False) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)  # gone already, unless something failed
+        temporary.unlink(missing_ok=True)  # exists only after a failure
 
 
 @contextmanager
 def library_writes(path: Path) -> Iterator[None]:
-    """Around a library that writes a file, and has errors of its own for a full disk: they become an OSError,
-    as from all else that writes."""
+    """Convert the errors of a library that writes a file to OSError, also its error for a full disk."""
     try:
         yield
     except (OSError, MemoryError):
@@ -87,7 +90,7 @@ def library_writes(path: Path) -> Iterator[None]:
 
 
 def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> str:
-    """Hex digest of a file; `on_read` is told how many bytes each step took."""
+    """Return the hex digest of a file; `on_read` is called with the byte count of each block."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -98,18 +101,20 @@ def sha256(path: Path, on_read: Callable[[int], None] = lambda count: None) -> s
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, which is there only so long; a second process waits here. The system frees it when
-    the holder dies."""
+    """Hold a lock file during the block; a second process waits.
+
+    The file is deleted afterwards. The system releases the lock if the holder dies.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with open(path, "a+b") as file:
             _lock(file)
-            if not _is_at(file, path):  # its holder has deleted it meanwhile: whoever comes now locks another
+            if not _is_at(file, path):  # the last holder deleted it, so others lock a new file
                 continue
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # Windows keeps what is open
+                with contextlib.suppress(OSError):  # Windows does not delete open files
                     path.unlink()
             return
 
@@ -123,7 +128,7 @@ def _lock(file: BinaryIO) -> None:
             try:
                 msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
                 return
-            except OSError:  # it gives up after ten tries, a second apart
+            except OSError:  # msvcrt stops after ten tries, one second apart
                 continue
     else:
         import fcntl

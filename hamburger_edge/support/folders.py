@@ -1,6 +1,6 @@
-"""Folders written so that a killed process leaves nothing that looks finished.
+"""Atomic writing of folders: a killed process leaves no partial folder under the final name.
 
-A folder is made under another name beside its place, flushed to the disk, and takes its name in one step.
+A folder is made under a temporary name beside its place, flushed to the disk, and renamed in one step.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ import shutil
 import sys
 from pathlib import Path
 
-_OF_FILE_MANAGERS = {".DS_Store", "Thumbs.db", "desktop.ini"}  # come by themselves, and may go
+_OF_FILE_MANAGERS = {".DS_Store", "Thumbs.db", "desktop.ini"}  # safe to delete
 
 
 def unexpected_files(folder: Path, ours: set[str]) -> list[str]:
-    """What else a folder holds, and replacing it would delete."""
+    """Return the names in a folder that are not in `ours`, and that replacing the folder would delete."""
     return sorted({path.name for path in folder.glob("*")} - ours - _OF_FILE_MANAGERS)
 
 
 def publish(partial: Path, folder: Path) -> None:
-    """Give a finished folder its final name; what had that name is deleted.
+    """Rename a finished folder to its final name; an existing folder of that name is deleted.
 
-    At every moment the name stands for the old folder or for the new one, where the system can swap two
-    names; elsewhere there is an instant with neither.
+    If the system can swap two names, the name always refers to the old or the new folder. Otherwise the
+    name does not exist for a moment.
     """
     _flush(partial)
     if not folder.exists():
         partial.rename(folder)
     elif _swap(partial, folder):
-        shutil.rmtree(partial, ignore_errors=True)  # now the old one
+        shutil.rmtree(partial, ignore_errors=True)  # `partial` is now the old folder
     else:
         old = folder.with_name(f".{folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)  # a folder cannot be renamed onto a non-empty one
         partial.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
-    if os.name == "posix":  # the rename itself is on disk once the parent is
+    if os.name == "posix":  # flushing the parent folder makes the rename durable
         handle = os.open(folder.parent, os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
 
 
 def _flush(folder: Path) -> None:
-    """Put all its files on the disk: a name must not outlive a power cut that its contents did not."""
+    """Flush all files to the disk, so that a power cut cannot keep the name and lose the contents."""
     for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb+") as file:
@@ -52,7 +52,7 @@ def _flush(folder: Path) -> None:
 
 
 def _swap(first: Path, second: Path) -> bool:
-    """Exchange two names; False where this system or file system has no such call."""
+    """Swap two names; return False if the system or the file system does not support it."""
     if os.name != "posix":
         return False
     library = ctypes.CDLL(ctypes.util.find_library("c") or None, use_errno=True)

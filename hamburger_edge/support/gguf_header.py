@@ -1,4 +1,4 @@
-"""The header of a GGUF file, read with nothing but Python.
+"""A reader of GGUF headers in pure Python.
 
 "GGUF" version, counts | keys: name, type, value | tensors: name, shape, type, offset | data
 """
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
-_SCALARS = "BbHhIif?"  # formats of key types 0..7; 10, 11 and 12 are the 64-bit ones
+_SCALARS = "BbHhIif?"  # struct formats of key types 0..7; types 10, 11 and 12 have 64 bits
 _FORMATS = {**dict(enumerate(_SCALARS)), 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    shape: tuple[int, ...]  # as numpy has it: rows first
-    type: int  # ggml's number of its type
-    offset: int  # in the file
+    shape: tuple[int, ...]  # in numpy's order, rows first
+    type: int  # ggml's type number
+    offset: int  # from the beginning of the file
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Header:
 
 
 def read_header(data: Any, *, strings: bool) -> Header:
-    """Parse a file's beginning. Without `strings`, an array of strings becomes its length.
+    """Parse the header at a file's beginning. Without `strings`, an array of strings becomes its length.
 
     Damage raises ValueError, struct.error, KeyError or OverflowError.
     """

@@ -1,10 +1,10 @@
-"""How many processors this process may use: what `threads` is by default, for those who must say a number."""
+"""The number of processors that this process may use, the default of `threads`."""
 
 from __future__ import annotations
 
 import os
 
-MOST_THREADS = 1024  # more than any machine this is for
+MOST_THREADS = 1024  # more than any supported machine has
 
 
 def usable_processors() -> int:

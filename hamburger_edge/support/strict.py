@@ -1,6 +1,6 @@
-"""Strict reading of our own files: every unknown, missing or wrongly typed key is named in the error.
+"""Strict reading of our own files: the error names the first unknown, missing or wrongly typed key.
 
-Used for bundle manifests, checkpoint configurations and training recipes alike.
+Bundle manifests, checkpoint configurations and training recipes are read with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hamburger_edge.support.values import safe_repr
 
 
 def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
-    """Build a dataclass from decoded JSON or TOML, checking every key and type on the way down."""
+    """Build a dataclass from decoded JSON or TOML; check every key and type, nested ones included."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where}: expected a table of settings, got {type(data).__name__}")
     hints = typing.get_type_hints(cls)
@@ -59,7 +59,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
                 f"{where}: expected one of {', '.join(map(repr, args))}, got {safe_repr(value)}"
             )
         return value
-    if origin is dict:  # what is in it is the caller's business
+    if origin is dict:  # the caller checks the contents
         hint = dict
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -77,7 +77,7 @@ def read_json(path: str | PathLike[str]) -> Any:
 
 
 def parse_json(data: bytes, where: str) -> Any:
-    """Decode what was read of a JSON file, or raise a ConfigError naming it."""
+    """Decode the contents of a JSON file, or raise a ConfigError naming it."""
     try:
         return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -85,7 +85,7 @@ def parse_json(data: bytes, where: str) -> Any:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads`: of two values under one key, readers choose differently."""
+    """Refuse duplicate keys, as a hook of `json.loads`: parsers disagree on the value to keep."""
     table = dict(pairs)
     if len(table) < len(pairs):
         seen: set[str] = set()
@@ -105,7 +105,7 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def decode_line(line: str, where: str) -> Any:
-    """One line of JSON, or an InputError that says where it stands."""
+    """Decode one line of JSON, or raise an InputError with its location."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -113,7 +113,10 @@ def decode_line(line: str, where: str) -> Any:
 
 
 def canonical_json(text: str) -> str | None:
-    """One spelling of a JSON value: 1 and 1.0 are the same number; true is none. None: not JSON."""
+    """Return a canonical form of a JSON value, or None if it is not JSON.
+
+    The numbers 1 and 1.0 have the same form; true has another.
+    """
     try:
         return json.dumps(json.loads(text, parse_int=float), sort_keys=True)
     except (ValueError, RecursionError):
@@ -121,7 +124,7 @@ def canonical_json(text: str) -> str | None:
 
 
 def only_keys(data: Any, known: Sequence[str], where: str) -> None:
-    """An object with these keys and no others."""
+    """Raise an InputError unless `data` is an object without unknown keys."""
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: expected an object with {', '.join(known)}, got {safe_repr(data)}")
     if unknown := sorted(set(data) - set(known)):
@@ -129,9 +132,9 @@ def only_keys(data: Any, known: Sequence[str], where: str) -> None:
 
 
 def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:
-    """(where it stands, for errors; the line) of a .jsonl or .jsonl.gz file's lines, blank ones left out.
+    """Return (location for errors, line) for each non-blank line of a .jsonl or .jsonl.gz file.
 
-    JSON may hold, raw, what Python takes for the end of a line: a line feed alone is one here.
+    Only a line feed ends a line: JSON strings may contain the other line separators of `str.splitlines`.
     """
     try:
         content = read_regular(path)

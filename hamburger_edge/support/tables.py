@@ -1,4 +1,4 @@
-"""Figures as text: aligned for a terminal, or as a table of Markdown."""
+"""Tables as text: aligned for a terminal, or in Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Names, in the first column, to the left; figures to the right."""
+    """Align the first column to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -16,7 +16,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def pipes(rows: Sequence[Sequence[str]]) -> str:
-    """Markdown."""
+    """Format rows as a Markdown table; the first row is the header."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 

@@ -1,4 +1,4 @@
-"""The terminal: progress and notes on standard error, and Ctrl-C."""
+"""Terminal functions: progress and notes on standard error, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def note(line: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     _tell(sys.stderr, printable(line) + "\n")
 
 
 def _tell(stream: TextIO, text: str) -> None:
-    """Work goes on whether or not it can be told: after a closed pipe, a terminal gone, a full disk."""
+    """Write and flush; after an OSError (closed pipe, lost terminal, full disk) silence the stream."""
     try:
         stream.write(text)
         stream.flush()
@@ -33,13 +33,16 @@ def _tell(stream: TextIO, text: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Write nothing more, not even what is held back until the end."""
+    """Redirect the stream to the null device, its buffered text included."""
     with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), stream.fileno())
 
 
 class ProgressBar:
-    """`progress(stage, done, total)`: a bar on a terminal, elsewhere a line a stage and one a minute."""
+    """Display `progress(stage, done, total)`.
+
+    A terminal shows a bar. Other streams get one line per stage and at most one per minute.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -69,7 +72,7 @@ class ProgressBar:
             _tell(self.stream, f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
 
     def close(self) -> None:
-        """End the line of the stage in progress."""
+        """End the line of the current stage."""
         if self.stage and self.live:
             _tell(self.stream, f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
         self.stage = ""
@@ -77,9 +80,9 @@ class ProgressBar:
 
 @contextlib.contextmanager
 def interruptible(cancel: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C ends the answer between two steps, instead of an exception in the middle of one."""
-    here = threading.current_thread() is threading.main_thread()  # only that one hears signals
-    if not here or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # as a job in the background
+    """Call `cancel` on Ctrl-C: the answer ends after the current step, without a KeyboardInterrupt in it."""
+    here = threading.current_thread() is threading.main_thread()  # signals reach this thread only
+    if not here or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # in a background job
         yield
         return
     before = signal.signal(signal.SIGINT, lambda *_: cancel())

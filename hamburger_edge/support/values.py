@@ -1,5 +1,7 @@
-"""Values that callers pass, checked in one place, and named in one way where they are refused: numbers in a
-range, names out of a list, text that has a UTF-8 form."""
+"""Checks of values that callers pass: numbers in a range, names of a list, text that UTF-8 can encode.
+
+Errors format refused values with `safe_repr`.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,31 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 
 def safe_repr(value: object) -> str:
-    """A value as errors name it: a printable line of at most 80 characters, whatever it is."""
+    """Format any value for an error: one printable line of at most 80 characters."""
     try:
         text = _SHORT.repr(value)
-    except Exception:  # an object's own, or a number of too many digits
+    except Exception:  # raised by the object's own __repr__, or for an int of too many digits
         text = f"one of type {type(value).__name__}"
     return one_line(text, 80)
 
 
 def among(value: object, known: Container[str]) -> bool:
-    """Whether it is one of these names: of what may be unhashable, or compare to no single truth."""
+    """Return whether `value` is one of these names.
+
+    Any value is safe, also an unhashable one or an array, whose comparison has no single truth value.
+    """
     return isinstance(value, str) and value in known
 
 
 def flag(name: str, value: Any) -> bool:
-    """`value`, which is True or False and not only as good as."""
+    """Return `value` if it is a bool; refuse other truthy or falsy values, such as 1."""
     if not isinstance(value, bool):
         raise InputError(f"{name} must be true or false, got {safe_repr(value)}")
     return value
 
 
 def number_in(name: str, value: Any, low: float, high: float, *, above: bool = False) -> float:
-    """`value` as a finite float in [low, high], or in (low, high] when `above`."""
+    """Return `value` as a finite float in [low, high], or in (low, high] if `above`."""
     numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not numeric or not (low < value if above else low <= value) or not value <= high:
         raise InputError(
@@ -47,7 +52,7 @@ def number_in(name: str, value: Any, low: float, high: float, *, above: bool = F
 
 
 def whole_in(name: str, value: Any, low: int, high: int) -> int:
-    """`value` as an int in low..high."""
+    """Return `value` as an int in [low, high]."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not low <= value <= high:
         limit = f"at most {high}" if high < 2**31 else "not so large"
@@ -56,7 +61,7 @@ def whole_in(name: str, value: Any, low: int, high: int) -> int:
 
 
 def check_text(text: str | bytes) -> str:
-    """Text that has a UTF-8 form."""
+    """Return the text as str; refuse bytes that are not UTF-8 and text that UTF-8 cannot encode."""
     try:
         if isinstance(text, bytes):
             return text.decode("utf-8")

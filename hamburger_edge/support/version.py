@@ -1,8 +1,8 @@
-"""Which version of the project this is."""
+"""The version of the installed package."""
 
 from importlib.metadata import PackageNotFoundError, version
 
 try:
     __version__ = version("hamburger-edge")
-except PackageNotFoundError:  # run from a source tree that was never installed
+except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "0+unknown"

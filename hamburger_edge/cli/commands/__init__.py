@@ -1,5 +1,5 @@
-"""One module a command: its options, its examples and what it does.
+"""The commands, one module each, with options, examples and implementation.
 
-A new command is a module with a `COMMAND` in it, named in `hamburger_edge/cli/parser.py`. What a command
-needs beyond the core is imported inside its function.
+A new command is a module with a `COMMAND`, listed in `hamburger_edge/cli/parser.py`. Its functions import
+optional dependencies when they run.
 """

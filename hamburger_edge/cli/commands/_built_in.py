@@ -1,4 +1,4 @@
-"""The built-in models as bundles, kept in the cache folder: assembled, or exported at another precision."""
+"""Bundles of the built-in models in the cache folder, assembled or exported at another precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from hamburger_edge.support.terminal import ProgressBar
 
 
 def built_in_bundle(name: str, precision: str | None = None) -> Path:
-    """Of this version and these weights; without a precision, the one that `load` opens."""
+    """Return the bundle of a built-in model, made by this version from the current weights.
+
+    Without a precision, it is the assembled bundle if the model has one, else an int8 export.
+    """
     from hamburger_edge import __version__
     from hamburger_edge.assembling import assembled_bundle, can_assemble
     from hamburger_edge.exporting import export_checkpoint
@@ -37,13 +40,13 @@ def built_in_bundle(name: str, precision: str | None = None) -> Path:
             return assembled_bundle(checkpoint, progress=progress)
     precision = precision or "int8"
     bundle = cache_folder() / "bundles" / f"{name}-{precision}"
-    stamp = bundle.with_name(f"{bundle.name}.stamp")  # which checkpoint and version the bundle was made by
+    stamp = bundle.with_name(f"{bundle.name}.stamp")  # the version and the weights of the export
     identity = f"{__version__} {weights_digest(checkpoint)}"
     readable = _readable(bundle)
     if _stamped(stamp) != identity or not readable:
         print(f"exporting {name} ({precision}) to {bundle}")
         with ProgressBar() as progress:
-            if not readable:  # damaged; what is in this folder is ours
+            if not readable:  # a damaged folder in our cache can be deleted
                 shutil.rmtree(bundle, ignore_errors=True)
             export_checkpoint(checkpoint, bundle, precision=precision, force=True, progress=progress)
         stamp.write_text(identity, encoding="utf-8")
@@ -51,7 +54,7 @@ def built_in_bundle(name: str, precision: str | None = None) -> Path:
 
 
 def _readable(bundle: Path) -> bool:
-    """Whole, and of a format that this program reads."""
+    """Return whether the bundle is complete and its format is supported."""
     try:
         check_files(bundle, load_manifest(bundle))
     except BundleError:

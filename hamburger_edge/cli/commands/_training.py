@@ -1,4 +1,4 @@
-"""What commands that train, or spread their work, have in common."""
+"""Options and checks of commands that train or distribute their work."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CLUSTER = (
 
 
 def require_training() -> None:
-    """Of the extra `train`: what is lacking is said before hours of work, not after them."""
+    """Raise an error for missing packages of the extra `train` before hours of work, not after them."""
     for module in ("torch", "accelerate", "matplotlib"):
         require(module, "train")
 
 
 @contextmanager
 def cluster(options: argparse.Namespace) -> Iterator[Cluster | None]:
-    """The workers that --ray and what belongs to it ask for; None: this process alone."""
+    """Yield the cluster of --ray and its options, or None for this process alone."""
     if options.ray is None:
         for flag in ("workers", "gpus_per_worker"):
             if getattr(options, flag) is not None:

@@ -1,6 +1,6 @@
-"""`hamburger-edge bench`: speed and memory of this machine, in a checkout also beside other programs.
+"""`hamburger-edge bench`: speed and memory on this machine; a checkout can also compare other programs.
 
-Answers of a fixed length to prompts of its own, or, with --prompts, whole requests.
+It measures answers of a fixed length to built-in prompts, or complete requests with --prompts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 TOKENS = 1 << 20
 
 
-# Options that belong to one kind of measurement alone.
+# Options that apply to one kind of measurement only.
 OF_LENGTHS = ("shape", "force_group", "tokens", "longest", "plot")
 OF_REQUESTS = ("json_schema", "max_tokens", "confidence")
 OF_SERVERS = ("prompts", "only", "minutes", *(name for name in OF_LENGTHS if name != "tokens"))
@@ -212,7 +212,7 @@ def _serving(options: argparse.Namespace) -> None:
 
 
 def plan_of(options: argparse.Namespace) -> BenchPlan:
-    """The defaults, quick or full, and what was given instead."""
+    """Return the quick or the full plan, with the given options applied."""
     from hamburger_edge.benchmarks.speed.plan import QUICK, BenchPlan
 
     given: dict[str, Any] = {
@@ -231,7 +231,7 @@ def plan_of(options: argparse.Namespace) -> BenchPlan:
 
 
 def request_plan_of(options: argparse.Namespace) -> RequestPlan:
-    """The same for whole requests."""
+    """Return the plan for complete requests, with the given options applied."""
     from hamburger_edge.benchmarks.requests.plan import QUICK, RequestPlan, setting
 
     given: dict[str, Any] = {
@@ -260,7 +260,7 @@ def _peers(options: argparse.Namespace) -> Mapping[str, Program]:
 
 
 def _forms(options: argparse.Namespace, checkpoint: Path | None) -> Path | None:
-    """The folder for what other programs read."""
+    """Return the folder for the model files of other programs."""
     if not options.peers or checkpoint is None:
         return None
     from hamburger_edge.benchmarks.peers.weights import folder_of
@@ -277,14 +277,14 @@ def _in_checkout(flag: str) -> None:
 
 
 def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
-    """What the bundle was made from: as given, else by the name the bundle remembers, where that is here."""
+    """Return the bundle's checkpoint: `given`, else the name in the manifest; None if that is not found."""
     if given is not None and given.endswith(".ckpt"):
         raise InputError(f"{given}: peers are built from a checkpoint folder: save it as one first")
     try:
         from hamburger_edge.models.checkpoints.checkpoint import resolve
 
         folder: Path = resolve(manifest.graft.name if given is None else given)
-    except (CheckpointError, ModuleNotFoundError):  # whoever has no PyTorch made the bundle elsewhere
+    except (CheckpointError, ModuleNotFoundError):  # not here, or no PyTorch
         if given is not None:
             raise
         return None

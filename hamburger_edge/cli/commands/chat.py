@@ -31,11 +31,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def converse(model: Model, *, system: str | None, show_steps: bool, **options: Unpack[Options]) -> None:
-    """Read turns until /quit or the end of input; errors are shown and the conversation goes on."""
+    """Read turns until /quit or the end of input; after an error the conversation continues."""
     chat = model.chat(system, **options)
     painter = GroupPainter(is_terminal(sys.stdout)) if show_steps else None
     interactive = sys.stdin.isatty()
-    if isinstance(sys.stdin, io.TextIOWrapper):  # what is not UTF-8 is refused with the turn it stands in
+    if isinstance(sys.stdin, io.TextIOWrapper):  # text that is not UTF-8 fails in its own turn only
         sys.stdin.reconfigure(errors="surrogateescape")
     if interactive:
         print(f"{model.info.backend} {model.info.provider} {model.info.precision}    {HELP}")
@@ -59,7 +59,7 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
                 _answer(chat.send(text), painter)
         except HamburgerError as error:
             note(f"error: {error}")
-        except KeyboardInterrupt:  # between an answer and the next input: nothing of the conversation is lost
+        except KeyboardInterrupt:  # between two turns: the conversation is unchanged
             if not interactive:
                 raise
             print()
@@ -72,12 +72,12 @@ def _answer(stream: Stream, painter: GroupPainter | None) -> None:
             print(shown, end="", flush=True)
     stopped = stream.finish_reason == "cancelled"
     print(" [stopped]" if stopped else "")
-    if stopped and not sys.stdin.isatty():  # whoever feeds a pipe wants all of it to end
+    if stopped and not sys.stdin.isatty():  # piped input: Ctrl-C ends the program
         raise KeyboardInterrupt
 
 
 def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupPainter | None) -> Chat:
-    """Returns the conversation to go on with."""
+    """Run a slash command and return the conversation to continue with."""
     if name in ("save", "load") and not argument:
         raise InputError(f"/{name} needs a file name")
     if name == "continue":

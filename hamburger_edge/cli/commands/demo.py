@@ -1,4 +1,4 @@
-"""`hamburger-edge demo`: the main job end to end, on the built-in models."""
+"""`hamburger-edge demo`: built-in models from bundle to answers."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ PROMPTS = {
     "smollm2-135m": ("Why is the sky blue?", "Write a Python function that reverses a string."),
     "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
 }
-SHOWN = ("voice-commands", "proofread")  # if no model is named
+SHOWN = ("voice-commands", "proofread")  # models of a demo without a name
 
 NEXT = {
     "chat smollm2-135m --show-steps": "talk",
     "serve voice-commands": "OpenAI's interface; first  pip install '.[serve]'",
     "export voice-commands -o bundle --precision int4": "smaller; first  pip install '.[export]'",
 }
-MOST = 160  # tokens of an answer
+MOST = 160  # max_tokens of an answer
 
 
 def _own_command() -> str:
-    """What to type for this program where it was started, be it on the PATH or not."""
+    """Return the command that starts this program: its path if the script is not on the PATH."""
     own = Path(sys.argv[0])
     return "hamburger-edge" if own.stem != "hamburger-edge" or shutil.which("hamburger-edge") else str(own)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make each bundle once, and answer a few prompts with the groups in view, and plain decoding's time."""
+    """Make the bundles, answer a few prompts with marked groups, and print the time of plain decoding."""
     names = (options.model,) if options.model else SHOWN
     bundles = [built_in_bundle(name, options.precision) for name in names]
     painter = GroupPainter(is_terminal(sys.stdout))
@@ -65,7 +65,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
-    """Twice, so that both find memory and caches as they are left by an answer: the first is not shown."""
+    """Answer in plain mode without output, then in the recommended mode.
+
+    The second answer finds memory and caches warm, as the first does after an earlier prompt.
+    """
     plain = model.generate(prompt, max_tokens=MOST, mode="plain", reuse_prefix=False)
     print(f"\n> {prompt}")
     with model.stream(prompt, max_tokens=MOST, probabilities=False, reuse_prefix=False) as stream:

@@ -1,4 +1,4 @@
-"""`hamburger-edge distill`: a base model writes the training set."""
+"""`hamburger-edge distill`: generate a training set with a base model."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def turn_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> TurnTokens:
-    """Where the base takes over in its chat template: after it opens a user turn, and an answer."""
+    """Return the template's tokens around the text that the base generates: user turns and answers."""
     from hamburger_edge.models.distillation.conversations import TurnTokens
 
     def ids(text: str) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def turn_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> TurnTokens:
 
 
 def read_prompts(files: Iterable[str]) -> list[str]:
-    """The "prompt" of every line of these JSONL files."""
+    """Return the "prompt" of every line of these JSONL files."""
     prompts = []
     for where, line in itertools.chain.from_iterable(map(read_lines, files)):
         try:

@@ -1,4 +1,4 @@
-"""`hamburger-edge eval`: what merging and quantization cost in quality."""
+"""`hamburger-edge eval`: the quality loss of merging and quantization."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.evaluation.quality import QUICK, EvalPlan, quick
     from hamburger_edge.evaluation.tables import tables
 
-    # whatever can be wrong is found out before the long part begins
+    # check all inputs before the long work
     prompts = read_prompts(options.prompts or BUILT_IN)
     prompts = quick(prompts) if options.quick else prompts
     given = {n: getattr(options, n) for n in ("max_tokens", "temperature", "seed")}
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _recommend(options: argparse.Namespace) -> None:
-    """Measure, and write what is found into the bundle and, where one is named, its checkpoint."""
+    """Measure, and write the recommendation into the bundle and into --checkpoint if given."""
     from hamburger_edge.bundle.reading import load_manifest
     from hamburger_edge.evaluation.asking import EvaluationPlan
     from hamburger_edge.evaluation.judges import checked
@@ -108,12 +108,12 @@ def _recommend(options: argparse.Namespace) -> None:
         written.append(str(checkpoint))
     text = json.dumps(found.to_json(), indent=1, allow_nan=False)
     show_report(options.json, text, f"{found}\nwritten into {' and '.join(written)}")
-    for file in kept_files(kept):  # the figures are out
+    for file in kept_files(kept):  # the report is written
         file.unlink(missing_ok=True)
 
 
 def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
-    """Plain decoding is there by itself."""
+    """Return the confidences below 1; plain decoding is always measured."""
     chosen = tuple(confidence for confidence in confidences if confidence < 1)
     if not chosen or not all(confidence >= 0 for confidence in chosen):
         raise InputError("--confidence must name settings below 1 to choose among, such as 0.95,0.9,0.8")
@@ -121,14 +121,18 @@ def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan) -> QualityReport:
-    """Every bundle is opened once to see that it can be, then again for its turn: one at a time in memory."""
+    """Measure every bundle.
+
+    The first pass opens each bundle to check it, the second measures it. Memory holds the base and one
+    other model.
+    """
     from hamburger_edge.evaluation.models import first_base, name_of, reference_base, sources
     from hamburger_edge.evaluation.quality import Evaluation, check_room, check_tokens
     from hamburger_edge.evaluation.spreading import Workers
 
     found = sources(options.bundle, options.backend)
     settings = runtime_options(options)
-    if options.ray is not None:  # a worker has as many threads as it has processors, and a folder of its own
+    if options.ray is not None:  # a worker needs one thread per processor and absolute paths
         settings["threads"] = options.threads or 1
         found = [replace(source, path=Path(_wherever(str(source.path)))) for source in found]
     open_base = functools.partial(first_base, found[0], **settings)
@@ -163,7 +167,7 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan)
 
 
 def _wherever(folder: str) -> str:
-    """Of a folder, its whole path; or a built-in name."""
+    """Return a folder's absolute path; a built-in name is unchanged."""
     return str(Path(folder).absolute()) if Path(folder).exists() else folder
 
 

@@ -1,4 +1,4 @@
-"""`hamburger-edge export`: a checkpoint becomes a bundle."""
+"""`hamburger-edge export`: make a bundle from a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _asked(name: str, flag: str = "", **settings: Any) -> Option:
-    """An option of `ExportOptions`: not given, it has the default that it has there."""
+    """Return an option of `ExportOptions`; its default is the one in that class."""
     return option(flag or f"--{name.replace('_', '-')}", dest=name, default=None, **settings)
 
 

@@ -1,4 +1,4 @@
-"""`hamburger-edge fetch`: a base model into the cache folder."""
+"""`hamburger-edge fetch`: download a base model into the cache folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hamburger-edge index`: count what usually follows what in a task's answers, for faster drafts."""
+"""`hamburger-edge index`: build a draft index from the answers of a task, for faster drafts."""
 
 from __future__ import annotations
 

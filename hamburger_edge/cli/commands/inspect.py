@@ -1,4 +1,4 @@
-"""`hamburger-edge inspect`: what is in a bundle."""
+"""`hamburger-edge inspect`: list the contents of a bundle."""
 
 from __future__ import annotations
 

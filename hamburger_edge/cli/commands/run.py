@@ -1,4 +1,4 @@
-"""`hamburger-edge run`: one answer."""
+"""`hamburger-edge run`: answer one prompt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hamburger_edge.cli.outputs import print_json
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import interruptible, is_terminal, note
 
-# What `run --json` says about an answer.
+# Statistics in the output of `run --json`.
 STATS = (
     "tokens",
     "macro_steps",

@@ -1,4 +1,4 @@
-"""`hamburger-edge segment`: how entropies cut text into groups."""
+"""`hamburger-edge segment`: segmentation of text into groups by entropy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     try:
         base, _ = find_base(str(data.source.get("base")))
         decode = None if base.tokenizer is None else Tokenizer(base.tokenizer).decode
-    except HamburgerError:  # the base is not here any more: figures only
+    except HamburgerError:  # without the base there is no text to show
         decode = None
     facts = cut(data, rules, max_group_tokens=steps, decode=decode, sample=options.sample)
     if options.json:

@@ -1,4 +1,4 @@
-"""`hamburger-edge serve`: OpenAI's interface and a page, on this device."""
+"""`hamburger-edge serve`: a local server with OpenAI's API and a web page."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def run(options: argparse.Namespace) -> None:
             server = Server(
                 pool, access, limits, log, grace=grace, in_browser=in_browser, ready=lambda: note(where)
             )
-            with contextlib.suppress(KeyboardInterrupt):  # uvicorn passes on the one that it stopped at
+            with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after Ctrl-C
                 server.run(sockets=[listening])
         finally:
             pool.close()
 
 
 def named(given: list[str]) -> list[tuple[str, str]]:
-    """NAME=BUNDLE, or a bundle that is known by its folder's name."""
+    """Return (name, bundle) of each NAME=BUNDLE or BUNDLE; the default name is the folder's name."""
     found: list[tuple[str, str]] = []
     for each in given or ["smollm2-135m"]:
         name, equals, path = each.partition("=")
@@ -101,7 +101,7 @@ def _load(path: str, backend: str, runtime: dict[str, Any]) -> Model:
 
 
 def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[str, Path]:
-    """Of each model the bundle that a browser gets: one made for it, or else the one that is served."""
+    """Return each model's bundle for browsers: --browser-bundle, else the served one if it has graphs."""
     own = dict(named(options.browser_bundle)) if options.browser_bundle else {}
     if len(folders) == len(own) == 1:  # no name is needed
         own = dict(zip(folders, own.values(), strict=True))
@@ -122,7 +122,7 @@ def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[s
 
 
 def _folder(path: str, backend: str) -> str:
-    """A built-in model's bundle, made before the server starts."""
+    """Return the folder to serve; a built-in model's bundle is made now, before the server starts."""
     return str(built_in_bundle(path)) if _is_built_in(path, backend) else path
 
 

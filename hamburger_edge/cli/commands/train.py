@@ -1,4 +1,4 @@
-"""`hamburger-edge train`: a graft by a recipe."""
+"""`hamburger-edge train`: train a graft from a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hamburger-edge tune`: from an app's examples to its own model."""
+"""`hamburger-edge tune`: make a model for one task from its examples."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
-    """The recipe file, else what the run began with, else the defaults; and what was given on top."""
+    """Return the recipe: --recipe, else the recipe of the run in `work`, else the defaults with EXAMPLES.
+
+    The given options replace its fields. A run that has begun accepts only another judge or precision.
+    """
     from hamburger_edge.tuning.tune import RECIPE
     from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
 

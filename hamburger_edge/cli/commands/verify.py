@@ -1,4 +1,4 @@
-"""`hamburger-edge verify`: a bundle against its checkpoint."""
+"""`hamburger-edge verify`: compare a bundle with its checkpoint."""
 
 from __future__ import annotations
 
