@@ -1,13 +1,13 @@
-"""`bench`: how fast a bundle is on this machine, beside other programs where a checkout has them.
+"""`bench`: measure a bundle's speed on this machine, optionally next to other programs.
 
-    cli bench --> speed/plan --> speed/bench --> speed/process   each program in a process of its own
-                                      +--> speed/interleave   A B C A B C ..., medians, ratios of pairs
-                                      +--> speed/curve        cost against length
-                                      +--> speed/report, speed/plots   tables and pictures
+    cli bench --> speed/plan --> speed/bench --> speed/process   each program in a separate process
+                                      +--> speed/interleave   A B C A B C ...: medians and paired ratios
+                                      +--> speed/curve        cost per token against answer length
+                                      +--> speed/report, speed/plots   tables and plots
     --prompts --> requests/bench      whole requests in the same processes, also under a JSON schema
-    --peers, --serve --> peers/       other programs on the same weights; in a checkout alone, in no wheel
+    --peers, --serve --> peers/       other programs on the same weights; not part of the wheel
 
-contender   the interface of a measured program
-Shared: `weight_bytes` (what a step reads), `made_once` (files kept in the cache folder). Imports core,
-evaluation, runtimes, models and export; only the command line imports it.
+`contender` defines the interface of a measured program. `weight_bytes` counts the weight bytes that a step
+reads. `made_once` builds files in the cache folder. The package imports core, evaluation, runtimes, models
+and export. Only the command line imports it.
 """

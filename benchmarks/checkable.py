@@ -1,10 +1,10 @@
-"""Writes `checkable.jsonl`: short questions whose answers a rule can check, for finding a setting that loses
-none of them.
+"""Write `checkable.jsonl`: short questions with answers that a rule can check.
 
     python -m hamburger_edge.benchmarks.checkable > evaluation/checkable.jsonl
 
-Four kinds, 250 each: arithmetic, formats, extraction, lists. Small models get about half of them right,
-which is where a loss shows best. The file is kept, and a test writes it anew and compares.
+The questions serve to find a setting that keeps every correct answer. There are four kinds with 250
+questions each: arithmetic, formats, extraction and lists. Small models answer about half of them correctly,
+so a loss of quality is easy to see. The file is committed; a test regenerates it and compares.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
-EACH = 250  # questions of a kind
+EACH = 250  # questions per kind
 
 
 def _words(text: str) -> list[str]:
@@ -155,7 +155,7 @@ def lists(pick: random.Random) -> Line:
     )
     if text.startswith("Write these words as a numbered list"):
         items = [part for number, word in enumerate(items, 1) for part in (str(number), word)]
-    # one after the other; between them signs, line ends, an "and", the number of a line
+    # between two items: punctuation or line breaks, then optionally "and" or an item number
     between = r"\b\W+(?:(?:and|\d+)\W+)?\b"
     return _line("list", text, "regex", r"(?is)\b" + between.join(map(re.escape, items)) + r"\b")
 
@@ -168,7 +168,7 @@ def _line(kind: str, prompt: str, type_: str, value: str | int) -> Line:
 
 
 def lines() -> Iterator[str]:
-    """The kinds in turn, so that any beginning of the file is a fair sample; no prompt twice."""
+    """Yield unique questions, one of each kind in rotation, so that any prefix of the file is balanced."""
     pick, seen = random.Random(0), set()
     for _ in range(EACH):
         for kind in KINDS:

@@ -1,6 +1,7 @@
-"""What is measured: one small adapter a program, all behind `Contender`, and how a bundle's weights reach it.
+"""`Contender`, the interface of a measured program, with its inputs and results.
 
-Adapters are named here and imported where they run, each in a process of its own (`speed/process.py`).
+Each program has one small adapter. `Program.adapter` names it, and only the process that runs it imports it
+(`speed/process.py`).
 """
 
 from __future__ import annotations
@@ -16,37 +17,37 @@ from hamburger_edge.errors import missing
 
 @dataclass(frozen=True)
 class Source:
-    """Where the weights are and how they are to be computed with: all an adapter is made from."""
+    """The constructor argument of every adapter: the weights, their precision, threads and cache size."""
 
     bundle: Path
-    checkpoint: Path | None  # what the bundle was made from; None: not here, so peers get no weights
-    precision: str  # of the bundle's base: "fp32", "int4", ...
+    checkpoint: Path | None  # source of the bundle; None: not available, so peers have no weights
+    precision: str  # of the bundle's base model: "fp32", "int4", ...
     threads: int
-    slots: int  # most KV entries an answer needs
-    gguf_precision: str | None = None  # of the bundle's GGUF files, where it has some
-    forms: Path | None = None  # folder for its base in the forms that peers read
-    build: bool = True  # whether there is time to build what peers read
+    slots: int  # cache capacity: the most KV entries that an answer needs
+    gguf_precision: str | None = None  # of the bundle's GGUF files; None: it has none
+    forms: Path | None = None  # folder of the base weights in the peers' file formats
+    build: bool = True  # False: use only files that are already built for the peers
 
 
 @dataclass(frozen=True)
 class TimedTurn:
-    """One greedy answer of exactly as many tokens as were asked for, timed."""
+    """Timings of one greedy answer with exactly the requested number of tokens."""
 
     tokens: tuple[int, ...]
-    ttft_s: float  # from the prompt to the first group
-    decode_s: float  # from then on
-    first_tokens: int  # that came with the first group
+    ttft_s: float  # from the start to the first group
+    decode_s: float  # after the first group
+    first_tokens: int  # tokens of the first group
     prompt_tokens: int
-    steps: int  # groups; of a peer, forwards of the base
-    # from the first group on, as `decode_s`
-    base_calls: int  # forwards of the base
-    macro_s: float = 0.0  # inside the base
+    steps: int  # number of groups; for a peer: forward passes of the base
+    # after the first group, like `decode_s`
+    base_calls: int  # forward passes of the base
+    macro_s: float = 0.0  # time inside the base
     micro_s: float = 0.0
     micro_steps: int = 0
-    # of the whole answer
-    merged: int = 0  # groups of two tokens or more
-    slots: int = 0  # KV entries the answer took
-    host_s: float | None = None  # outside of every model; None: not told apart
+    # for the whole answer
+    merged: int = 0  # groups of two or more tokens
+    slots: int = 0  # KV entries of the answer
+    host_s: float | None = None  # time outside the models; None: not measured
 
     @classmethod
     def plain(
@@ -57,7 +58,7 @@ class TimedTurn:
         decode_s: float,
         steps: int | None = None,
     ) -> TimedTurn:
-        """A peer's: one token first, all of its time the base's; `steps` forwards if not one a token."""
+        """Return a peer's turn: one first token, all time in the base; `steps` defaults to `len(said)`."""
         steps = len(said) if steps is None else steps
         return cls(
             tokens=tuple(map(int, said)),
@@ -77,7 +78,7 @@ class TimedTurn:
 
     @property
     def prefill_tps(self) -> float:
-        """Up to the first group, whose own cost is in it: what every program can be asked for."""
+        """`prompt_tokens / ttft_s`; every program can report the time to the first group."""
         return self.prompt_tokens / max(self.ttft_s, 1e-9)
 
     @property
@@ -87,32 +88,32 @@ class TimedTurn:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, to be answered up to an end token or the end of what a schema asks for."""
+    """A prompt and its limits. The answer ends at an end token or where the schema is complete."""
 
     prompt: tuple[int, ...]
-    most: int  # tokens of the answer
+    most: int  # maximum number of answer tokens
     eos_ids: tuple[int, ...]
     schema: str | None = None  # a JSON schema's text
 
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """One greedy answer to a request, from an empty cache, timed as a whole."""
+    """Timings of one greedy answer to a request, from an empty cache."""
 
-    tokens: tuple[int, ...]  # with the end token, where it was said
-    ttft_s: float  # until the first token that the model chose
+    tokens: tuple[int, ...]  # including the end token, if the model generated one
+    ttft_s: float  # from the start to the first token that the model chose
     total_s: float
-    base_calls: int  # forwards of the base; reading the prompt is one
-    steps: int  # groups; of a peer, forwards of the base
-    slots: int  # KV entries that the answer takes
+    base_calls: int  # forward passes of the base, including the prefill
+    steps: int  # number of groups; for a peer: forward passes of the base
+    slots: int  # KV entries of the answer
     micro_steps: int = 0
-    forced: int | None = None  # tokens that the schema left no choice about; None: not told
-    host_s: float | None = None  # outside of every model; None: not told apart
+    forced: int | None = None  # tokens that the schema determines; None: not measured
+    host_s: float | None = None  # time outside the models; None: not measured
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a loaded contender."""
+    """Properties of a loaded contender."""
 
     precision: str
     kv_bytes_per_slot: int
@@ -120,19 +121,22 @@ class Facts:
 
 @dataclass(frozen=True)
 class WeightBytes:
-    """Weights that are read, in bytes, by ..."""
+    """Weight bytes that one step of each kind reads."""
 
-    macro: int  # a step of the base
-    micro: int = 0  # a micro step
-    embed: int = 0  # a merged group's embedding
+    macro: int  # macro step: a forward pass of the base
+    micro: int = 0
+    embed: int = 0  # embedder: once per merged group
 
 
 class Contender(Protocol):
-    """A program that answers prompts, greedily, one sequence at a time, whatever its end token."""
+    """A program that answers prompts greedily, one sequence at a time. `turn` ignores end tokens."""
 
     def prepare(self) -> Path:
-        """Build the files it reads, once; they stay in the cache folder. `load` is in another process, which
-        gets the path as `made`: what building takes is not counted there."""
+        """Build the program's input files once, in the cache folder, and return their path.
+
+        `load` runs in another process, which receives the path as `made`. So the time and memory of the build
+        do not count.
+        """
         ...
 
     def load(self) -> Facts: ...
@@ -140,47 +144,50 @@ class Contender(Protocol):
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn: ...
 
     def weight_bytes(self) -> WeightBytes:
-        """Asked for at the end: finding out takes memory."""
+        """Count the weight bytes. The benchmark calls this last, because counting takes memory."""
         ...
 
     def close(self) -> None: ...
 
 
 class Continued(Contender, Protocol):
-    """One whose answers can be taken further bit by bit, as long as there is room."""
+    """A contender that can extend an answer step by step until its cache is full."""
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
-        """An answer of up to so many tokens. The prompt is read now, or with the first `advance`."""
+        """Start an answer of at most `tokens` tokens. The prefill runs here or in the first `advance`."""
         ...
 
     def advance(self, tokens: int) -> tuple[int, float, int]:
-        """Go on to so many tokens or just beyond: tokens, seconds since the first, bytes of cache in use."""
+        """Generate until the answer has at least `tokens` tokens.
+
+        Return its number of tokens, the seconds since the first one, and the cache bytes in use.
+        """
         ...
 
 
 class Answering(Protocol):
-    """One that answers whole requests."""
+    """A contender that answers whole requests."""
 
     def answer(self, request: Request, variant: str) -> TimedAnswer: ...
 
 
 @dataclass(frozen=True)
 class Program:
-    """How to get at a contender."""
+    """The adapter of a contender, its requirements and its variants."""
 
     adapter: str  # module:class
-    packages: tuple[str, ...] = ()  # modules that must be there
-    distribution: str = ""  # what pip calls them
-    variants: tuple[str, ...] = ("",)  # of which each is measured, in the same process
+    packages: tuple[str, ...] = ()  # modules that must be installed
+    distribution: str = ""  # their name in pip
+    variants: tuple[str, ...] = ("",)  # settings to measure, all in the same process
     options: dict[str, Any] = field(default_factory=dict)
     needs_checkpoint: bool = True
-    continues: bool = False  # a peer that is `Continued`: its cost against length is measured
-    answers: bool = False  # a peer that is `Answering`
-    unusable: str | None = None  # why it has nothing to run
+    continues: bool = False  # a `Continued` peer: measure its cost against length
+    answers: bool = False  # an `Answering` peer
+    unusable: str | None = None  # reason why it cannot run, independent of packages
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot run here, with the command that changes that."""
+        """The reason why the program cannot run here, with the command that fixes it; None: it can run."""
         if self.unusable:
             return self.unusable
         for module in self.packages:
@@ -192,5 +199,5 @@ class Program:
 def installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is not there
+    except ModuleNotFoundError:  # a parent package is missing
         return False

@@ -1,4 +1,4 @@
-"""What takes minutes to make and stays in the cache folder: made once, whole or not at all."""
+"""Build a cache folder once. An interrupted build leaves no folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from hamburger_edge.support.folders import publish
 
 
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """The folder. Unless it is there, `make` fills it under another name, in one process at a time."""
+    """Return `folder`; if it does not exist, `make` fills a temporary folder, which is then renamed.
+
+    A lock file admits one process at a time.
+    """
     with locked(folder.with_name(f".{folder.name}.lock")):
         if not folder.exists():
-            for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # of a killed run
+            for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # from a killed run
                 shutil.rmtree(stale, ignore_errors=True)
             partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
             try:

@@ -1,4 +1,4 @@
-"""How many bytes of weights a step reads, by the file that they lie in."""
+"""Count the weight bytes that one step reads from an ONNX or a GGUF file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SAME_BYTES = ("Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten")
 
 
 def onnx_weight_bytes(path: Path) -> int:
-    """Bytes of weights that one forward reads: all but tables that rows are merely gathered from."""
+    """Return the weight bytes that one forward pass reads, without tables used only by `Gather` nodes."""
     onnx = require("onnx", "bench")
     tensors: dict[str, Any] = {}
-    views: dict[str, str] = {}  # reshaped weight -> weight
+    views: dict[str, str] = {}  # reshaped weight -> original weight
     read: set[str] = set()
 
     def visit(graph: Any) -> None:
@@ -26,7 +26,7 @@ def onnx_weight_bytes(path: Path) -> int:
             elif not node.op_type.startswith("Gather"):
                 read.update(views.get(name, name) for name in node.input)
             for attribute in node.attribute:
-                if attribute.HasField("g"):  # a branch
+                if attribute.HasField("g"):  # subgraph of a branch
                     visit(attribute.g)
 
     visit(onnx.load(path, load_external_data=False).graph)
@@ -44,7 +44,7 @@ def _tensor_bytes(onnx: Any, tensor: Any) -> int:
 
 
 def gguf_weight_bytes(path: Path) -> int:
-    """Without the token embeddings, unless they are the head too."""
+    """Return the weight bytes without the token embeddings, unless these are also the output projection."""
     tensors = require("gguf", "bench").GGUFReader(path).tensors
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
     return sum(int(t.n_bytes) for t in tensors if not (has_head and t.name == "token_embd.weight"))

@@ -1,20 +1,20 @@
-"""A bundle behind OpenAI's HTTP interface, on this device, and a page to try it in.
+"""Serve bundles on this device over OpenAI's HTTP API, with a web page to try them.
 
     HTTP --gate--> application --fields, requests--> Asked --queue--> worker: Model --answers--> HTTP
 
-fields         the fields of a JSON object, each taken once and checked; what is left over is refused
-requests       a body -> what is asked for, typed
-tools          functions a model may call, as a structure of its answer
-answers        what is sent back: whole answers, chunks of a stream, errors
-conversations  what was said, with the cache's contents, kept in memory; the prompt of the next answer
-jobs           one request on its way between the server and a worker; the fair queue
-pool           workers: a thread and a loaded model each
+fields         check the fields of a JSON object and refuse unknown ones
+requests       convert a request body to a typed `Asked`
+tools          functions that a model may call, as a structure of its answer
+answers        response bodies: whole answers, chunks of a stream, errors
+conversations  keep earlier answers and cache snapshots in memory; build the next prompt
+jobs           one request between the server and a worker; the fair queue
+pool           workers: one thread and one loaded model each
 metrics        counts and times in Prometheus's text format
-gate           what reaches the application at all: Host, Origin, key; and what every answer carries
-bodies         a request's body, in bounded memory and time
-browser        what it takes to run a model in the browser instead: addresses and their files
-pages          the files of the pages
-application    routes
-server         the settings, and the program that listens
-page/          the page: HTML, CSS, JavaScript
+gate           check Host, Origin and key of each request; add headers to each response
+bodies         read a request body in bounded memory and time
+browser        URL paths and files for running a model in the browser
+pages          routes of the page files
+application    routes of the API
+server         the HTTP server: settings, start, shutdown
+page/          the web page: HTML, CSS, JavaScript
 """

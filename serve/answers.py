@@ -1,6 +1,6 @@
-"""What is sent back, in OpenAI's shapes: plain data, made by pure functions.
+"""Build response bodies in OpenAI's format, as plain data.
 
-Beside OpenAI's fields, a chunk of a stream has `step` (one chunk is one macro step), and `usage` has
+There are two extensions. A chunk of a stream is one macro step and has the field `step`. `usage` has
 `macro_steps`, `slots` and `slots_uncompressed`.
 """
 
@@ -23,7 +23,7 @@ _FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length
 
 @dataclass(frozen=True)
 class Token:
-    """One that was said, for logprobs."""
+    """A generated token, for `logprobs`."""
 
     text: bytes
     probability: float
@@ -31,7 +31,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Answer:
-    """What all parts of one answer share."""
+    """The fields that all chunks of one answer share, and methods that build the chunks."""
 
     id: str
     created: int
@@ -135,7 +135,7 @@ def error(refused: RefusedError) -> dict[str, Any]:
 
 
 def event(data: dict[str, Any]) -> bytes:
-    """A server-sent event."""
+    """Encode a server-sent event."""
     return b"data: " + encoded(data) + b"\n\n"
 
 

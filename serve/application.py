@@ -1,4 +1,4 @@
-"""The interface and what is said about the server itself, with the pages beside them."""
+"""The routes: OpenAI's API, server status and web pages."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from hamburger_edge.serve.pool import Pool, Served
 from hamburger_edge.serve.requests import Limits, read_chat, read_completion
 from hamburger_edge.support.terminal import note
 
-_NO_STEP = {"tokens": 0}  # of a piece that comes after the last step
+_NO_STEP = {"tokens": 0}  # `step` of a chunk after the last macro step
 
 
 @dataclass(frozen=True)
 class Log:
     requests: bool = True
-    prompts: bool = False  # also what was asked and answered
+    prompts: bool = False  # also log requests and answers in full
 
     def request(self, request: Request, status: int, seconds: float) -> None:
         if self.requests:
@@ -144,7 +144,7 @@ class _Server:
             response = await self._whole(job, shared)
         except BaseException as error:
             watch.cancel()
-            self.pool.cancel(job, "gone")  # without effect on one that has ended
+            self.pool.cancel(job, "gone")  # no effect after the job has ended
             self._over(request, error.status if isinstance(error, RefusedError) else 500, began)
             raise
         watch.cancel()
@@ -168,7 +168,7 @@ class _Server:
     async def _stream(
         self, request: Request, job: Job, shared: answers.Answer, watch: asyncio.Task[None], began: float
     ) -> AsyncIterator[bytes]:
-        """Server-sent events. Calls of tools come when they are complete, words as they are said."""
+        """Yield server-sent events: text after each macro step, tool calls when they are complete."""
         status = 200
         try:
             if shared.chat:
@@ -181,7 +181,7 @@ class _Server:
             yield answers.event(answers.error(refused))
         finally:
             watch.cancel()
-            self.pool.cancel(job, "gone")  # without effect on one that has ended
+            self.pool.cancel(job, "gone")  # no effect after the job has ended
             self._over(request, status, began)
 
     async def _parts(self, job: Job, shared: answers.Answer) -> AsyncIterator[bytes]:
@@ -200,7 +200,7 @@ class _Server:
                     calls = None if asked.tools is None else asked.tools.calls(text)
                     if calls is not None:
                         yield answers.event(shared.called(calls))
-                    elif asked.tools is not None and text.startswith(("{", "[")):  # one that was cut
+                    elif asked.tools is not None and text.startswith(("{", "[")):  # a truncated call
                         yield answers.event(shared.piece(text, _NO_STEP, None))
                     elif rest := text.removeprefix(said):
                         yield answers.event(shared.piece(rest, _NO_STEP, None))
@@ -212,7 +212,7 @@ class _Server:
                     pass
 
     async def _watch(self, request: Request, job: Job) -> None:
-        """Ends the answer of a client that hung up, and one that takes too long."""
+        """Cancel the job when the client disconnects or after `answer_seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.limits.answer_seconds):
                 while (await request.receive())["type"] != "http.disconnect":
@@ -227,7 +227,7 @@ class _Server:
 
 
 class _Streamed(Response):
-    """Sends what an iterator yields; who hung up is noticed by `_watch`."""
+    """Send the parts of an iterator as the body. `_watch` detects a disconnected client."""
 
     media_type = "text/event-stream"
 

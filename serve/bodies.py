@@ -1,4 +1,4 @@
-"""A request's body, in bounded memory and time; and connections that do not finish what they began."""
+"""Read request bodies in bounded memory and time, and close stalled connections."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hamburger_edge.serve.fields import RefusedError
 
 HEADER_SECONDS = 10.0
-# What is sent is taken in this time, or at least so much of it: else the connection is aborted.
+# Abort a connection if its client reads fewer than `_TAKEN` bytes in `WRITE_SECONDS`.
 WRITE_SECONDS = 30.0
 _TAKEN = 16 << 10
-# Of a body that is too large, so much is read and thrown away: a client that is still sending would not see
-# the answer of a server that hangs up.
+# Read and discard up to this many bytes of a body that is too large. A client that is still sending would
+# not receive the error if the server closed the connection.
 DRAINED = 64 << 20
 
 
@@ -24,7 +24,7 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     length = request.headers.get("content-length", "")
     expected = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
     large = RefusedError(f"the body is larger than the {most} bytes that are taken", status=413)
-    if expected > DRAINED or (expected > most and "expect" in request.headers):  # it has not begun to send
+    if expected > DRAINED or (expected > most and "expect" in request.headers):  # nothing sent yet
         large.headers = {"connection": "close"}
         raise large
     body, received = bytearray(), 0
@@ -43,21 +43,23 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
         raise RefusedError("the client went away", status=499) from error
     if received > most:
         raise large
-    if kind != "application/json":  # what forms and scripts of other sites may send unasked is not this
+    if kind != "application/json":  # other sites cannot send this type without preflight
         raise RefusedError("the body must come as  Content-Type: application/json", status=415)
     return bytes(body)
 
 
 class Connection(H11Protocol):
-    """Beyond uvicorn's own: a request's head has to be there in time, an answer has to be read in time, and
-    a sender who hangs up in the middle of a body is told so."""
+    """uvicorn's HTTP protocol with time limits for the request head and for reading the response.
+
+    A client that closes its sending side before the body is complete receives an error 400.
+    """
 
     _due: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # paused: whenever something waits to be taken
+        transport.set_write_buffer_limits(0)  # pause as soon as any byte waits in the buffer
         self._wait()
 
     def pause_writing(self) -> None:
@@ -79,12 +81,12 @@ class Connection(H11Protocol):
 
     def eof_received(self) -> None:
         if self.cycle is not None and self.cycle.more_body and not self.cycle.response_started:
-            self.cycle.disconnected = True  # what the application says is not sent any more
+            self.cycle.disconnected = True  # the application's response is dropped
             self.cycle.message_event.set()
             self.send_400_response("the body ended before it was complete")
 
     def _watch(self, waiting: int | None) -> None:
-        """How much waits to be taken, until all of it is."""
+        """Restart the timer of unread bytes. `waiting`: bytes in the buffer; None: stop the timer."""
         if self._unread is not None:
             self._unread.cancel()
         later = self.loop.call_later
@@ -98,7 +100,7 @@ class Connection(H11Protocol):
             self._watch(waiting)
 
     def _wait(self) -> None:
-        """For the head of a request, where none is being answered."""
+        """Start the timer for the next request head. Stop it while a request is in progress."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._forget()
         elif self._due is None and not (self.cycle is not None and self.timeout_keep_alive_task is not None):

@@ -1,6 +1,6 @@
-"""A model in the browser instead of on the server: the page, the package that it imports, and bundles.
+"""Files for running a model in the browser: the page, the JavaScript packages, and the bundles.
 
-Nothing is looked up by what a request says: all addresses stand in one table, made at the start.
+A table built at the start maps each URL path to a file. No file path is derived from a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import InputError
 
 PAGE = Path(__file__).resolve().parent / "page"
-# Where browsers find what modules import by name: workers know no import maps, and there is no build step.
+# Module name -> URL path. `script` replaces the names, because web workers do not support import maps and
+# there is no build step.
 NAMES = {
     "hamburger-edge": "/hamburger-edge/index.js",
     "hamburger-edge/web": "/hamburger-edge/adapters/onnxruntime-web.js",
@@ -24,7 +25,7 @@ NAMES = {
     "onnxruntime-web/wasm": "/packages/onnxruntime-web/dist/ort.wasm.bundle.min.mjs",
     "onnxruntime-web/webgpu": "/packages/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs",
 }
-LOADED = ("ort-wasm-simd-threaded.wasm", "ort-wasm-simd-threaded.asyncify.wasm")  # by those two
+LOADED = ("ort-wasm-simd-threaded.wasm", "ort-wasm-simd-threaded.asyncify.wasm")  # loaded by onnxruntime-web
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -35,7 +36,7 @@ KINDS = {
     ".wasm": "application/wasm",
 }
 HEADERS = {
-    # The first two make the page cross-origin isolated: threads of WebAssembly need it.
+    # The first two make the page cross-origin isolated, which WebAssembly threads require.
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -50,10 +51,10 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class InBrowser:
-    """What a server offers to run in the browser."""
+    """The files that a server offers for running models in the browser."""
 
-    code: Mapping[str, Path]
-    files: Mapping[str, Path]  # of bundles
+    code: Mapping[str, Path]  # URL path -> file of the page or a package
+    files: Mapping[str, Path]  # URL path -> file of a bundle
     names: Sequence[str]  # of bundles
 
     @classmethod
@@ -65,8 +66,10 @@ NOTHING = InBrowser({}, {}, [])
 
 
 def code(package: Path) -> dict[str, Path]:
-    """The page and what it imports: each address, and the file that it stands for. `package` is the folder of
-    the package for JavaScript, with what npm installs there."""
+    """Return URL path -> file for the page and its imports.
+
+    `package` is the folder of our JavaScript package, with its installed `node_modules`.
+    """
     installed = package / "node_modules"
     if not (installed / "onnxruntime-web").is_dir():
         raise InputError(f"{package}: lacks packages: run  npm install --ignore-scripts --prefix {package}")
@@ -82,7 +85,7 @@ def code(package: Path) -> dict[str, Path]:
 
 
 def bundle_files(bundles: Mapping[str, Path]) -> dict[str, Path]:
-    """Of each bundle what its manifest lists, and nothing else that lies in its folder."""
+    """Return URL path -> file for each bundle: its manifest and the files that the manifest lists."""
     found = {}
     for name, folder in bundles.items():
         manifest = load_manifest(folder)
@@ -93,7 +96,7 @@ def bundle_files(bundles: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def script(path: Path) -> bytes:
-    """Of a module: what it imports by name has an address."""
+    """Return a module's text with imported names replaced by URL paths."""
     text = path.read_text(encoding="utf-8")
     for name, address in NAMES.items():
         text = text.replace(f'"{name}"', f'"{address}"')

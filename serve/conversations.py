@@ -1,9 +1,9 @@
-"""What was said, kept in memory with the cache that holds it, so that a conversation goes on where it was.
+"""Keep conversations in memory with their KV cache, so that the next request reuses them.
 
-A client sends its whole conversation with every request. Its beginning is looked up twice:
+A client sends its whole conversation with every request. Two lookups match its prefix:
 
-    texts   an earlier answer, sent back as it was given, stands for the groups that it was said in
-    slots   of the prompt made with those groups, what a cache holds need not be read again
+    texts   replace an earlier answer by the groups that the model generated
+    slots   skip the prompt groups that a cache snapshot already holds
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from hamburger_edge.serve.requests import Asked, Conversation
 
 class Prompt(NamedTuple):
     groups: list[Group]
-    said: tuple[str, ...]  # the texts: system, then turns; nothing where the prompt is no conversation
-    marks: Mapping[int, int]  # so many of these texts -> the tokens that they are, where an answer ended
+    said: tuple[str, ...]  # texts: system, then turns; empty for a raw prompt
+    marks: Mapping[int, int]  # at each end of an answer: number of texts -> number of tokens
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    owner: str  # whose key it was: others never see it
+    owner: str  # owner of the API key; other owners get no access
     said: tuple[str, ...]
     marks: Mapping[int, int]
     groups: tuple[Group, ...]
-    slots: int  # the snapshot holds this many of the groups
+    slots: int  # number of groups in the snapshot
     snapshot: Snapshot
 
     def goes_on_from(self, other: Kept) -> bool:
-        """Whether everything that the other is good for is in this one."""
+        """Return whether this conversation extends the other, which is then redundant."""
         return (
             self.owner == other.owner
             and self.said[: len(other.said)] == other.said
@@ -46,7 +46,7 @@ class Kept:
 
 
 class Conversations:
-    """The newest of them; safe to use from several threads. A snapshot is never written to."""
+    """The most recently used conversations. Thread-safe; snapshots are read-only."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -62,7 +62,10 @@ class Conversations:
             return sum(array.nbytes for kept in self._kept for array in kept.snapshot.values())
 
     def recall(self, owner: str, said: Sequence[str]) -> tuple[int, list[Group], dict[int, int]]:
-        """How many of these texts were said before, up to the end of an answer, and in which groups."""
+        """Return the longest known prefix of these texts that ends with an answer.
+
+        The result is its number of texts, its groups, and its marks.
+        """
         best: tuple[int, list[Group], dict[int, int]] = 0, [], {}
         with self._lock:
             for kept in self._kept:
@@ -77,7 +80,10 @@ class Conversations:
         return best
 
     def nearest(self, owner: str, prompt: list[Group], merged: bool) -> tuple[Kept | None, int]:
-        """Whose cache holds most of a prompt, and how many slots of it; it counts as used."""
+        """Return the conversation whose snapshot shares the most slots with a prompt, and that number.
+
+        The conversation becomes the most recently used.
+        """
         with self._lock:
             best, slots = None, 0
             for kept in self._kept:
@@ -103,7 +109,7 @@ class Conversations:
 
 
 def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: str) -> Prompt:
-    """A request as groups: what the model said earlier as it said it, everything else token by token."""
+    """Return a request's prompt as groups: earlier answers as generated, other text one token per group."""
     if not isinstance(asked.prompt, Conversation):
         if isinstance(asked.prompt, str):
             model._parts.check_length(asked.prompt)
@@ -114,7 +120,7 @@ def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: s
     model._parts.check_length(*said)
     texts, groups, marks = conversations.recall(owner, said)
     exact = asked.settings.decoding.exact
-    if exact:  # plain decoding reads no merged slots
+    if exact:  # exact decoding uses no merged slots
         groups = [(token,) for group in groups for token in group]
     groups = model._parts.conversation(Transcript(system, turns), groups, max(0, texts - 1))
     return Prompt(groups, said, marks)
@@ -123,7 +129,10 @@ def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: s
 def keep(
     conversations: Conversations, engine: Engine, owner: str, prompt: Prompt, answer: str | None
 ) -> None:
-    """After an answer; None: its text does not stand for what was said, as after a stop string."""
+    """Keep the conversation after an answer.
+
+    `answer` is None if its text does not match the generated groups, for example after a stop string.
+    """
     groups = tuple(engine.sequence)
     tokens = sum(map(len, groups))
     said, marks = prompt.said, {texts: end for texts, end in prompt.marks.items() if end <= tokens}
@@ -135,7 +144,7 @@ def keep(
 
 
 def _system(model: Model, asked: Asked) -> str:
-    """The system text, the model's own where none is given, with the functions that there are to call."""
+    """Return the request's system text, or the model's default, followed by the functions to call."""
     assert isinstance(asked.prompt, Conversation)
     system = asked.prompt.system
     text = (model.template.default_system or "") if system is None else system
@@ -145,7 +154,7 @@ def _system(model: Model, asked: Asked) -> str:
 
 
 def _alike(these: Sequence[str], those: Sequence[str]) -> int:
-    """How many texts they have in common, from the first on."""
+    """Return the length of the common prefix."""
     count = 0
     for mine, other in zip(these, those, strict=False):
         if mine != other:
@@ -155,7 +164,7 @@ def _alike(these: Sequence[str], those: Sequence[str]) -> int:
 
 
 def _cut(groups: Sequence[Group], tokens: int) -> list[Group] | None:
-    """The groups that hold so many tokens; None where one of them goes on beyond."""
+    """Return the first groups, with exactly `tokens` tokens; None if no group ends there."""
     found = []
     for group in groups:
         if tokens <= 0:

@@ -1,4 +1,4 @@
-"""The fields of a JSON object, each taken once and checked; what nobody took is refused by its name."""
+"""Check the fields of a JSON object. `Fields.end` refuses an unknown field by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hamburger_edge.errors import InputError, one_line
 from hamburger_edge.support.strict import unique_keys
 from hamburger_edge.support.values import check_text, number_in, whole_in
 
-_LONGEST_FIELD = 200  # characters of one's name in an error
+_LONGEST_FIELD = 200  # characters of a field name in an error
 
 
 class RefusedError(Exception):
-    """What is answered instead: an error in OpenAI's shape, printable whatever it names."""
+    """A refused request; the response is an error in OpenAI's format. The message is one printable line."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ def mistake() -> RefusedError:
 
 
 def decoded(body: bytes) -> dict[str, Any]:
-    """A body's JSON object; a field that is given twice, and numbers that JSON does not have, are refused."""
+    """Decode a body to a JSON object. Duplicate fields, NaN and Infinity are errors."""
     try:
         data = json.loads(body.decode("utf-8"), object_pairs_hook=unique_keys, parse_constant=_no_number)
     except UnicodeDecodeError as error:
@@ -56,7 +56,7 @@ def _no_number(name: str) -> float:
 
 
 class Fields:
-    """`null` counts as not given, as in OpenAI's interface."""
+    """The fields of an object. As in OpenAI's API, `null` equals a missing field."""
 
     def __init__(self, data: Any, path: str = "") -> None:
         if not isinstance(data, dict):
@@ -99,7 +99,7 @@ class Fields:
             raise self.refuse(name, f"is not valid: {error}") from error
 
     def texts(self, name: str) -> None:
-        """An object of texts that nothing is done with."""
+        """Check an object of texts and ignore it."""
         value = self.take(name)
         if value is not None:
             inner = Fields(value, self.path(name))
@@ -151,14 +151,14 @@ class Fields:
         return value
 
     def only(self, name: str, *allowed: Any) -> None:
-        """A field that may be given, as long as it asks for nothing that is not done here."""
+        """Accept an unsupported field only with one of the `allowed` values."""
         value = self.take(name)
         if value is not None and not any(type(value) is type(each) and value == each for each in allowed):
             shown = " or ".join(json.dumps(each) for each in allowed)
             raise self.refuse(name, f"is not supported, but as {shown}" if allowed else "is not supported")
 
     def end(self) -> None:
-        """Nothing is ignored without a word."""
+        """Refuse fields that have not been taken."""
         for name in self._left:
             raise self.refuse(name, "is not supported: leave it out")
 

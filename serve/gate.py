@@ -1,7 +1,8 @@
-"""What reaches the application at all, and what every answer carries.
+"""Check Host, Origin and API key of each request, and add security headers to each response.
 
-A page of another site can make a browser send requests to this machine, and by DNS rebinding even as if they
-were its own. The Host header says by which name the browser came, Origin from which page: both are checked.
+A page of another site can make a browser send requests to this server. With DNS rebinding the browser even
+treats them as same-origin. So the gate checks the Host header (the server's name) and the Origin header (the
+page that sends the request).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hamburger_edge.support.files import read_regular
 
 SHORTEST_KEY = 16
 _HOST = re.compile(r"(\[(?P<address>[^\[\]]*)\]|(?P<name>[^:/?#@\[\]]*))(:\d*)?")
-_OPEN = {"/", "/health"}  # what needs no key, with the page's own files
+_OPEN = {"/", "/health"}  # paths that need no key, besides the page's files
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -36,12 +37,12 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask."""
+    """The permitted hosts, origins and API keys."""
 
-    hosts: frozenset[str]  # names by which this server is known
-    any_address: bool  # also by every IP address: no name, so nothing to rebind
-    origins: frozenset[str]  # pages of other sites that may ask; "*" for all
-    keys: tuple[bytes, ...]  # none: everybody
+    hosts: frozenset[str]  # names of this server
+    any_address: bool  # also accept any IP address, which DNS rebinding cannot use
+    origins: frozenset[str]  # permitted pages of other sites; "*" for all
+    keys: tuple[bytes, ...]  # empty: no key needed
 
     @classmethod
     def of(
@@ -54,7 +55,7 @@ class Access:
         return cls(frozenset(known), not local, frozenset(origins), tuple(keys))
 
     def knows(self, host: str) -> bool:
-        """By the Host header, whatever its port: a tunnel may have another one."""
+        """Check a Host header and ignore its port, because a tunnel may use another port."""
         found = _HOST.fullmatch(host.lower())
         name = "" if found is None else found["name"] or found["address"]
         return name in self.hosts or (self.any_address and _is_address(name))
@@ -63,11 +64,14 @@ class Access:
         return origin in self.origins or "*" in self.origins or origin.partition("://")[2] == host
 
     def owner(self, authorization: str) -> str | None:
-        """Whose key it is, by its number; every key is compared, each in constant time."""
+        """Return the given key's index as text, "" if no key is needed, or None if the key is wrong.
+
+        Compare all keys, each in constant time.
+        """
         if not self.keys:
             return ""
         scheme, _, given = authorization.partition(" ")
-        given_key = given.encode("latin-1").strip()  # the bytes as they came: that is how headers are decoded
+        given_key = given.encode("latin-1").strip()  # the raw bytes: headers are decoded as latin-1
         found = [hmac.compare_digest(key, given_key) for key in self.keys]
         return str(found.index(True)) if scheme.lower() == "bearer" and any(found) else None
 
@@ -82,7 +86,7 @@ def is_local(host: str) -> bool:
 
 
 def read_keys(path: str) -> list[bytes]:
-    """One key a line."""
+    """Read a key file with one key per line."""
     try:
         lines = read_regular(path, most=1 << 20).split(b"\n")
     except OSError as error:
@@ -98,7 +102,7 @@ def read_keys(path: str) -> list[bytes]:
 
 
 class Gate:
-    """Around the application: refuses, or lets through with `owner` in the request's state."""
+    """ASGI middleware: refuse a request, or set `owner` in its state and call the application."""
 
     def __init__(self, app: ASGIApp, access: Access, open_paths: frozenset[str]) -> None:
         self.app, self.access, self.open = app, access, _OPEN | open_paths
@@ -146,7 +150,7 @@ class Gate:
         if request.method == "OPTIONS" and origin is not None:
             allowed = {
                 "access-control-allow-methods": "GET, POST",
-                # clients send some of their own, as OpenAI's does: whose page it is has been checked
+                # allow all headers: clients like OpenAI's add their own, and the origin is already checked
                 "access-control-allow-headers": headers.get("access-control-request-headers", ""),
                 "access-control-max-age": "600",
             }

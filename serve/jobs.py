@@ -1,4 +1,4 @@
-"""One request on its way between the server's loop and a worker's thread, and the queue between them."""
+"""`Job`, a request between the event loop and a worker thread, and the queue between them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Reason = Literal["gone", "time", "shutdown"]
 
 @dataclass(frozen=True)
 class Begun:
-    """The prompt was taken; everything that can be refused has been."""
+    """The worker accepted the prompt; all checks of the request have passed."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One macro step."""
+    """The output of one macro step."""
 
     text: str
     step: dict[str, Any]
-    tokens: tuple[Token, ...] | None  # where their probabilities were asked for
+    tokens: tuple[Token, ...] | None  # None: no `logprobs` in the request
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ _WHY = {
 
 
 class Job:
-    """Made in the server's loop, which reads its events; a worker tells them."""
+    """A request. The event loop creates it and reads its events; a worker thread sends them."""
 
     def __init__(self, asked: Asked, owner: str, client: str) -> None:
         self.asked, self.owner, self.client, self.user = asked, owner, client, asked.user or ""
         self.began = time.monotonic()
-        self.reason: Reason | None = None  # why it is to end
+        self.reason: Reason | None = None  # reason for cancellation
         self._stream: Stream | None = None
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -69,7 +69,7 @@ class Job:
         return await self._events.get()
 
     def tell(self, event: Event) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
     def begin(self, stream: Stream) -> None:
@@ -78,13 +78,13 @@ class Job:
             stream.cancel()
 
     def cancel(self, reason: Reason) -> None:
-        """From any thread; its worker is free after the step that it is in."""
+        """Cancel the job, from any thread. Its worker stops after the current step."""
         self.reason = self.reason or reason
         if self._stream is not None:
             self._stream.cancel()
 
     def end(self) -> None:
-        """Why there is no answer, or no more of it."""
+        """Send the reason for the cancellation as the last event."""
         assert self.reason is not None
         message, status = _WHY[self.reason]
         self._stream = None
@@ -92,11 +92,11 @@ class Job:
 
 
 class FairQueue:
-    """Clients take turns, and within each its users; each one's requests come in their order."""
+    """A queue that rotates between clients, and between the users of a client. Each user's jobs are FIFO."""
 
     def __init__(self, most: int) -> None:
-        self._most = most  # that wait, beyond those that a worker is free for
-        # client -> user -> requests; whose turn is next comes first
+        self._most = most  # maximum of waiting jobs, besides one per idle worker
+        # client -> user -> jobs; the next in rotation comes first
         self._waiting: OrderedDict[str, OrderedDict[str, deque[Job]]] = OrderedDict()
         self._length = 0
         self._idle = 0
@@ -121,7 +121,7 @@ class FairQueue:
             self._changed.notify()
 
     def take(self) -> Job | None:
-        """The next one, waited for; None when the queue is closed."""
+        """Wait for the next job and return it; None: the queue is closed."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._idle += 1
@@ -135,14 +135,14 @@ class FairQueue:
             user, jobs = users.popitem(last=False)
             job = jobs.popleft()
             if jobs:
-                users[user] = jobs  # behind all others
+                users[user] = jobs  # at the end
             if users:
                 self._waiting[client] = users
             self._length -= 1
             return job
 
     def drop(self, job: Job) -> bool:
-        """Whether it was still waiting."""
+        """Remove a waiting job; return whether it was waiting."""
         with self._changed:
             users = self._waiting.get(job.client, OrderedDict())
             jobs = users.get(job.user, deque())
@@ -157,7 +157,7 @@ class FairQueue:
             return True
 
     def close(self) -> list[Job]:
-        """Workers that find nothing to do go home; returns what still waited."""
+        """Close the queue, end idle workers, and return the jobs that were waiting."""
         with self._changed:
             self._closed = True
             left = [job for users in self._waiting.values() for jobs in users.values() for job in jobs]

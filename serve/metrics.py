@@ -48,7 +48,7 @@ class _Histogram:
 
 @dataclass
 class Metrics:
-    """Safe to use from several threads."""
+    """Counters and histograms. Thread-safe."""
 
     _counts: dict[str, dict[Labels, float]] = field(default_factory=lambda: defaultdict(dict))
     _histograms: dict[str, dict[Labels, _Histogram]] = field(default_factory=lambda: defaultdict(dict))

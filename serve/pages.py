@@ -1,4 +1,4 @@
-"""The files of the pages: read at the start, and served under the addresses of one table."""
+"""Routes of the page files, from one table of URL paths. The web page is read at the start."""
 
 from __future__ import annotations
 

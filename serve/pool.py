@@ -1,4 +1,4 @@
-"""Workers: a thread and a loaded model each. Those of one model share its queue, and what was said."""
+"""Workers, each with one thread and one loaded model. Workers of one model share queue and conversations."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hamburger_edge.support.terminal import note
 
 @dataclass(frozen=True)
 class Served:
-    """A model by its name: its queue, and what its workers share."""
+    """A model with its name, and the queue and conversations that its workers share."""
 
     name: str
     info: ModelInfo
-    is_task: bool  # tuned to single requests
+    is_task: bool  # fine-tuned for single requests
     queue: FairQueue
     conversations: Conversations
 
@@ -38,8 +38,8 @@ class Worker:
     def __init__(self, model: Model, served: Served, metrics: Metrics) -> None:
         self.model, self.served, self.metrics = model, served, metrics
         self.job: Job | None = None
-        self.stopping = False  # set before `job` is looked at, which may be on its way here
-        self._owner = ""  # of what the model's cache holds
+        self.stopping = False  # `cancel_all` sets it before it reads `job`, to catch a job just taken
+        self._owner = ""  # owner of the model's current cache
         self._thread = threading.Thread(target=self._work, name=f"worker of {served.name}", daemon=True)
         self._thread.start()
 
@@ -59,7 +59,7 @@ class Worker:
             except HamburgerError as error:
                 note(f"error: {error}")
                 job.tell(Failed(RefusedError(str(error), status=500)))
-            except Exception:  # a fault of ours: this request's, not the worker's
+            except Exception:  # an internal error ends the job, not the worker
                 traceback.print_exc(file=sys.stderr)
                 job.tell(Failed(mistake()))
             finally:
@@ -88,9 +88,9 @@ class Worker:
             job.tell(Ended(stream.text, finish, usage(stream.stats, self.model._engine.ledger.tokens)))
 
     def _begin(self, job: Job) -> tuple[Prompt, Stream]:
-        """The cache as near to the prompt as any is, and the answer on its way."""
+        """Load the cache that shares the most slots with the prompt, and start the answer."""
         parts, engine, settings = self.model._parts, self.model._engine, job.asked.settings
-        if self._owner != job.owner:  # how much of it would be read again is nobody else's business
+        if self._owner != job.owner:  # cache hits must not reveal other owners' text
             engine.keep([])
             self._owner = job.owner
         prompt = prompt_of(self.model, job.asked, self.served.conversations, job.owner)
@@ -149,7 +149,7 @@ class Worker:
 
 
 class Pool:
-    """All models, each with its workers."""
+    """All models with their workers."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Pool:
             raise
 
     def find(self, name: str | None) -> Served:
-        """None: the first one."""
+        """Return a model by name; None: the first model."""
         served = next(iter(self.served.values())) if name is None else self.served.get(name)
         if served is None:
             known = ", ".join(self.served)
@@ -205,7 +205,7 @@ class Pool:
             job.end()
 
     def cancel_all(self, reason: Reason) -> None:
-        """Those that wait too; nothing is taken any more."""
+        """Close all queues and cancel all jobs, waiting and running."""
         for served in self.served.values():
             for job in served.queue.close():
                 job.cancel(reason)
@@ -235,6 +235,6 @@ class Pool:
         return found
 
     def _retry_after(self, served: Served) -> int:
-        """Seconds: one for each request that waits in front of a worker."""
+        """Return `min(60, 1 + waiting jobs // workers)` seconds."""
         workers = sum(worker.served is served for worker in self._workers)
         return min(60, 1 + len(served.queue) // max(1, workers))

@@ -1,4 +1,4 @@
-"""A body -> what is asked for, typed. Everything that can be refused without a model is refused here."""
+"""Convert a request body to a typed `Asked`. All checks that need no model are here."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from hamburger_edge.serve.tools import Call, Tools, read_tools, written
 MOST_STOPS = 16
 LONGEST_STOP = 1000
 LONGEST_NAME = 200  # of a model or a user
-# Mode and confidence with which every token is chosen by the base, so that its probability means something.
+# Modes in which the base chooses every token, so that its probability is the base's own.
 _EXACT = 'mode "plain" or "verify"'
 _NOT_DIALS = ("prompt_cache_key", "prompt_cache_retention", "reasoning_effort", "service_tier", "verbosity")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may hold."""
+    """Limits of size and time of a request."""
 
     body: int = 1 << 20  # bytes
     messages: int = 512
     tokens: int = 1 << 16  # of an answer
-    body_seconds: float = 10  # until a body is there
-    answer_seconds: float = 600  # until an answer is made, waiting included
+    body_seconds: float = 10  # to receive a body
+    answer_seconds: float = 600  # to complete an answer, waiting included
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """system: None is the model's own text, "" none. turns: user, answer, user, ..., user."""
+    """A chat. `system`: None is the model's default, "" is no text. `turns`: user, answer, ..., user."""
 
     system: str | None
     turns: tuple[str, ...]
@@ -42,7 +42,7 @@ class Conversation:
 @dataclass(frozen=True)
 class Asked:
     model: str | None
-    prompt: Conversation | str | tuple[int, ...]  # text and tokens are taken as they are
+    prompt: Conversation | str | tuple[int, ...]  # raw prompts: no template
     settings: Settings
     stream: bool
     include_usage: bool
@@ -58,7 +58,7 @@ class Asked:
         return self.settings.decoding.probabilities
 
 
-# Model -> what it recommends; unknown ones are refused.
+# Model name -> recommended setting; raises `RefusedError` for an unknown model.
 Recommends = Callable[[str | None], Recommended]
 
 
@@ -83,7 +83,7 @@ def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits
     recommended = recommends(model)
     options = _options(fields, limits)
     if fields.has("logprobs"):
-        fields.only("logprobs", 0)  # the chosen token's alone
+        fields.only("logprobs", 0)  # only the chosen token
         options["probabilities"] = True
     fields.only("echo", False)
     fields.only("suffix", "")
@@ -124,13 +124,15 @@ def _asked(
 
 
 def _harmless(fields: Fields) -> str | None:
-    """Whom the client asks for, and what cannot change an answer here: bookkeeping, hints to a cache, and
-    dials of models that think first."""
+    """Return the user, and check fields that do not change the answer.
+
+    These are bookkeeping, cache hints and options of reasoning models.
+    """
     fields.texts("metadata")
     user, safety = (fields.text(name, longest=LONGEST_NAME) for name in ("user", "safety_identifier"))
     for name in _NOT_DIALS:
         fields.text(name, longest=LONGEST_NAME)
-    if fields.has("prediction"):  # a draft of the answer, to check sooner than to say
+    if fields.has("prediction"):  # a draft of the answer, to speed up decoding; not used
         inner = Fields(fields.take("prediction"), "prediction")
         if inner.need("type") != "content":
             raise inner.refuse("type", "must be content")
@@ -140,13 +142,13 @@ def _harmless(fields: Fields) -> str | None:
 
 
 def _named(message: str) -> str | None:
-    """The field that an error of a structure speaks of."""
+    """Return the request field that an error about a structure refers to."""
     kinds = {"json_schema": "response_format", "grammar": "tools"}
     return next((name for kind, name in kinds.items() if message.startswith(kind)), None)
 
 
 def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
-    """What both interfaces have in common, and this project's own dials; only what is given."""
+    """Return the given options of both endpoints, with this project's `confidence` and `mode`."""
     most = fields.whole("max_tokens", 1, limits.tokens)
     completion = fields.whole("max_completion_tokens", 1, limits.tokens)
     if most is not None and completion is not None and most != completion:
@@ -170,7 +172,7 @@ def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
 
 
 def _seed(fields: Fields) -> int | None:
-    """OpenAI's has a sign, the samplers' has none: 64 bits all the same."""
+    """Return `seed % 2**64`: OpenAI's seed is a signed 64-bit integer, the sampler's is unsigned."""
     seed = fields.whole("seed", -(2**63), 2**63 - 1)
     return None if seed is None else seed % 2**64
 
@@ -216,7 +218,7 @@ def _response_format(fields: Fields, tools: Tools | None) -> dict[str, Any]:
         structure = {"json_schema": {"type": "object"}}
     elif kind == "json_schema":
         described = Fields(inner.need("json_schema"), "response_format.json_schema")
-        described.text("name", longest=LONGEST_NAME)  # for people
+        described.text("name", longest=LONGEST_NAME)  # no effect
         described.text("description")
         strict = described.flag("strict", True)
         structure = {"json_schema": described.need("schema"), "lenient": not strict}
@@ -240,7 +242,7 @@ def _raw_prompt(fields: Fields) -> str | tuple[int, ...]:
 
 
 def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conversation:
-    """Messages as turns: those of tools and users that follow each other are one turn."""
+    """Convert messages to turns. Consecutive messages of tools and users form one turn."""
     given = fields.items("messages", limits.messages)
     if not given:
         raise fields.refuse("messages", "is missing: give at least one message of a user")
@@ -279,7 +281,7 @@ def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conver
 
 
 def _answer(fields: Fields, several: bool) -> str:
-    """An earlier answer, as the model said it."""
+    """Return an earlier answer as the text that the model generated, tool calls included."""
     given = fields.items("tool_calls", 64)
     fields.only("refusal")
     fields.only("audio")
@@ -303,7 +305,7 @@ def _answer(fields: Fields, several: bool) -> str:
 
 
 def _content(fields: Fields, *, required: bool) -> str:
-    """A text, or parts of one."""
+    """Return the content: a text, or a list of text parts."""
     if not fields.has("content"):
         if required:
             raise fields.refuse("content", "is missing")

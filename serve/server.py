@@ -1,4 +1,4 @@
-"""The program that listens: started, told to stop, stopped in time."""
+"""The HTTP server: settings, start and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from hamburger_edge.serve.requests import Limits
 
 MOST_CONNECTIONS = 1024
 _LONGEST_HEAD = 16 << 10
-_AFTER = 5  # seconds for what was cancelled to end
+_AFTER = 5  # seconds for cancelled answers to end
 
 
 class Server(uvicorn.Server):
-    """Calls `ready` when it may be asked. When told to stop it takes no more, gives answers `grace` seconds,
-    and cancels what is left then."""
+    """A uvicorn server that calls `ready` when it accepts requests.
+
+    At shutdown it accepts no more requests. After `grace` seconds it cancels the unfinished answers.
+    """
 
     def __init__(
         self,
@@ -65,11 +67,11 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Before the models are loaded: a port that is taken shows at once."""
+    """Bind the socket. Called before the models load, so that a used port fails early."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     try:
-        if os.name == "posix":  # elsewhere it would let two programs have one port
+        if os.name == "posix":  # on Windows it would let two programs share a port
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except (OSError, OverflowError) as error:

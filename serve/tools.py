@@ -1,7 +1,7 @@
-"""Functions that a model may call: their schemas become the structure of its answer.
+"""Functions that a model may call. Their schemas become the structure of its answer.
 
-A call is `{"name": NAME, "arguments": {...}}`, as a model says it and as it stands in a conversation; several
-calls are a list of those.
+In an answer and in a conversation, a call is `{"name": NAME, "arguments": {...}}`. Several calls are a list
+of these objects.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hamburger_edge.loop.structure import Structure
 from hamburger_edge.serve.fields import Fields, RefusedError
 
 MOST_TOOLS = 64
-MOST_CALLS = 8  # of one answer
-# What `auto` may say in words: anything that does not begin as a call would.
+MOST_CALLS = 8  # in one answer
+# With `auto`, plain text must not begin with the first character of a call.
 _WORDS = r"/[^{\[](.|\n)*/"
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -40,12 +40,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Tools:
-    functions: tuple[Function, ...]  # that may be called
+    functions: tuple[Function, ...]  # the functions that `tool_choice` permits
     choice: Literal["auto", "required"]
     several: bool  # calls in one answer
 
     def options(self) -> dict[str, Any]:
-        """The structure of an answer, as options of `Settings`."""
+        """Return the structure of an answer as options of `Settings`."""
         schema = self.schema()
         if self.choice == "required":
             return {"json_schema": schema}
@@ -72,7 +72,7 @@ class Tools:
         return {**one, "$defs": parts}
 
     def described(self) -> str:
-        """For the system text: what there is to call, and how."""
+        """Return the part of the system text that lists the functions and the call format."""
         lines = [
             json.dumps(
                 {"name": each.name, "description": each.description, "parameters": each.parameters},
@@ -85,7 +85,7 @@ class Tools:
         return "Functions that you can call:\n" + "\n".join(lines) + f"\nTo call, answer with {how} alone."
 
     def calls(self, text: str) -> list[Call] | None:
-        """What an answer calls; None where it is words, or was cut."""
+        """Parse the calls of an answer; None: the answer is plain text or truncated."""
         if not text.startswith(("{", "[")):
             return None
         try:
@@ -100,7 +100,7 @@ class Tools:
 
 
 def read_tools(fields: Fields) -> Tools | None:
-    """`tools`, `tool_choice` and `parallel_tool_calls`."""
+    """Read the fields `tools`, `tool_choice` and `parallel_tool_calls`."""
     given = fields.items("tools", MOST_TOOLS)
     choice = fields.take("tool_choice")
     several = fields.flag("parallel_tool_calls")
@@ -142,7 +142,7 @@ def _function(item: Any, path: str) -> Function:
         raise inner.refuse("name", "must be 1 to 64 letters, digits, _ or -")
     description = inner.text("description", "")
     parameters = inner.take("parameters")
-    inner.flag("strict")  # arguments always follow their schema
+    inner.flag("strict")  # no effect: arguments always follow the schema
     inner.end()
     if parameters is None:
         parameters = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -156,7 +156,7 @@ def _function(item: Any, path: str) -> Function:
 
 
 def _moved(schema: Any, place: str) -> Any:
-    """A schema inside another one, with its references to its own parts."""
+    """Return a schema for embedding at `place`, with its local references adjusted."""
     if isinstance(schema, list):
         return [_moved(part, place) for part in schema]
     if not isinstance(schema, dict):
@@ -170,6 +170,6 @@ def _moved(schema: Any, place: str) -> Any:
 
 
 def written(calls: Sequence[Call], *, several: bool) -> str:
-    """Calls as a model says them."""
+    """Return calls in the format that the model generates."""
     texts = [f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}' for call in calls]
     return f"[{', '.join(texts)}]" if several or len(texts) != 1 else texts[0]

@@ -1,7 +1,7 @@
-"""Other programs as contenders of `bench --peers`, and other servers; run from a checkout.
+"""Other programs and servers to compare with (`bench --peers`, `bench --serve`); only in a checkout.
 
-programs    the list of them
-weights     the bundle's base weights in the forms that they read
-genai, llama_cpp, transformers   one adapter a program
-serving     `bench --serve`: our server beside llama-cpp-python's
+programs    the list of programs
+weights     the bundle's base weights in the programs' file formats
+genai, llama_cpp, transformers   one adapter per program
+serving     `bench --serve`: our server and llama-cpp-python's
 """

@@ -1,4 +1,4 @@
-"""onnxruntime-genai, with a model that its own builder makes from the same weights."""
+"""onnxruntime-genai; its model builder converts the same weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.loop.grammar import LAYOUT
 
-ACCURACY = 4  # activations become int8, as in our own bundles
+ACCURACY = 4  # int8 activations, as in our bundles
 PRECISIONS = {"int4": "int4", "q4_0": "int4", "q4_1": "int4", "int8": "int8", "q8_0": "int8"}  # others: fp32
 
 
@@ -40,8 +40,8 @@ class Genai:
         hf = weights.hugging_face(self.source)
         import transformers
 
-        # 0.18's builder imports these of transformers 5, for families that are not ours; the newest
-        # optimum-onnx needs transformers 4.
+        # The builder of 0.18 imports these two names from transformers 5, for model families that we do not
+        # use. The newest optimum-onnx needs transformers 4, so define them.
         for name in ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"):
             if not hasattr(transformers, name):
                 setattr(transformers, name, None)
@@ -52,7 +52,7 @@ class Genai:
         options = parse_extra_options(*model, asked)
         config = options["hf_details"]["hf_config"]
         scaling = config.rope_scaling or {"rope_type": "default"}
-        config.rope_parameters = {"rope_theta": config.rope_theta, **scaling}  # as transformers 5 has it
+        config.rope_parameters = {"rope_theta": config.rope_theta, **scaling}  # the transformers 5 name
         del config.rope_scaling
         create_model(*model, **options)
 
@@ -63,7 +63,8 @@ class Genai:
         self.genai = genai
         config = genai.Config(str(self.made))
         session = {"intra_op_num_threads": self.source.threads}
-        # The builder calls the end token padding, which is masked in prompts too, where it ends turns.
+        # The builder sets the padding token to the end token, and padding is masked in prompts. Our prompts
+        # contain the end token at the end of each turn, so use the last token of the vocabulary as padding.
         model = {"decoder": {"session_options": session}, "pad_token_id": self._settings()["vocab_size"] - 1}
         config.overlay(json.dumps({"model": model}))
         self.model = genai.Model(config)
@@ -96,8 +97,11 @@ class Genai:
         return TimedTurn.plain(prompt, said, first - began, decode_s)
 
     def answer(self, request: Request, variant: str = "") -> TimedAnswer:
-        """Under a schema what it forces is said unasked (`enable_ff_tokens`), with our white space. Each call
-        of the generator is a forward of the base, the first one the prompt's."""
+        """Answer one request. `base_calls` counts generator calls, the prefill included.
+
+        Under a schema, `enable_ff_tokens` appends forced tokens without a choice of the model. White space
+        follows `LAYOUT`, as in our answers.
+        """
         self.generator = None
         began = perf_counter()
         params = self.genai.GeneratorParams(self.model)
@@ -114,7 +118,7 @@ class Genai:
         total_s = perf_counter() - began
         said = [int(token) for token in generator.get_sequence(0)[len(request.prompt) :]]
         last = int(generator.get_next_tokens()[0])
-        if last in request.eos_ids and said[-1:] != [last]:  # an end token is said, but in no sequence
+        if last in request.eos_ids and said[-1:] != [last]:  # `get_sequence` lacks the end token
             said.append(last)
         return TimedAnswer(tuple(said), ttft_s, total_s, calls, calls, len(said))
 
@@ -122,7 +126,8 @@ class Genai:
         self.generator = None  # one cache at a time
         params = self.genai.GeneratorParams(self.model)
         length = len(prompt) + tokens
-        # no end token before that length: where the others say one and go on, this says the next best
+        # `min_length` forbids end tokens. Other programs generate an end token and continue; this one takes
+        # the next best token.
         params.set_search_options(min_length=length, max_length=length, do_sample=False)
         self.generator = self.genai.Generator(self.model, params)
         self.generator.append_tokens(np.array(prompt, np.int32))
@@ -142,6 +147,6 @@ class Genai:
 
 
 def with_layout(schema: str) -> str:
-    """Our white space, unless the schema asks for another: llguidance's own, as in our structured answers."""
+    """Return the schema with our white space as `x-guidance`; the schema's own `x-guidance` wins."""
     parsed = json.loads(schema)
     return json.dumps({**parsed, "x-guidance": {**LAYOUT, **parsed.get("x-guidance", {})}})

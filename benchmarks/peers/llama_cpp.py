@@ -1,4 +1,4 @@
-"""Plain llama.cpp through llama-cpp-python's low-level calls, without or with prompt-lookup speculation."""
+"""llama.cpp through the low-level API of llama-cpp-python, optionally with prompt lookup decoding."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from hamburger_edge.evaluation.machine import describe
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.runtimes.llamacpp.library import library
 
-DRAFT = 2  # tokens a lookup proposes; what llama-cpp-python advises for processors
+DRAFT = 2  # draft tokens per lookup; llama-cpp-python recommends 2 for CPUs
 BATCH = 512
 
-Draft = Callable[[Any], Any]  # ids so far -> ids that may follow
+Draft = Callable[[Any], Any]  # token ids so far -> draft of the next ids
 
 
 class Llama:
     def __init__(
         self, source: Source, *, lookup: bool = False, precision: str = "", made: Path | None = None
     ):
-        """`precision`: a format of its own instead of the bundle's, unless that is exact."""
+        """`precision` replaces the bundle's GGUF precision, unless the bundle has float32 weights."""
         if precision and source.precision not in ("fp32", "f32"):
             source = replace(source, gguf_precision=precision)
         self.source, self.made = source, made
         require("llama_cpp", "bench")
-        self.low = library().low  # quietened
+        self.low = library().low  # with llama.cpp's log redirected
         self.draft: Draft | None = None
         if lookup:
             from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
@@ -50,7 +50,7 @@ class Llama:
             self.draft = LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=DRAFT)
         self.model: Any = None
         self.context: Any = None
-        self.grammar: GrammarChoice | None = None  # of the newest schema
+        self.grammar: GrammarChoice | None = None  # for the most recent schema
 
     def prepare(self) -> Path:
         return weights.gguf(self.source)
@@ -59,7 +59,7 @@ class Llama:
         self.made = self.made or self.prepare()
         low, file = self.low, str(self.made)
         params = low.llama_model_default_params()
-        # q4_0 and q8_0 have faster kernels on repacked weights, which end the process where there is AMX
+        # q4_0 and q8_0 have faster kernels on repacked weights. With AMX those kernels crash the process.
         params.use_extra_bufts = "amx_int8" not in describe()["instructions"]
         self.model = low.llama_model_load_from_file(file.encode(), params)
         if not self.model:
@@ -69,7 +69,7 @@ class Llama:
         options.n_threads = options.n_threads_batch = self.source.threads
         options.no_perf = True
         exact = self.source.precision in ("fp32", "f32")
-        if exact:  # 16-bit caches round
+        if exact:  # a 16-bit cache would round
             options.type_k = options.type_v = 0
             options.flash_attn_type = 0
         self.context = low.llama_init_from_model(self.model, options)
@@ -97,7 +97,7 @@ class Llama:
         return TimedTurn.plain(prompt, self.text[len(prompt) :], first - began, decode_s, self.steps)
 
     def answer(self, request: Request, variant: str = "") -> TimedAnswer:
-        """Token by token, each chosen from the scores, under a schema from those that its grammar allows."""
+        """Answer greedily, one token per forward pass. Under a schema only tokens of its grammar count."""
         grammar = self._grammar(request.schema)
         began = perf_counter()
         self.low.llama_memory_clear(self.memory, False)
@@ -128,11 +128,15 @@ class Llama:
         self.steps, self.decode_s = 1, 0.0
 
     def advance(self, tokens: int) -> tuple[int, float, int]:
-        """Each forward reads the newest token and what the lookup proposes, and keeps what it agrees with."""
+        """Generate until the answer has `tokens` tokens.
+
+        Each forward pass reads the newest token and the draft. It keeps the draft tokens up to the first one
+        that differs from the greedy choice.
+        """
         began = perf_counter()
         text, end = self.text, self.prompt_tokens + tokens
         while len(text) < end:
-            used = len(text) - 1  # in the cache: all but the newest
+            used = len(text) - 1  # the cache holds all but the newest token
             guess = self._propose(text)[: end - len(text) - 1]
             scores = self._scores([text[-1], *guess], used, wanted=1 + len(guess))
             said = [int(token) for token in scores.argmax(1)]
@@ -150,13 +154,16 @@ class Llama:
         return [] if self.draft is None else [int(i) for i in self.draft(np.array(text, np.intc))]
 
     def _read(self, prompt: Sequence[int]) -> Floats:
-        """Append a prompt to the empty cache; the scores after it, [1, vocab]."""
+        """Append a prompt to the empty cache and return the logits after its last token, [1, vocab]."""
         for start in range(0, len(prompt), BATCH):
             scores = self._scores(prompt[start : start + BATCH], start, wanted=1)
         return scores
 
     def _scores(self, tokens: Sequence[int], start: int, *, wanted: int) -> Floats:
-        """Append tokens; the scores after each of the last `wanted`, [wanted, vocab], until the next call."""
+        """Append tokens to the cache and return the logits after the last `wanted` ones, [wanted, vocab].
+
+        The next call overwrites the returned array.
+        """
         batch, count = self.batch, len(tokens)
         for i, token in enumerate(tokens):
             batch.token[i], batch.pos[i] = token, start + i

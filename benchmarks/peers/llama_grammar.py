@@ -1,5 +1,6 @@
-"""llama.cpp's grammar beside its scores, used as its own programs do: the best token is looked at first, and
-only where the grammar refuses it are all tokens held against it.
+"""Choose tokens under a llama.cpp grammar, in the same way as llama.cpp's own programs.
+
+The grammar first checks the best token. It checks the whole vocabulary only if it rejects that token.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Floats
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-# quoted text and sets of characters stay as they are; the rule `space` gives way to a fixed layout
+# Keep quoted text and character sets. Replace uses of the rule `space` with a fixed layout.
 _PARTS = re.compile(
     r"""(?P<separator>"[,:]")\ space(?![\w-])"""
     r"""|(?P<kept>"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\])"""
@@ -37,7 +38,7 @@ class GrammarChoice:
         self.low.llama_sampler_reset(self.sampler)
 
     def choose(self, scores: Floats) -> int:
-        """The best token, [vocab], that the grammar allows."""
+        """Accept and return the best token that the grammar allows. `scores`: logits, [vocab]."""
         token = int(scores.argmax())
         self.one["id"], self.one["logit"] = token, scores[token]
         if np.isinf(self._apply(self.one)[0]):
@@ -49,7 +50,7 @@ class GrammarChoice:
         return token
 
     def _apply(self, candidates: Any) -> Any:
-        """What the grammar refuses becomes minus infinity."""
+        """Set the logits of rejected tokens to minus infinity and return all logits."""
         low = self.low
         data = candidates.ctypes.data_as(ctypes.POINTER(low.llama_token_data))
         array = low.llama_token_data_array(data=data, size=len(candidates), selected=-1, sorted=False)
@@ -67,13 +68,13 @@ def _gbnf(schema: str) -> str:
 
     try:
         text: str = json_schema_to_gbnf(schema)
-    except Exception as error:  # whatever its converter meets
+    except Exception as error:  # the converter may raise any type
         raise InputError(f"llama-cpp-python makes no grammar of this schema ({error!r:.200})") from error
     return text
 
 
 def with_layout(grammar: str) -> str:
-    """A grammar made of a JSON schema, with a space after commas and colons and none elsewhere, as ours."""
+    """Return a JSON schema's grammar with our layout: a space after commas and colons, none elsewhere."""
     rules = [rule for rule in grammar.splitlines() if not rule.startswith("space ::=")]
     return "\n".join(_PARTS.sub(_part, rule) for rule in rules) + "\n"
 

@@ -1,4 +1,4 @@
-"""`generate` of transformers: on torch, and on the ONNX graph that optimum-onnx exports."""
+"""`generate` of transformers, on torch and on the ONNX graph that optimum-onnx exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 
 
 class _Times:
-    """A streamer: what `generate` hands every token to, the prompt first."""
+    """A streamer that records a time for the prompt and for each generated token."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []
@@ -26,7 +26,7 @@ class _Times:
 
 
 class Transformers:
-    """float32, as the weights are stored."""
+    """transformers on torch, in float32."""
 
     def __init__(self, source: Source, *, made: Path | None = None):
         self.source, self.made = source, made
@@ -47,11 +47,11 @@ class Transformers:
 
     def weight_bytes(self) -> WeightBytes:
         table, head = self.model.get_input_embeddings().weight, self.model.get_output_embeddings().weight
-        sizes = {p.data_ptr(): p.nbytes for p in self.model.parameters()}  # shared ones once
+        sizes = {p.data_ptr(): p.nbytes for p in self.model.parameters()}  # count shared parameters once
         return WeightBytes(sum(sizes.values()) - (table.nbytes if table is not head else 0))
 
     def _say_all(self) -> None:
-        """No end token, so that the answer is as long as everybody's."""
+        """Remove the end token, so that every program generates the same number of tokens."""
         self.model.generation_config.eos_token_id = None
 
     def _kv_bytes(self) -> int:
@@ -72,7 +72,7 @@ class Transformers:
                 ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=times
             )
         ended = perf_counter()
-        first = times.seen[1]  # the first is the prompt's
+        first = times.seen[1]  # index 0 is the prompt
         return TimedTurn.plain(prompt, said[0, len(prompt) :].tolist(), first - began, ended - first)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Transformers:
 
 
 class Optimum(Transformers):
-    """The same `generate` on ONNX Runtime; optimum exports in float32."""
+    """transformers on ONNX Runtime; optimum exports float32."""
 
     def prepare(self) -> Path:
         return weights.built(self.source, "optimum", self._export)

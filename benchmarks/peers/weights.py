@@ -1,9 +1,9 @@
-"""The bundle's base weights in the forms that peers read; each made once and kept in the cache folder.
+"""Convert the bundle's base weights to the peers' file formats, once, in the cache folder.
 
 <home>/peers/<name>-<digest of the base>/
   hf/            Hugging Face: config.json, model.safetensors (float32), tokenizer.json
-  llama-<type>/  llama.cpp: an ordinary llama model, without the graft
-  ...            what peers build from these
+  llama-<type>/  llama.cpp: a GGUF file of the base, without the graft
+  ...            files that peers build from these
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ CLASSES = {
 
 
 def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
-    """The same for a form of this base's weights, if there is time to build it."""
-    assert source.forms is not None  # `bench` starts no peer without a checkpoint
+    """Return the folder `source.forms / name`; `make` builds it if it is missing.
+
+    Raise `InputError` if it is missing and `source.build` is False.
+    """
+    assert source.forms is not None  # `bench` starts peers only with a checkpoint
     folder = source.forms / name
     if not source.build and not folder.exists():
         raise InputError("what it reads is not built yet: run once without  --quick")
@@ -42,7 +45,11 @@ def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def folder_of(checkpoint: Path) -> Path:
-    """By what the base consists of, and is rounded by: another graft on it changes nothing here."""
+    """Return the cache folder of a checkpoint's base.
+
+    The name contains a digest of the base's configuration, weights and calibration text, so checkpoints that
+    differ only in the graft share a folder.
+    """
     from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
     from hamburger_edge.models.checkpoints.manifest import BASE, DELTA, MANIFEST
 
@@ -58,7 +65,7 @@ def hugging_face(source: Source) -> Path:
 
 
 def write_hugging_face(path: Path | None, folder: Path) -> None:
-    """The base of a checkpoint, its changes merged in, as `transformers` reads it."""
+    """Write a checkpoint's base, with its delta applied, in the Hugging Face format."""
     from safetensors.torch import save_file
 
     from hamburger_edge.models.bases.renaming import HUGGING_FACE
@@ -115,7 +122,7 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
         "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,
-        "bos_token_id": eos[0] if eos else 0,  # some builders want one; prompts come as ids
+        "bos_token_id": eos[0] if eos else 0,  # some builders need it; prompts are token ids
         "eos_token_id": eos[0] if len(eos) == 1 else eos,
         "torch_dtype": "float32",
         "rope_scaling": scaling,
@@ -123,8 +130,11 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
 
 
 def gguf(source: Source) -> Path:
-    """A `llama` file, rounded as our own are: plain positions have no gaps, whatever rule the graft was
-    trained by, and reads merged text by while it is calibrated."""
+    """Return the base as a GGUF file of architecture `llama`, quantized like ours.
+
+    Plain decoding has no gaps between positions, so the position rule is "slot". Calibration uses the
+    checkpoint's own rule.
+    """
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
     from hamburger_edge.export.gguf.writer import BASE, calibrated_layers, check_supported, write_gguf
     from hamburger_edge.export.quantization.activations import Calibration

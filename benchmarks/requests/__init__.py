@@ -1,9 +1,9 @@
-"""`bench --prompts`: whole requests, from the prompt to the end of the answer, beside other programs.
+"""`bench --prompts`: measure whole requests, from the prompt to the end of the answer.
 
-prompts     the file of prompts, and what is asked of a model
-plan        what is asked for, and which programs are compared
+prompts     read the prompt file and encode the requests
+plan        the options of a run, and the pairs to compare
 ours        our runtimes as contenders
-checking    which answers are valid, and which are right
-bench       one run: everybody answers every request, in turns
+checking    validate answers against the schema and the expected answer
+bench       one run: each program answers each request, in rotation
 report      figures and tables
 """

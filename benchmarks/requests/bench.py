@@ -1,7 +1,7 @@
-"""`bench --prompts`: every program answers every request, from an empty cache, in turns.
+"""`bench --prompts`: each program answers each request from an empty cache, in rotation.
 
-prompts --> Running: choose, prepare, load --> a request each, A B C A B C ..., the first round warms up
-        --> which answers are valid, and right --> RequestReport
+prompts --> Running: choose, prepare, load --> one request each, A B C A B C ..., after a warm-up round
+        --> check the answers --> RequestReport
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RequestBench:
         return answer
 
     def _judge(self, number: int, timed: TimedAnswer) -> Answered:
-        """An answer that was cut counts as it is."""
+        """Decode and check an answer. A truncated answer gets no special treatment."""
         index = number % len(self.requests)
         ids = [token for token in timed.tokens if token not in self.requests[index].eos_ids]
         text, expected = self.tokenizer.decode(ids), self.prompts[index].answer
@@ -88,7 +88,7 @@ class RequestBench:
 
 
 def _ratios(answers: Mapping[str, Sequence[TimedAnswer]]) -> list[dict[str, object]]:
-    """Of a request, and of a token of it: answers are not equally long."""
+    """Return speed ratios per request, and per token because answers differ in length."""
     compared = pairs(list(answers))
     requests = {name: [1 / each.total_s for each in found] for name, found in answers.items()}
     tokens = {name: [len(each.tokens) / each.total_s for each in found] for name, found in answers.items()}

@@ -1,4 +1,4 @@
-"""Which answers are what was asked for: valid under the schema, and equal to the right one."""
+"""Check answers: validity under the JSON schema, and equality with the expected answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hamburger_edge.support.strict import canonical_json
 
 
 class Validator:
-    """A JSON schema, as jsonschema reads it."""
+    """A JSON schema, checked with the package jsonschema."""
 
     def __init__(self, schema: str):
         jsonschema = require("jsonschema", "bench")
@@ -29,6 +29,6 @@ class Validator:
 
 
 def right(text: str, expected: str) -> bool:
-    """Equal as JSON where the expected answer is JSON, else as text, white space around it aside."""
+    """Compare as JSON if `expected` is JSON, else as text without surrounding white space."""
     wanted = canonical_json(expected)
     return text.strip() == expected.strip() if wanted is None else canonical_json(text) == wanted

@@ -1,4 +1,4 @@
-"""Our runtimes as contenders that answer whole requests, driven as an application drives them."""
+"""Our runtimes as `Answering` contenders, called through the public `Model.stream`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AnsweringModel(Ours):
 
 
 def options_of(variant: str, request: Request) -> Options:
-    """A variant as `RequestPlan.variants` writes it."""
+    """Parse a variant of `RequestPlan.variants` into options."""
     setting, _, forced = variant.partition("+")
     options: Options = {"max_tokens": request.most, "probabilities": False}
     options |= asdict(Recommended.parse(setting))  # type: ignore[typeddict-item]
@@ -37,12 +37,12 @@ def options_of(variant: str, request: Request) -> Options:
 def as_answer(
     groups: Sequence[tuple[int, ...]], options: Options, stats: Stats, total_s: float, unread: int
 ) -> TimedAnswer:
-    """`unread`: groups that are said, and not in the cache yet."""
+    """Return the timings of an answer. `unread`: number of generated groups not yet in the cache."""
     return TimedAnswer(
         tokens=tuple(token for group in groups for token in group),
         ttft_s=stats.ttft_s,
         total_s=total_s,
-        base_calls=stats.base_calls + (stats.prefill_s > 0),  # an answer that is all forced asks nobody
+        base_calls=stats.base_calls + (stats.prefill_s > 0),  # plus the prefill, if there was one
         steps=stats.macro_steps,
         slots=stats.slots - stats.prompt_tokens + unread,
         micro_steps=stats.micro_steps,

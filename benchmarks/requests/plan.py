@@ -1,4 +1,4 @@
-"""What a benchmark of whole requests is asked for, who could take part, and which of them are compared."""
+"""Options of a benchmark of whole requests, its programs, and the pairs to compare."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ PLAIN_STRUCTURED = f"{PLAIN}+split"
 @dataclass(frozen=True)
 class RequestPlan:
     schema: str | None = None  # a JSON schema's text
-    most: int = 256  # tokens of an answer
-    rounds: int | None = None  # requests of everybody; None: each prompt once
-    settings: tuple[str, ...] = ()  # confidences and modes; none: the usual ones
-    recommended: str | None = None  # the setting that the model recommends
-    seconds: float | None = None  # stop measuring when they are over
-    build: bool = True  # whether to build what peers read, which takes minutes, once
-    only: tuple[str, ...] = ()  # names, or programs; none: all
+    most: int = 256  # maximum number of answer tokens
+    rounds: int | None = None  # requests per program; None: each prompt once
+    settings: tuple[str, ...] = ()  # confidences and modes; empty: the default list
+    recommended: str | None = None  # the model's recommended setting
+    seconds: float | None = None  # time limit of the measurement
+    build: bool = True  # build missing files for peers: minutes, once
+    only: tuple[str, ...] = ()  # names or programs; empty: all
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """Of our runtimes: a confidence, a mode or both; after a +, how forced tokens are fed; without one
-        there is no structure."""
+        """Variants of our runtimes, as `SETTING` or `SETTING+FORCED`.
+
+        `SETTING` is a confidence, a mode or both. `FORCED` is how the loop feeds forced tokens. A variant
+        without `+FORCED` ignores the schema.
+        """
         own = (self.recommended,) if self.recommended else ()
         if self.schema is None:
             return self.settings or tuple(dict.fromkeys((*own, *SETTINGS)))
@@ -49,12 +52,12 @@ QUICK = RequestPlan(rounds=8, seconds=90, build=False)
 
 
 def recommended(manifest: Manifest) -> str | None:
-    """The setting that holds where nothing is said, if the model has one of its own."""
+    """Return the manifest's recommended setting, or None."""
     return None if manifest.recommended is None else str(manifest.recommended)
 
 
 def setting(text: str) -> str:
-    """In one spelling; a mode alone stays alone."""
+    """Return a setting in its canonical spelling. A mode without a confidence stays as it is."""
     try:
         return text if text in MODES else str(Recommended.parse(text))
     except InputError as error:
@@ -68,8 +71,10 @@ def programs(plan: RequestPlan, manifest: Manifest, peers: Mapping[str, Program]
 
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Ours against our own plain decoding (under a schema: with a base call for every forced token), and
-    against every peer."""
+    """Pair each of our variants with plain decoding and with each peer.
+
+    A variant with `+FORCED` is compared with `+single` instead: one base call per forced token.
+    """
     mine = [name for name in names if "@" in name]
     found = []
     for name in mine:

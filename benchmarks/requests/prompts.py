@@ -1,4 +1,4 @@
-"""Requests to answer: one JSON object a line, with the right answer where there is one.
+"""Read a prompt file: one JSON object per line, with optional fields `answer` and `system`.
 
 {"prompt": "Wake me at seven.", "answer": "{\\"intent\\": \\"SetAlarm\\"}", "system": "You call functions."}
 """
@@ -23,12 +23,12 @@ KNOWN = ("prompt", "answer", "system")
 @dataclass(frozen=True)
 class Prompt:
     text: str
-    answer: str | None = None  # the right one
+    answer: str | None = None  # the expected answer
     system: str | None = None
 
 
 def read_prompts(path: str | PathLike[str]) -> list[Prompt]:
-    """Every line's fault is named with its number."""
+    """Read the prompts. An error contains the number of its line."""
     prompts = [_parse(line, where) for where, line in read_lines(path)]
     if not prompts:
         raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')
@@ -64,7 +64,7 @@ def requests(
     eos_ids: tuple[int, ...],
     schema: str | None,
 ) -> list[Request]:
-    """As token ids, so that every program reads the same."""
+    """Encode the prompts as token ids, so that every program reads the same ids."""
     return [
         Request(
             tuple(tokenizer.encode_parts(template.first_turn(each.text, each.system))), most, eos_ids, schema

@@ -1,4 +1,4 @@
-"""From answers to figures: the JSON report, and the tables on the terminal and for documents."""
+"""Report the answers as JSON, terminal tables and Markdown tables."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ RATIOS = {
 
 @dataclass(frozen=True)
 class Answered:
-    """A timed answer, and what is to be said of it."""
+    """A timed answer with its text and its checks."""
 
     prompt: int  # index
     timed: TimedAnswer
     text: str
-    valid: bool | None = None  # under the schema
-    right: bool | None = None
+    valid: bool | None = None  # valid under the schema; None: no schema
+    right: bool | None = None  # None: no expected answer
 
     def to_json(self) -> dict[str, Any]:
         timed = asdict(self.timed)
@@ -63,7 +63,7 @@ class RequestReport:
     results: list[dict[str, Any]]
     ratios: list[dict[str, Any]]
     skipped: list[dict[str, str]]
-    answers: list[dict[str, Any]]  # every one, in the order of each program
+    answers: list[dict[str, Any]]  # all answers, grouped by program
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ class RequestReport:
 def result(
     name: str, answers: Sequence[Answered], facts: Facts, usage: tuple[float, float | None]
 ) -> dict[str, Any]:
-    """One row. `usage`: seconds of loading, MB at most."""
+    """Return one result row. `usage`: load time in seconds, peak memory in MB."""
     timed = [each.timed for each in answers]
     tokens = sum(len(each.tokens) for each in timed)
     calls = sum(each.base_calls for each in timed)
@@ -104,7 +104,7 @@ def result(
 
 
 def share(found: Sequence[bool | None]) -> float | None:
-    """Of those that can be told."""
+    """Return the share of True among the values that are not None."""
     told = [each for each in found if each is not None]
     return sum(told) / len(told) if told else None
 
@@ -139,7 +139,7 @@ def _rows(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def tables(report: RequestReport) -> str:
-    """For people."""
+    """Return the report as tables for the terminal."""
     parts = [
         f"{report.base} at {report.precision}, {report.machine['cpu']}, threads: {report.threads}, "
         f"requests of each: {report.results[0]['requests']}",
@@ -154,7 +154,7 @@ def tables(report: RequestReport) -> str:
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The report as JSON -> tables for documents."""
+    """Return the JSON report as Markdown tables."""
     parts = [pipes(_rows(report["results"]))]
     if report["ratios"]:
         for of, said in RATIOS.items():

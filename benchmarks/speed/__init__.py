@@ -1,12 +1,14 @@
-"""`bench`: speed and memory of our runtimes beside other programs, on the same weights, prompts and threads.
+"""`bench`: speed and memory of our runtimes and of other programs on the same weights, prompts and threads.
 
-plan         what is asked for, and which programs are compared
-bench        one run: build, load, measure in turns, measure along a long answer, score
-running      who takes part, who is out and why, and whose turn it is
-process      a program in a process of its own
+plan         the options of a run, and the pairs to compare
+bench        one run: build, load, measure in rotation, score, measure long answers
+running      choose, open and rotate the programs of a run; record the skipped ones
+process      a program in a separate process
 ours         our runtimes as contenders
-interleave   measuring in turns, and the statistics of it
-curve        what a token costs as an answer grows
-prompts, shapes   what is answered; bundles of random weights at a known shape
-report, plots     figures, tables, pictures
+interleave   measure in rotation; medians, quartiles and paired ratios
+curve        cost per token against answer length
+prompts      the prompts to answer
+shapes       bundles with random weights in a known shape
+report       figures and tables
+plots        plots
 """

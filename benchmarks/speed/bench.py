@@ -1,9 +1,9 @@
-"""`bench`: our runtimes and what people would otherwise use, on the same weights, prompts and threads.
+"""`bench`: our runtimes and other programs on the same weights, prompts and threads.
 
-choose --> prepare (build what peers read, once) --> load, each in its own process
-       --> interleave: A B C A B C ..., the first round warms up
-       --> curve: long answers side by side, ours plain and in groups and peers'
-       --> score: what the groups cost, under the plain base --> SpeedReport
+choose --> prepare (build files for peers, once) --> load, each in its own process
+       --> interleave: A B C A B C ..., after a warm-up round
+       --> score: quality of our answers under the plain base
+       --> curve: long answers in rotation, ours plain and in groups, and peers' --> SpeedReport
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hamburger_edge.support.progress import Progress, no_progress
 
 
 class Bench:
-    """One run: who takes part, who is out and why, and what was measured."""
+    """One run: its programs, its prompts and its measurements."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Bench:
             members = running.open(chosen)
             turns = running.take_turns(members, self.plan.rounds, self._turn)
             processes = running.processes
-            usage = {name: process.usage() for name, process in processes.items()}  # scoring takes more
+            usage = {name: process.usage() for name, process in processes.items()}  # scoring raises the peak
             weights = {name: process.weight_bytes() for name, process in processes.items()}
             scores, costs = self._score(turns, members), self._curve(chosen)
         finally:
@@ -96,7 +96,7 @@ class Bench:
     def _score(
         self, turns: Mapping[str, list[TimedTurn]], members: Members
     ) -> dict[str, tuple[float, float]]:
-        """Nats a token, and agreement, of our answers under the plain base."""
+        """Return the mean nats per token and the agreement of our answers under the plain base."""
         scores = {}
         for done, (name, (program, _)) in enumerate(members.items()):
             if program not in RUNTIMES or name not in turns or self.plan.random:
@@ -109,14 +109,17 @@ class Bench:
                     )
                     for number, turn in enumerate(turns[name][: len(self.prompts)], 1)  # each prompt once
                 ]
-            except HamburgerError as error:  # what was measured stays
+            except HamburgerError as error:  # the timings stay in the report
                 self.running.skip(f"{name}: quality", error)
                 continue
             scores[name] = (sum(f[0] for f in found) / len(found), sum(f[1] for f in found) / len(found))
         return scores
 
     def _curve(self, chosen: Mapping[str, Program]) -> list[dict[str, Any]]:
-        """Our first runtime plainly and in groups, each in a process of its own, beside peers that can."""
+        """Measure cost against length for our first runtime, plain and in groups, and for `Continued` peers.
+
+        A second process of the same runtime generates in groups.
+        """
         runtime = next((name for name in RUNTIMES if name in self.running.processes), None)
         longest = min(self.plan.longest, self.source.slots - len(self.prompts[0]))
         if runtime is None or longest < CHUNK:
@@ -126,7 +129,7 @@ class Bench:
 
         def go_on(tokens: int) -> bool:
             nonlocal began
-            if not tokens:  # what it took to get here is no stretch
+            if not tokens:  # start the clock after the prefills
                 began = self.clock()
             spent = self.clock() - began
             left = spent / max(1, tokens) * (longest - tokens)
@@ -147,7 +150,7 @@ class Bench:
                 if program.continues and name in self.running.processes:
                     runners[name] = self.running.processes[name].ask, ""
             return curve(runners, self.prompts[0], longest, go_on=go_on, failed=failed)
-        except HamburgerError as error:  # the second process did not load; `curve` tells of the others
+        except HamburgerError as error:  # the second process did not load; `curve` reports other failures
             failed(runtime, error)
             return []
         finally:

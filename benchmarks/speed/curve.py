@@ -1,4 +1,4 @@
-"""What a token costs as an answer grows: several programs side by side, a stretch of tokens each in turn."""
+"""Cost per token against answer length. Programs take turns, `CHUNK` tokens each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from hamburger_edge.benchmarks.speed.interleave import Spread, ratios
 from hamburger_edge.errors import HamburgerError
 
-CHUNK = 64  # tokens of a stretch; no group has more
-LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # at which the cost since the one before is told
+CHUNK = 64  # tokens per stretch; no group is larger
+LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # rows of the table: mean cost since the previous length
 
 
-Ask = Callable[..., Any]  # of a process with a `Continued` contender: a method and its arguments
+Ask = Callable[..., Any]  # calls a method of a `Continued` contender with its arguments
 Point = Mapping[str, Any]
 
 
@@ -27,12 +27,13 @@ def curve(
     go_on: Callable[[int], bool],
     failed: Callable[[str, HamburgerError], None],
 ) -> list[dict[str, Any]]:
-    """One point a stretch and runner, in the order they were run; beside each runner stands its variant.
+    """Return one point per stretch and runner, in the order of measurement. `runners`: name -> ask, variant.
 
-    `go_on` is asked with the tokens so far. A runner that fails keeps its points and is left out from there.
+    The curve ends early if `go_on(tokens so far)` is False. A runner that fails keeps its points and gets no
+    further turn.
     """
     points: list[dict[str, Any]] = []
-    before: dict[str, tuple[int, float]] = {}  # tokens and seconds
+    before: dict[str, tuple[int, float]] = {}  # tokens, seconds
 
     def ask(name: str, method: str, *arguments: Any) -> Any:
         try:
@@ -44,7 +45,7 @@ def curve(
     for name, (_, variant) in runners.items():
         before[name] = 0, 0.0
         ask(name, "begin", prompt, longest, variant)
-        if name in before and (reached := ask(name, "advance", 1)) is not None:  # the prompt's own share
+        if name in before and (reached := ask(name, "advance", 1)) is not None:  # excludes the prefill
             before[name] = reached[:2]
     for until in range(CHUNK, longest + 1, CHUNK):
         if not before or not go_on(until - CHUNK):
@@ -62,13 +63,13 @@ def curve(
 
 @dataclass(frozen=True)
 class Cost:
-    """Of the tokens since the length before."""
+    """Mean cost of the tokens between the previous length and this one."""
 
     name: str
     length: int
     ms_per_token: float
-    kv_bytes: int  # at the end
-    speed_over: dict[str, Spread]  # the others, stretch by stretch
+    kv_bytes: int  # at `length`
+    speed_over: dict[str, Spread]  # other program -> paired ratios of the stretches
 
 
 def by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -79,7 +80,7 @@ def by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def at_lengths(points: Sequence[Point]) -> list[Cost]:
-    """The curve, told in a few lines: those that reached a length stand together."""
+    """Summarize the curve at `LENGTHS`, with one entry per program that reached the length."""
     curves = by_name(points)
     costs, first = [], 0
     for length in LENGTHS:

@@ -1,4 +1,4 @@
-"""A B C A B C ...: what disturbs a machine for a while then disturbs all alike, and pairs stay comparable."""
+"""Measure in rotation (A B C A B C ...), so that a temporary disturbance affects every program alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles of what was measured again and again."""
+    """Median and quartiles of repeated measurements."""
 
     median: float
     q1: float
@@ -36,10 +36,10 @@ def interleave(
     go_on: Callable[[int], bool] = lambda done: True,
     failed: Callable[[str, Exception], None],
 ) -> dict[str, list[T]]:
-    """`measure(name, round)` for every name in turn, `rounds` times over; results by name, one a round.
+    """Call `measure(name, round)` for each name in each round; return name -> one result per round.
 
-    Round 0 warms up and is not among the results. `go_on(rounds done)` may end it early, between two rounds.
-    A name whose measurement raises is told to `failed` and takes no further part, nor do its results.
+    Round 0 warms up and gives no results. If `go_on(rounds done)` is False, no further round starts. If a
+    measurement raises, `failed` receives the name and the error, and the name and its results are dropped.
     """
     measured: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds + 1):
@@ -48,7 +48,7 @@ def interleave(
         for name in [name for name in names if name in measured]:
             try:
                 result = measure(name, number)
-            except Exception as error:  # whatever somebody else's program raises
+            except Exception as error:  # other programs may raise any type
                 del measured[name]
                 failed(name, error)
                 continue
@@ -58,14 +58,14 @@ def interleave(
 
 
 def ratios(a: Sequence[float], b: Sequence[float]) -> Spread:
-    """Round by round, since only what ran side by side ran on the same machine."""
+    """Return the spread of `a[i] / b[i]`. Pairs of one round ran under similar conditions."""
     return Spread.of(x / y for x, y in zip(a, b, strict=True))
 
 
 def all_ratios(
     speeds: Mapping[str, Sequence[float]], pairs: Iterable[tuple[str, str]], of: str = "decode"
 ) -> list[dict[str, object]]:
-    """The `ratios` of a report, for those pairs of which both were measured; `of` names what they are of."""
+    """Return a report's `ratios`: one entry per measured pair, with the ratio under the key `of`."""
     return [
         {"a": a, "b": b, of: ratios(speeds[a], speeds[b]).to_json()}
         for a, b in pairs

@@ -1,4 +1,4 @@
-"""Our runtimes as contenders, driven as an application drives them: text stream, sampler and all."""
+"""Our runtimes as contenders, called through the public `Model.stream`, with sampler and text decoding."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from hamburger_edge.loop.settings import MeasuringOptions
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model
 
-CHUNK = 256  # rows that scoring reads out at once
-# a variant is a setting of the dial, as `Recommended.parse` reads it, or FORCED and a group size
+CHUNK = 256  # tokens per base call while scoring
+# A variant is a setting for `Recommended.parse`, or FORCED followed by a group size.
 PLAIN, FORCED = "plain", "force-"
 VERIFY: Final = "verify"
 
@@ -49,17 +49,20 @@ class Ours:
         with self._stream(prompt, tokens, variant) as stream:
             for chunk in stream:
                 if not groups:
-                    first = replace(stream.stats)  # a copy: the stream goes on counting
+                    first = replace(stream.stats)  # a copy, because the stream updates its stats
                 groups.append(chunk.tokens)
         slots = [(token,) for group in groups for token in group] if variant == VERIFY else groups
         return as_turn(groups, slots, first, stream.stats)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
-        """An answer that `advance` takes further."""
+        """Start an answer that `advance` extends."""
         self.stream = self._stream(prompt, tokens, variant)
 
     def advance(self, tokens: int) -> tuple[int, float, int]:
-        """Go on to so many tokens or just beyond: tokens, seconds since the first group, bytes of cache."""
+        """Generate until the answer has at least `tokens` tokens.
+
+        Return its number of tokens, the seconds since the first group, and the cache bytes in use.
+        """
         assert self.stream is not None
         while self.stream.stats.tokens < tokens and next(self.stream, None) is not None:
             pass
@@ -67,7 +70,7 @@ class Ours:
         return stats.tokens, stats.decode_s, stats.kv_bytes
 
     def score(self, prompt: Sequence[int], answer: Sequence[int]) -> tuple[float, float]:
-        """Nats a token under the plain base, un-merged, and the share that is its own first choice."""
+        """Return the mean nats per token under the plain base, and the share of its greedy choices."""
         assert self.model is not None
         return score(self.model.backend, prompt, answer)
 
@@ -91,7 +94,7 @@ class Ours:
 def as_turn(
     groups: Sequence[tuple[int, ...]], slots: Sequence[tuple[int, ...]], first: Stats, stats: Stats
 ) -> TimedTurn:
-    """`first`: what had been counted when the first group was there; a verified one took a base call."""
+    """Return the timings of a turn. `first`: the stats at the first group, which the step times exclude."""
     return TimedTurn(
         tokens=tuple(token for group in groups for token in group),
         ttft_s=stats.ttft_s,
@@ -110,8 +113,8 @@ def as_turn(
 
 
 def score(backend: Backend, prompt: Sequence[int], answer: Sequence[int]) -> tuple[float, float]:
-    """Mean negative log-likelihood and agreement; the cache is empty afterwards."""
-    text = [*prompt, *answer][:-1]  # row i speaks of the token after text[i]
+    """Return the mean negative log-likelihood and the agreement; leave the cache empty."""
+    text = [*prompt, *answer][:-1]  # row i predicts the token after text[i]
     first, losses, agreed = len(prompt) - 1, 0.0, 0
     backend.truncate(0)
     for start in range(0, len(text), CHUNK):

@@ -1,4 +1,4 @@
-"""What a benchmark is asked for: how much of what, who could take part, and which of them are compared."""
+"""Options of a benchmark run, its programs, and the pairs to compare."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FORMATS = "--format onnx --format gguf"
 
 @dataclass(frozen=True)
 class BenchPlan:
-    tokens: int = 64  # new tokens of every answer
-    rounds: int = len(TEXTS)  # answers of everybody: each prompt once
-    longest: int = 4096  # tokens of the curve; 0: none
-    seconds: float | None = None  # stop measuring when they are over
-    build: bool = True  # whether to build what peers read, which takes minutes, once
+    tokens: int = 64  # new tokens per answer
+    rounds: int = len(TEXTS)  # answers per program; default: each prompt once
+    longest: int = 4096  # length of the curve in tokens; 0: no curve
+    seconds: float | None = None  # time limit of the measurement
+    build: bool = True  # build missing files for peers: minutes, once
     force_group: int | None = None
-    only: tuple[str, ...] = ()  # names, or runtimes; none: all
-    random: bool = False  # weights are random: confidences mean nothing, and no peer is asked for by itself
+    only: tuple[str, ...] = ()  # names or runtimes; empty: all
+    random: bool = False  # random weights: no confidences; peers only by `only`
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class BenchPlan:
 
     @property
     def compressed(self) -> str:
-        """The variant whose cost against length is shown beside plain decoding."""
+        """The variant that the curve compares with plain decoding."""
         return f"{FORCED}{self.force_group}" if self.force_group else "merge-0.8"
 
 
@@ -43,7 +43,7 @@ QUICK = BenchPlan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
 
 
 def programs(adapter: str, variants: tuple[str, ...], manifest: Manifest) -> dict[str, Program]:
-    """Our runtimes."""
+    """Return our runtimes as programs with these variants."""
     packages = {"onnx": (("onnx",), "onnx"), "llamacpp": (("llama_cpp",), "llama-cpp-python")}
     there = {"onnx": bool(manifest.graphs), "llamacpp": manifest.gguf is not None}
     return {
@@ -69,7 +69,7 @@ def full(name: str, variant: str) -> str:
 
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Ours against our own plain decoding, and against every peer."""
+    """Pair each of our variants with plain decoding on the same runtime and with each peer."""
     mine = [name for name in names if "@" in name]
     plain = [(name, full(name.split("@")[0], PLAIN)) for name in mine if not name.endswith(f"@{PLAIN}")]
     return plain + [(name, peer) for name in mine for peer in names if "@" not in peer]
@@ -88,7 +88,7 @@ def source_of(
     build: bool = True,
     forms: Path | None = None,
 ) -> Source:
-    """Room for answers of so many tokens, and for one as long as `longest` as far as there is any."""
+    """Return the source. Its cache fits answers of `tokens` tokens, or of `longest` if the context allows."""
     slots = min(
         manifest.cache_slots or manifest.model.context_length,
         manifest.model.context_length,

@@ -1,4 +1,4 @@
-"""The report as pictures: decode speed, cost against length, and what compression costs."""
+"""Plot a report: decode speed, cost against length, and quality against compression."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SHAPE: dict[str, Any] = {"figsize": (7.2, 4), "dpi": 100, "layout": "constrained
 
 
 def plot(report: SpeedReport, folder: Path) -> list[Path]:
-    """Write what there are figures for."""
+    """Write the plots that the report has data for; return their paths."""
     return draw({"speed": _speed, "length": _length, "compression": _compression}, report, folder)
 
 
 def _speed(plots: Any, report: SpeedReport) -> Any:
-    """Bars of the medians with their quartiles."""
+    """Bars: median decode speed, with quartiles as error bars."""
     figure = plots.figure(**SHAPE)
     axes = figure.add_subplot()
     rows = report.results[::-1]
@@ -42,7 +42,7 @@ def _speed(plots: Any, report: SpeedReport) -> Any:
 
 
 def _length(plots: Any, report: SpeedReport) -> Any:
-    """Left: milliseconds a token; right: bytes in the cache; both against tokens generated."""
+    """Left: milliseconds per token. Right: cache size in MB. x axis: generated tokens."""
     if not report.curve:
         return None
     figure = plots.figure(**SHAPE)
@@ -65,7 +65,7 @@ def _length(plots: Any, report: SpeedReport) -> Any:
 
 
 def _compression(plots: Any, report: SpeedReport) -> Any:
-    """Nats a token under the plain base against tokens a step; the dashed line is plain decoding."""
+    """Nats per token under the plain base against tokens per step. The dashed line is plain decoding."""
     scored = [row for row in report.results if row["nll"] is not None]
     if not scored:
         return None

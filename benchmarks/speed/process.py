@@ -1,4 +1,4 @@
-"""A contender in a process of its own: its memory and load time are its own, and so is its crash.
+"""Run a contender in a separate process, to isolate its memory, its load time and its crashes.
 
 this process --(method, arguments)--> the child's contender --(result or error)--> this process
 """
@@ -23,7 +23,7 @@ from hamburger_edge.errors import HamburgerError, RuntimeUnavailableError
 
 
 class Process:
-    """Implements `Contender` by asking the child. Closing twice is harmless."""
+    """A `Contender` that forwards each call to a child process. `close` may be called twice."""
 
     def __init__(self, adapter: str, source: Source, options: Mapping[str, Any]):
         context = multiprocessing.get_context("spawn")
@@ -52,12 +52,12 @@ class Process:
         return read
 
     def usage(self) -> tuple[float, float | None]:
-        """Seconds that loading took, imports included, and the most memory so far, in MB."""
+        """Return the load time in seconds, imports included, and the peak memory so far in MB."""
         seconds, peak = self._ask("usage")
         return seconds, peak
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Any further method of the contender."""
+        """Call any other method of the contender."""
         return self._ask(method, *arguments)
 
     def close(self) -> None:
@@ -92,9 +92,9 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(pipe: Connection, adapter: str, source: Source, options: dict[str, Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     os.environ.setdefault("OMP_NUM_THREADS", str(source.threads))
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on the disk already
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all files are local
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     _hush()
     began, loaded_s = time.perf_counter(), 0.0
@@ -123,7 +123,7 @@ def _serve(pipe: Connection, adapter: str, source: Source, options: dict[str, An
 def _next(pipe: Connection) -> Any:
     try:
         return pipe.recv()
-    except EOFError:  # the parent is gone
+    except EOFError:  # the parent has ended
         return None
 
 
@@ -133,7 +133,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _hush() -> None:
-    """Other programs' progress and warnings would tear the table apart."""
+    """Discard stdout and stderr, so that other programs' messages do not break the tables."""
     if "--debug" not in sys.argv:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
@@ -141,11 +141,14 @@ def _hush() -> None:
 
 
 def peak_rss_mb() -> float | None:
-    """The most memory this process held. Linux's `ru_maxrss` would count the parent before the fork too."""
+    """Return this process's peak memory in MB.
+
+    On Linux read `VmHWM`, because `ru_maxrss` can include the parent's memory before the fork.
+    """
     with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8") as status:
         for line in status:
             if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024 / 1e6  # kB there means KiB
+                return int(line.split()[1]) * 1024 / 1e6  # the unit kB means KiB here
     try:
         import resource
     except ImportError:  # Windows

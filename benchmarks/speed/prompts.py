@@ -1,4 +1,4 @@
-"""What is answered while time is taken: everyday requests, short and long."""
+"""The prompts of the speed benchmark: everyday requests, short and long."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ TEXTS = (
 
 
 def prompts(tokenizer: Tokenizer, template: ChatTemplate) -> list[list[int]]:
-    """As token ids, so that every program reads the same."""
+    """Encode the prompts as token ids, so that every program reads the same ids."""
     return [tokenizer.encode_parts(template.first_turn(text)) for text in TEXTS]

@@ -1,4 +1,4 @@
-"""From turns to figures: the JSON report, and the tables on the terminal."""
+"""Report the turns as JSON, terminal tables and Markdown tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SpeedReport:
     results: list[dict[str, Any]]
     ratios: list[dict[str, Any]]
     skipped: list[dict[str, str]]
-    # points of {"name", "tokens", "ms_per_token", "kv_bytes"}: the mean since the point before
+    # points {"name", "tokens", "ms_per_token", "kv_bytes"}; ms_per_token: mean since the previous point
     curve: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def result(
     speed: Mapping[str, float],
     score: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """One row. `usage`: seconds of loading, MB at most; `speed`: what `machine.bandwidth` measured."""
+    """Return one result row. `usage`: load time in seconds, peak memory in MB. `speed`: memory bandwidths."""
     decode = Spread.of(turn.decode_tps for turn in turns)
     tokens = sum(len(turn.tokens) for turn in turns)
-    later = sum(len(turn.tokens) - turn.first_tokens for turn in turns)  # what decoding produced
+    later = sum(len(turn.tokens) - turn.first_tokens for turn in turns)  # tokens after the first group
     bases, micros = sum(turn.base_calls for turn in turns), sum(turn.micro_steps for turn in turns)
     stepped = [turn.micro_s / turn.micro_steps for turn in turns if turn.micro_steps]
     read = bases * weights.macro + micros * weights.micro
@@ -75,10 +75,10 @@ def result(
 
 
 def tables(report: SpeedReport) -> str:
-    """For people."""
+    """Return the report as tables for the terminal."""
     machine, parts = report.machine, []
     memory = machine["memory_bytes_per_s"] / 1e9
-    answers = report.results[0]["answers"]  # the same for all: who fails is left out
+    answers = report.results[0]["answers"]  # equal for all: failed programs are left out
     parts.append(
         f"{report.base} at {report.precision}, {machine['cpu']}, threads: {report.threads}, "
         f"answers of each: {answers}\n"
@@ -159,7 +159,7 @@ def ratio_rows(ratios: Sequence[Mapping[str, Any]], of: str = "decode") -> list[
 
 
 def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """One line a length and program; beside it its speed over those that ours are compared with."""
+    """Return one row per length and program, with the program's speed over each reference of `pairs`."""
     costs = at_lengths(curve)
     plain = list(dict.fromkeys(other for _, other in pairs(list(dict.fromkeys(cost.name for cost in costs)))))
     rows = [("", "tokens", "ms/token", "KV MB", *(f"speed over {name}" for name in plain))]
@@ -187,7 +187,7 @@ HEAD = (
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The report as JSON -> the tables of docs/research/speed.md."""
+    """Return the Markdown tables of docs/research/speed.md from the JSON report."""
     rows: list[tuple[str, ...]] = [HEAD]
     for row in report["results"]:
         cells = (

@@ -1,6 +1,6 @@
-"""The programs of one run: who takes part, who is out and why, and whose turn it is.
+"""Choose, open and rotate the programs of one run; record each skipped program with a reason.
 
-choose --> open: build what a peer reads (once), load each in a process of its own --> take_turns: A B A B ...
+choose --> open: build files for peers (once), load each in a separate process --> take_turns: A B A B ...
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Measured(Contender, Protocol):
-    """A contender that knows what it took: a `Process`, or a test's own."""
+    """A contender that also reports its load time and memory: a `Process`, or a fake in a test."""
 
     def usage(self) -> tuple[float, float | None]: ...
 
@@ -41,9 +41,9 @@ class Running:
         self,
         source: Source,
         *,
-        only: Sequence[str] = (),  # names, or programs; none: all
-        random: bool = False,  # weights are random: peers take part only if they are named
-        seconds: float | None = None,  # measuring stops when they are over
+        only: Sequence[str] = (),  # names or programs; empty: all
+        random: bool = False,  # random weights: peers take part only if `only` names them
+        seconds: float | None = None,  # time limit of the measurement
         progress: Progress = no_progress,
         start: Start = start,
         clock: Callable[[], float] = perf_counter,
@@ -52,7 +52,7 @@ class Running:
         self.progress, self.start, self.clock = progress, start, clock
         self.began = clock()
         self.skipped: list[dict[str, str]] = []
-        self.processes: dict[str, Measured] = {}  # by program
+        self.processes: dict[str, Measured] = {}  # program -> process
         self.facts: dict[str, Facts] = {}
 
     def skip(self, name: str, why: object) -> None:
@@ -70,7 +70,7 @@ class Running:
             process.close()
 
     def choose(self, programs: Mapping[str, Program]) -> dict[str, Program]:
-        """Those that were asked for and can run here."""
+        """Return the requested programs that can run here, and skip the others."""
         only: Sequence[str] = self.only
         chosen: dict[str, Program] = {}
         known = {*programs, *(full(n, v) for n, p in programs.items() for v in p.variants)}
@@ -95,7 +95,7 @@ class Running:
             self.skip(full(name, variant), why)
 
     def open(self, chosen: Mapping[str, Program]) -> Members:
-        """Each builds its files in one process and is loaded in another, whose memory is then its own."""
+        """Build each program's files in one process and load it in another, to exclude the build's memory."""
         for done, (name, program) in enumerate(chosen.items()):
             try:
                 if self.out_of_time(0):
@@ -123,9 +123,9 @@ class Running:
     def take_turns(
         self, members: Members, rounds: int, turn: Callable[[Measured, str, int], T]
     ) -> dict[str, list[T]]:
-        """`turn(process, variant, round)` of each in turn. Who fails is told of and left out."""
+        """Call `turn(process, variant, round)` for each member in rotation. Skip members that fail."""
         total, done, began = (rounds + 1) * len(members), 0, self.clock()
-        turns_began: list[float] = []  # of each round
+        turns_began: list[float] = []  # start time of each round
 
         def measure(name: str, number: int) -> T:
             nonlocal done

@@ -1,6 +1,6 @@
-"""Bundles of random weights at the shape of a known model: what steps cost does not depend on their values.
+"""Bundles with random weights in the shape of a known model. Step times do not depend on weight values.
 
-What such a model says means nothing, so groups are forced to a size and quality is not told.
+The text of such a model has no meaning. So the benchmark forces the group size and reports no quality.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ TINY: dict[str, Any] = {
     "head_dim": 16,
     "context_length": 2048,
 }
-# The graft is the paper's: 4 micro layers, taps 3, 7, 11, groups of up to 4. Its micro head scores a draft
-# vocabulary.
+# "llama-3.2-1b" has the graft of the paper: 4 micro layers, taps 3, 7, 11, groups of up to 4 tokens. Its
+# micro head covers a draft vocabulary.
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "llama-3.2-1b": (LLAMA_32_1B, {"taps": (3, 7, 11), "merger_heads": 64, "draft_vocab_size": 8192}),
     "tiny": (TINY, {"taps": (1, 2), "merger_heads": 4, "draft_vocab_size": 256}),
@@ -55,7 +55,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def shape_bundle(
     name: str, *, progress: Progress = no_progress, precision: str = "int4", folder: Path | None = None
 ) -> Path:
-    """The bundle of this shape, exported once and kept in the cache folder."""
+    """Return the bundle of this shape, exported once into the cache folder."""
     from hamburger_edge import __version__
     from hamburger_edge.benchmarks.made_once import made_once
     from hamburger_edge.export.description import TOKENIZER
@@ -71,7 +71,7 @@ def shape_bundle(
         model = build(config, random_state(config))
         facts = {"base": {"name": f"{name}, random weights", "kind": "random"}}
         template = ChatTemplate.preset("chatml").to_json()
-        # no tokenizer yet: with one, exporting would calibrate, which random weights have no use for
+        # Export without a tokenizer to skip calibration, which random weights do not need.
         checkpoint = Checkpoint(model, None, template, facts, Path(name))  # type: ignore[arg-type]  # see above
         bundle = export_checkpoint(
             checkpoint, out / "bundle", precision=precision, verify=False, progress=progress
@@ -94,9 +94,10 @@ def shape_config(name: str) -> HamburgerConfig:
 
 
 def random_state(config: HamburgerConfig) -> dict[str, Any]:
-    """Every large weight is a window into one pool, at an offset of its own: memory for the largest alone.
+    """Return random weights. Large weights are overlapping views of one pool as large as the largest weight.
 
-    Small ones own theirs, because a traced graph may keep them as they are, and there nothing may overlap.
+    Each view has a different offset. Small weights are copies, because a traced graph may store them, and
+    stored tensors must not overlap.
     """
     import torch
 
@@ -121,7 +122,7 @@ def random_state(config: HamburgerConfig) -> dict[str, Any]:
 
 
 def _write_tokenizer(path: Path, vocab_size: int) -> None:
-    """A word for every id, so that any prompt can be read and any answer printed."""
+    """Write a tokenizer with one word per token id, so that it can decode every answer."""
     vocab = {f"w{i}": i for i in range(vocab_size)}
     model = {"type": "WordLevel", "vocab": vocab, "unk_token": "w1"}
     split = {"type": "Whitespace"}

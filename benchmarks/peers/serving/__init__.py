@@ -1,7 +1,7 @@
-"""`bench --serve`: our server beside llama.cpp's, asked by one and by many clients.
+"""`bench --serve`: compare our server with llama-cpp-python's, with one client and with several.
 
-servers     each in a process of its own, on a port of its own
-clients     who asks, and what they measure
-bench       one run: everybody answers everything, in turns
+servers     start each server in a separate process, on a free port
+clients     send requests and measure the answers
+bench       one run: each server gets the same requests, in rotation
 report      figures and tables
 """

@@ -1,4 +1,4 @@
-"""One run: the servers stand side by side, and everything is asked of all of them in turn."""
+"""One run: all servers are up, and each scenario sends the same requests to each server in rotation."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SYSTEMS = ("You are a helpful assistant.", "You are a careful librarian.")
 
 @dataclass(frozen=True)
 class ServingPlan:
-    tokens: int = 32  # of each answer
+    tokens: int = 32  # length of each answer
     rounds: int = 5
-    each: int = 2  # requests of a client in a round
-    background: int = len(TEXTS)  # texts that conversations in turn have in mind
-    eos_ids: tuple[int, ...] = ()  # never said, so that all answers are as long
+    each: int = 2  # requests per client and round
+    background: int = len(TEXTS)  # number of texts in the system message of alternating conversations
+    eos_ids: tuple[int, ...] = ()  # biased by -100, so that all answers have the same length
     base: str = ""
     threads: int = 1
 
@@ -85,7 +85,7 @@ def measure(
 
 
 def _request(number: int, client: int, n: int) -> Messages:
-    """Of a round, a client and its turn; no two begin alike beyond the system text."""
+    """Return request `n` of a client in round `number`. Requests share only the system text as a prefix."""
     text = TEXTS[(number + client + n) % len(TEXTS)]
     return [
         {"role": "system", "content": SYSTEMS[0]},

@@ -1,4 +1,4 @@
-"""Clients of a server: each asks, reads the stream to its end, and asks again."""
+"""Clients of a server: each sends a request, reads the whole stream, and sends its next request."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Answered:
-    first_s: float  # until the first text
+    first_s: float  # from the start to the first text
     whole_s: float
     text: str
 
 
 @dataclass(frozen=True)
 class Burst:
-    """What so many clients, all at once, got in one round."""
+    """Results of one round with parallel clients, or with alternating conversations."""
 
     requests_per_s: float
     first_s: tuple[float, ...]  # of each request
@@ -58,13 +58,13 @@ def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> Answered:
     finally:
         connection.close()
     end = perf_counter()
-    if finish != "length":  # all answers are to be as long, or requests a second say nothing
+    if finish != "length":  # requests per second are comparable only at equal length
         raise HamburgerError(f"an answer ended by {finish} after {len(text)} characters: it was to be longer")
     return Answered((first or end) - began, end - began, text)
 
 
 def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, Any]) -> Burst:
-    """One client for each list of requests."""
+    """Run one parallel client per list of requests."""
     answers: list[Answered] = []
     failed: list[Exception] = []
 
@@ -72,7 +72,7 @@ def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, A
         try:
             for messages in requests:
                 answers.append(ask(port, messages, fields))
-        except Exception as error:  # told below, in the thread that measures
+        except Exception as error:  # raised below, in the measuring thread
             failed.append(error)
 
     threads = [threading.Thread(target=client, args=(requests,)) for requests in asked]
@@ -89,7 +89,7 @@ def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, A
 def alternate(
     port: int, beginnings: Sequence[Messages], turns: Sequence[str], fields: Mapping[str, Any]
 ) -> Burst:
-    """Conversations that take turns; their first turn, which nobody can have read before, is not counted."""
+    """Alternate between conversations, one turn each. First turns, which no cache can hold, do not count."""
     talks = [list(messages) for messages in beginnings]
     counted: list[Answered] = []
     for number, text in enumerate(turns):

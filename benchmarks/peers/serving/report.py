@@ -1,4 +1,4 @@
-"""What the clients measured as figures: JSON, and tables for a terminal and for documents."""
+"""Report the clients' measurements as JSON, terminal tables and Markdown tables."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hamburger_edge.benchmarks.speed.interleave import Spread, ratios
 from hamburger_edge.evaluation.machine import describe
 from hamburger_edge.support.tables import pipes, table
 
-PEER = "llama.cpp"  # and its variants, whose names begin so
+PEER = "llama.cpp"  # prefix of the peers' names
 
 
 @dataclass(frozen=True)
 class ServingReport:
     base: str
     threads: int
-    tokens: int  # of each answer
-    each: int  # requests of a client in a round
-    measured: dict[str, dict[str, list[Burst]]]  # by scenario, by server
+    tokens: int  # length of each answer
+    each: int  # requests per client and round
+    measured: dict[str, dict[str, list[Burst]]]  # scenario -> server -> rounds
     failed: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _scenario(of: Mapping[str, list[Burst]]) -> dict[str, Any]:
 
 
 def tables(report: ServingReport) -> str:
-    """For people."""
+    """Return the report as tables for the terminal."""
     data = report.to_json()
     machine = data["machine"]["cpu"]
     about = f"{report.base}, {machine}, threads: {report.threads}, answers of {report.tokens} tokens"
@@ -65,7 +65,7 @@ def tables(report: ServingReport) -> str:
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The report as JSON -> the table of docs/research/speed.md: the scenarios below each other."""
+    """Return the Markdown table of docs/research/speed.md, with all scenarios in one table."""
     found = _rows(report)
     peers = list(dict.fromkeys(name for rows in found.values() for name in rows[0][3:]))
     lines = [["asked by", "server", "requests a second", "first text, ms", *peers]]
@@ -77,7 +77,7 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def _rows(report: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """By scenario: a head, and a row for each server."""
+    """Return scenario -> table rows: a header, then one row per server."""
     found = {}
     for title, of in report["scenarios"].items():
         peers = [name for name in of if name.startswith(PEER)]

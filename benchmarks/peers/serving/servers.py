@@ -1,4 +1,4 @@
-"""Servers under measurement, each in a process of its own; the newest of their log where they fail."""
+"""Start each measured server in a separate process. If the start fails, report the end of its log."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Any
 from hamburger_edge.benchmarks.peers.serving.clients import ALTERNATING, CLIENTS, SCENARIOS
 from hamburger_edge.errors import HamburgerError, one_line
 
-SECONDS = 120  # until a model is loaded
+SECONDS = 120  # maximum start time, loading included
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """How a server is started, what its requests hold beyond everybody's, and what it is asked at all."""
+    """A server's command, its extra request fields, and the scenarios that it takes part in."""
 
     name: str
-    command: tuple[str, ...]  # {port} stands for one that is free
+    command: tuple[str, ...]  # `{port}` is replaced with a free port
     fields: Mapping[str, Any] = field(default_factory=dict)
     scenarios: Sequence[str] = SCENARIOS
 
@@ -33,7 +33,10 @@ class Contestant:
 def ours(
     bundle: Path, threads: int, slots: int, name: str = "serve", *, workers: int = 1, **fields: Any
 ) -> Contestant:
-    """With several workers, which share the threads, it is asked by several clients alone."""
+    """Return our server. The workers share the threads.
+
+    With several workers it takes part only in the scenarios with several clients.
+    """
     options = {"--threads": threads // workers, "--cache-slots": slots, "--workers": workers}
     given = [word for option, value in options.items() for word in (option, str(value))]
     command = (sys.executable, "-m", "hamburger_edge", "serve", str(bundle), "--port", "{port}", *given)
@@ -42,11 +45,11 @@ def ours(
 
 
 def llama_cpp(file: Path, threads: int, slots: int, *, cache: bool = False) -> Contestant:
-    """Of llama-cpp-python; with `cache` it keeps earlier contexts in memory, which it does not by itself, and
-    is asked by conversations in turn alone.
+    """Return the server of llama-cpp-python.
 
-    By itself it also ends a stream when the next request arrives, and computes and copies the scores of every
-    token of a prompt: both are off, so that all answers are whole and none waits for what nobody reads.
+    With `cache` it keeps earlier contexts in memory and takes part only in the alternating conversations. Two
+    options that are on by default are off here. `interrupt_requests` ends a stream when the next request
+    arrives. `logits_all` computes and copies the logits of every prompt token, which the clients do not need.
     """
     options = {"model": file, "n_ctx": slots, "n_threads": threads, "n_threads_batch": threads}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
@@ -61,7 +64,7 @@ def llama_cpp(file: Path, threads: int, slots: int, *, cache: bool = False) -> C
 
 @contextmanager
 def started(contestant: Contestant) -> Iterator[int]:
-    """Its port, once it answers."""
+    """Start a server, yield its port as soon as it answers, and stop it at the end."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = int(found.getsockname()[1])
