@@ -1,10 +1,10 @@
-"""HAMburger on the edge: language models that say several tokens a step and keep them in one KV-cache entry.
+"""HAMburger on the edge: language models that generate several tokens per step, stored in one KV cache entry.
 
 import hamburger_edge
 
 with hamburger_edge.load("my-bundle") as model:
     for chunk in model.stream("Why is the sky blue?", confidence=0.8, max_tokens=200):
-        print(chunk.text, end="", flush=True)  # one chunk a macro step: 1..max_group_tokens tokens
+        print(chunk.text, end="", flush=True)  # one chunk per macro step: 1..max_group_tokens tokens
     print(model.generate("And at night?").stats.tokens_per_step)
 """
 

@@ -1,4 +1,4 @@
-"""`python -m hamburger_edge`: the command line, where the script is not on the PATH."""
+"""`python -m hamburger_edge`: the command line, without the script on the PATH."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A checkpoint's bundle in the cache folder: assembled without PyTorch where it is not there yet."""
+"""A checkpoint's bundle in the cache folder, assembled without PyTorch at its first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def can_assemble(checkpoint: Path) -> bool:
 
 
 def assembled_bundle(checkpoint: Path, *, progress: Progress = no_progress) -> Path:
-    """The bundle of this version and these parts; the base is fetched where it is needed."""
+    """Return the bundle of this version and this checkpoint's assembly; make it if it is not current.
+
+    Making it may fetch the base.
+    """
     from hamburger_edge.export.assembly.assemble import assemble
 
     place = hashlib.sha256(str(checkpoint.resolve()).encode()).hexdigest()[:8]
@@ -29,7 +32,7 @@ def assembled_bundle(checkpoint: Path, *, progress: Progress = no_progress) -> P
     identity = f"{__version__} {sha256(_description(checkpoint))}"
     if not _is_current(bundle, identity):
         with locked(lock_for(bundle)):
-            if not _is_current(bundle, identity):  # another process was quicker
+            if not _is_current(bundle, identity):  # another process may have made it
                 assemble(checkpoint, bundle, progress=progress)
                 _stamp(bundle).write_text(json.dumps(identity), encoding="utf-8")
     return bundle
@@ -42,12 +45,12 @@ def _description(checkpoint: Path) -> Path:
 
 
 def _stamp(bundle: Path) -> Path:
-    """The file beside a bundle that names its version and parts."""
+    """Return the path of the file next to a bundle that stores its version and assembly hash."""
     return bundle.with_name(f"{bundle.name}.stamp")
 
 
 def _is_current(bundle: Path, identity: str) -> bool:
-    """Made by these, whole, and of a format that this program reads."""
+    """Whether the bundle has this identity, all its files, and a readable format."""
     try:
         if json.loads(_stamp(bundle).read_text(encoding="utf-8")) != identity:
             return False

@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose.
+"""Every error that this project raises on purpose.
 
     HamburgerError
     ├── InputError               a value the caller passed: prompt, option, sampling setting
@@ -15,9 +15,8 @@
     ├── BusyError                a second thread entered a model that is generating
     └── ClosedError              a model was used after it was closed
 
-Each message is one line that names the thing at fault and the way out, of 500 printable characters at
-most, whatever is named in it. The command line prints it after `error:` and exits with code 1; `--debug`
-shows the traceback as well.
+Each message is one line of at most 500 printable characters. It names the fault and the remedy. The command
+line prints it after `error:` and exits with code 1; `--debug` adds the traceback.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-LONGEST = 500  # characters of a message
+LONGEST = 500  # upper limit of characters in a message
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """Text that does nothing to a terminal, in one line: what is no printable character is escaped, and the
-    middle left out where it is too long."""
+    """Return the text as one printable line of at most `most` characters.
+
+    Other characters are escaped, and a long text is cut in the middle.
+    """
     if len(text) <= most:
         text = printable(text)
     if len(text) <= most:
@@ -42,12 +43,12 @@ def one_line(text: str, most: int = LONGEST) -> str:
 
 
 def printable(line: str) -> str:
-    """One line that does nothing to a terminal: names out of files may hold anything."""
+    """Escape unprintable characters: names from files may contain terminal control codes."""
     return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 class HamburgerError(Exception):
-    """The root: catch this to catch everything below."""
+    """The root of this project's errors."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(one_line(message))
@@ -106,13 +107,15 @@ class ClosedError(HamburgerError):
 
 
 class HamburgerWarning(UserWarning):
-    """Something was done differently from what was asked; never issued for the default path."""
+    """A request was fulfilled differently; never issued for default options."""
 
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Where dependencies are imported: a missing one is an error that says which extra brings it; "" is the
-    package itself."""
+    """Turn a missing dependency in this block into MissingExtraError with the extra to install.
+
+    "" stands for the package without extras.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -123,7 +126,7 @@ def needing(extra: str) -> Iterator[None]:
 
 
 def missing(what: str, wanted: str) -> MissingExtraError:
-    """`wanted` is what pip is given in the checkout: on an index nothing of this name is known to be ours."""
+    """Return the error; `wanted` is pip's argument in the checkout: no index is known to have it."""
     return MissingExtraError(f"{what} is not installed: run  pip install {wanted}  in the checkout")
 
 

@@ -1,4 +1,4 @@
-"""From a checkpoint to a bundle: the one call of an app; what exporting needs is imported only then."""
+"""Export a checkpoint to a bundle; dependencies of the export are imported on demand."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ def export_checkpoint(
     force: bool = False,
     progress: Progress = no_progress,
 ) -> Path:
-    """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `output`.
+    """Write the bundle of a checkpoint (a folder, a built-in name, or a loaded checkpoint) to `output`.
 
         export_checkpoint("smollm2-135m", "bundle")
         export_checkpoint("my-checkpoint", "phone", flavor="portable", cache_slots=1024)
         export_checkpoint("my-checkpoint", "both", formats=("onnx", "gguf"), precision="int8")
 
         formats         "onnx" (default), "gguf" for llama.cpp, or both
-        flavor          "fused" (default): ONNX Runtime's own operators; "portable": standard ones only
-        precision       "int4" (default), "int4-fast" (coarser, of fused graphs), "int8", "fp16", "fp32"
-        kv_cache_dtype  "int8", "fp16" or "fp32" KV cache of fused graphs; None: as weights are best
+        flavor          "fused" (default): ONNX Runtime's own operators; "portable": standard operators only
+        precision       "int4" (default), "int4-fast" (coarser, fused graphs only), "int8", "fp16", "fp32"
+        kv_cache_dtype  "int8", "fp16" or "fp32" KV cache of fused graphs; None: int8 with int4 or int8
+                        weights, else fp32
         cache_slots     slots of a portable bundle's KV cache; None: 2048
-        context_length  positions that the bundle is for; None: as many as the base was trained for
-        recipe          file (TOML) of further fields of `hamburger_edge.export.options.ExportOptions`
-        verify          a bundle that disagrees with PyTorch is not kept
-        assembly        also write the checkpoint's folder `assembly`, with which `load` makes this bundle
-                        without PyTorch: at int8
-        force           replace a bundle that is there
+        context_length  positions of the bundle; None: as many as the base was trained for
+        recipe          TOML file with further fields of `hamburger_edge.export.options.ExportOptions`
+        verify          compare the bundle with PyTorch; discard it if they differ
+        assembly        also write the checkpoint's folder `assembly`, from which `load` makes this
+                        int8 bundle without PyTorch
+        force           replace an existing bundle
 
-    Needs the extra `export`. Returns the bundle's resolved path, which `load` opens.
+    Needs the extra `export`. Returns the bundle's resolved path for `load`.
     """
     from hamburger_edge.export.options import options_of
 

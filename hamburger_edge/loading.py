@@ -1,4 +1,4 @@
-"""From a folder to a model: which runtime opens it is read off the folder, and imported only then."""
+"""Open a folder as a model; its files decide the runtime, which is imported on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.values import among, safe_repr
 
-# backend -> module, function and extra; each function returns (Backend, path of the tokenizer, ChatTemplate)
+# backend -> module, function and extra; each function returns (Backend, tokenizer path, ChatTemplate)
 _OPENERS = {
     "torch": ("hamburger_edge.runtimes.torch.torch_backend", "open_checkpoint", "export"),
     "onnx": ("hamburger_edge.runtimes.onnx.onnx_backend", "open_bundle", ""),
@@ -41,21 +41,21 @@ def load(
     """Open a bundle, a built-in model ("voice-commands") or a checkpoint folder.
 
     The first use of a built-in model fetches its base and makes its bundle in the cache folder, without
-    PyTorch. The same goes for a checkpoint that was exported with `assembly`. Backend "torch" opens the
-    checkpoint itself.
+    PyTorch. A checkpoint exported with `assembly` works the same way. Backend "torch" opens the checkpoint
+    directly.
 
-        threads           processor threads; None: one for each core
-        cache_slots       slots of the KV cache; None: 4096, or the model's context
-        kv_cache_dtype    llamacpp: f16 (default), q8_0, q4_0 or f32; onnx has what was exported
-        provider          onnx: what computes, "cpu" (default), "cuda", "coreml" or "auto"
+        threads           CPU threads; None: one per core
+        cache_slots       slots of the KV cache; None: 4096, at most the model's context
+        kv_cache_dtype    llamacpp: f16 (default), q8_0, q4_0 or f32; onnx uses the exported type
+        provider          onnx: execution provider, "cpu" (default), "cuda", "coreml" or "auto"
         provider_options  onnx: options of that execution provider
         gpu_layers        llamacpp: layers on the GPU; None: all
-        flash_attention   llamacpp: None: where it is exact
+        flash_attention   llamacpp; None: automatic, off for an f32 cache
         verify            onnx, llamacpp: check every file's hash first
-        log               llamacpp: show its messages
-        progress          reports how a bundle is made at its first use
+        log               llamacpp: show llama.cpp's messages
+        progress          reports the progress of making a bundle at its first use
 
-    An option that the backend does not have is an InputError.
+    An option of another backend raises InputError.
     """
     if not among(backend, ("auto", *_OPENERS)):
         raise InputError(f"unknown backend {safe_repr(backend)} (known: auto, {', '.join(_OPENERS)})")
@@ -95,7 +95,7 @@ def load(
 
 
 def _find(path: str | PathLike[str]) -> Path:
-    """A folder, or the one of a checkpoint that comes with the project."""
+    """Return the folder, or that of the built-in checkpoint of this name."""
     from hamburger_edge.models.checkpoints.built_in import find_built_in
 
     folder = Path(path)

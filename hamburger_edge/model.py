@@ -1,4 +1,4 @@
-"""A loaded model: what an application holds on to."""
+"""A loaded model, the main object of an application."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Messages = Sequence[Mapping[str, str]]
 
 
 class Model:
-    """One sequence at a time: while an answer is being made, other uses raise BusyError.
+    """A loaded model. It makes one answer at a time; other uses raise BusyError meanwhile.
 
     `cancel`, `encode`, `decode` and `close` may be called from any thread at any time.
     """
@@ -46,7 +46,7 @@ class Model:
         return self._engine.info
 
     def encode(self, text: str | bytes) -> list[int]:
-        """A whole text as written: special tokens in it count."""
+        """Tokenize a text; special tokens written in it become special tokens."""
         return self.tokenizer.encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -62,13 +62,13 @@ class Model:
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> Stream:
-        """Answer a prompt or messages, one chunk for each macro step.
+        """Answer a prompt or messages, one chunk per macro step.
 
-        Text becomes a user turn of the model's chat template, after `system` if given; with `raw`, and for
-        token ids, it is taken as it is. `messages` are [{"role": "user", "content": "Hi"}, ...]: the last one
-        is of the user, the first may be of the system. What the cache holds of the prompt is not computed
-        again; unless the answer has to equal plain decoding, that includes earlier answers in their merged
-        slots.
+        A text becomes a user turn of the model's chat template, after `system` if given. Token ids, and text
+        with `raw`, are used without the template. `messages` are [{"role": "user", "content": "Hi"}, ...]:
+        the last role is "user", the first may be "system". With `reuse_prefix` the beginning of the prompt
+        that is in the KV cache is not computed again. In modes "hybrid" and "merge" below confidence 1 this
+        includes merged slots of earlier answers.
         """
         settings = Settings.of(options, self.info.recommended)
         flag("raw", raw)
@@ -89,7 +89,7 @@ class Model:
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> Result:
-        """Like `stream`, all at once."""
+        """Like `stream`, but return the whole answer."""
         return self.stream(
             prompt, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix, **options
         ).result()
@@ -143,26 +143,29 @@ class Model:
     def chat(
         self, system: str | None = None, *, messages: Messages | None = None, **options: Unpack[Options]
     ) -> Chat:
-        """Begin a conversation, or continue `messages`, the last of which is of the assistant.
+        """Begin a conversation, or continue `messages`, which end with the assistant's.
 
-        An empty system text leaves out the template's own.
+        An empty system text removes the template's default one.
         """
         history = read_messages(() if messages is None else messages, system)
         return Chat(self._parts, history, Settings.of(options, self.info.recommended))
 
     def resume(self, path: str | PathLike[str]) -> Chat:
-        """Continue a conversation from where `Chat.save` left it."""
+        """Continue a conversation saved by `Chat.save`."""
         with self._turns.exclusive():
             return Chat.resume(self._parts, path)
 
     def cancel(self) -> None:
-        """End the answer that is being made, if any, after its current step."""
+        """End the answer in progress, if any, after its current step."""
         if (answer := self._turns.answer) is not None:
             answer.cancel()
 
     def close(self) -> None:
-        """Free everything, ending an answer first. Closing twice is harmless. Called by a signal's handler in
-        the middle of a use by the same thread, it takes effect when that use ends."""
+        """End the answer in progress and free everything. Closing twice is harmless.
+
+        A signal handler may call this while its thread is using the model: the model is then freed at the
+        end of that use.
+        """
         self._turns.close()
 
     def __enter__(self) -> Model:

@@ -1,1 +1,1 @@
-"""Bundles as files: the manifest, reading and distrusting it, inspection."""
+"""Bundles as files: the manifest, its strict reader, and inspection."""

@@ -1,7 +1,8 @@
-"""Which files an ONNX graph takes its weights from, read off the file without the package `onnx`.
+"""List the external weight files of an ONNX graph, without the package `onnx`.
 
-A protobuf message is a list of fields: a number and a wire type, then a number or so many bytes, which may be
-another message. Only the messages on the way to a tensor's `external_data` are looked into.
+A protobuf message is a list of fields. A field is a number and a wire type, then a value: a number, or a
+length and bytes. The bytes may be another message. Only messages on the path to a tensor's `external_data`
+are parsed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from pathlib import Path
 from hamburger_edge.errors import BundleError
 from hamburger_edge.support.files import open_regular
 
-LARGEST = 1 << 31  # bytes of a graph: protobuf itself has no larger ones
+LARGEST = 1 << 31  # bytes of a graph: the limit of protobuf
 
-# message -> field -> the message in it
+# message -> field number -> the nested message
 _INSIDE = {
     "model": {7: "graph", 20: "training", 25: "function"},
     "training": {1: "graph", 2: "graph"},
@@ -26,12 +27,12 @@ _INSIDE = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "entry"},
 }
-_KEY, _VALUE = 1, 2  # fields of an entry
+_KEY, _VALUE = 1, 2  # field numbers of an entry
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
 def external_files(path: Path) -> set[str]:
-    """Every `location` of external data in a graph, as it stands there."""
+    """Return every `location` of external data in a graph, unchanged."""
     try:
         with open_regular(path, most=LARGEST) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -39,7 +40,7 @@ def external_files(path: Path) -> set[str]:
             return set(_locations(data))
     except OSError as error:
         raise BundleError(f"{path}: cannot be read ({error.strerror}): copy the bundle again") from error
-    except (ValueError, IndexError) as error:  # ValueError: an empty file, too
+    except (ValueError, IndexError) as error:  # ValueError: also for an empty file
         raise BundleError(f"{path}: not an ONNX graph: copy the bundle again") from error
 
 
@@ -59,7 +60,7 @@ def _locations(data: mmap.mmap) -> Iterator[str]:
 
 
 def _fields(data: mmap.mmap, at: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(field, begin, end) of those fields of a message that hold bytes."""
+    """Yield (field number, begin, end) of the length-delimited fields of a message."""
     while at < stop:
         tag, at = _varint(data, at)
         kind = tag & 7

@@ -1,4 +1,4 @@
-"""The files of a bundle: listed when it is made, looked at again before it is trusted."""
+"""The files of a bundle: list them at export, check them before use."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from hamburger_edge.support.files import sha256
 
 
 def file_entries(folder: Path) -> Iterator[FileEntry]:
-    """Every file below a finished folder, the manifest excepted."""
+    """Yield an entry for every file below a finished folder, except the manifest."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != FILE_NAME:
             yield FileEntry(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
 
 
 def check_files(folder: Path, manifest: Manifest, *, hashes: bool = False) -> None:
-    """Every listed file is inside the folder and has its size; with `hashes`, also its content. No graph has
-    weights in another file."""
+    """Check that every listed file is inside the folder and has its size; with `hashes`, also its hash.
+
+    A graph with weights in an unlisted file raises BundleError.
+    """
     root, listed = folder.resolve(), {entry.path for entry in manifest.files}
     for entry in manifest.files:
         path = folder / entry.path
         try:
             _check_file(path, root, entry, hashes=hashes)
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        except (OSError, RuntimeError) as error:  # RuntimeError: circular links
             reason = getattr(error, "strerror", None) or "its links go in a circle"
             raise BundleError(f"{path}: cannot be read ({reason}): copy the bundle again") from error
     for graph in manifest.graphs:
@@ -55,7 +57,7 @@ def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> No
 
 
 def listed_draft_index(folder: Path, manifest: Manifest) -> DraftIndex | None:
-    """The bundle's draft index, if it has one."""
+    """Return the bundle's draft index; None if it has none."""
     if all(entry.path != DRAFT_INDEX for entry in manifest.files):
         return None
     return read_draft_index(folder / DRAFT_INDEX, manifest.model.vocab_size)

@@ -1,4 +1,4 @@
-"""What is in a bundle, without opening a runtime: sizes, precision, operators, memory, terms."""
+"""Describe a bundle without a runtime: sizes, precision, operators, memory, licences."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from hamburger_edge.support.values import whole_in
 
 
 def describe(bundle: str | Path, *, cache_slots: int = 4096) -> dict[str, Any]:
-    """The manifest, and what follows from it and its files; memory is for a cache of `cache_slots`, or as
-    many as a portable bundle's has, or the model has positions."""
+    """Return the manifest with total bytes, fingerprint, operators and expected memory.
+
+    Memory is for a KV cache of `cache_slots`, at most the context length; a portable bundle's cache is fixed.
+    """
     folder = Path(bundle)
     whole_in("cache_slots", cache_slots, 1, 1 << 31)
     manifest = load_manifest(folder)
     check_files(folder, manifest)
     facts = manifest.to_json()
     if manifest.model.draft_vocab is not None:
-        facts["model"]["draft_vocab"] = len(manifest.model.draft_vocab)  # the ids themselves are for machines
+        facts["model"]["draft_vocab"] = len(manifest.model.draft_vocab)  # its size instead of its ids
     return {
         **facts,
         "bytes": sum(file.bytes for file in manifest.files),
@@ -35,9 +37,10 @@ def describe(bundle: str | Path, *, cache_slots: int = 4096) -> dict[str, Any]:
 
 
 def expected_memory(manifest: Manifest, slots: int) -> dict[str, Any]:
-    """Bytes: weights as stored, and caches; activations and the runtime itself come on top.
+    """Return the bytes of stored weights and caches, without activations and the runtime.
 
-    Of the graphs, where there are any; else of the GGUF files, with the cache that llama.cpp has by default.
+    They are those of the graphs if there are any. Otherwise they are those of the GGUF files, with
+    llama.cpp's default cache type.
     """
     model, kv, loaded = manifest.model, manifest.kv, manifest.graph_files
     if not manifest.graphs:
@@ -54,7 +57,7 @@ def expected_memory(manifest: Manifest, slots: int) -> dict[str, Any]:
 
 
 def show(facts: dict[str, Any]) -> str:
-    """For people."""
+    """Format the result of `describe` as text."""
     model, plan, memory = facts["model"], facts["precision"], facts["memory"]
     head = f"{model['draft_vocab']} tokens" if model["draft_vocab"] else "the whole vocabulary"
     block = f", blocks of {plan['block_size']}" if plan["block_size"] else ""
@@ -99,7 +102,7 @@ def _mib(count: int) -> str:
 
 
 def operators(folder: Path, manifest: Manifest) -> dict[str, dict[str, int]] | None:
-    """Of every graph: how many nodes of each kind, those inside branches included; None without `onnx`."""
+    """Count the nodes of every graph by operator, branches included; None if `onnx` is not installed."""
     graphs = [graph for graph in manifest.graphs if graph.file.endswith(".onnx")]
     if not graphs:
         return {}
@@ -111,7 +114,7 @@ def operators(folder: Path, manifest: Manifest) -> dict[str, dict[str, int]] | N
 
 
 def _count(onnx: Any, path: Path) -> Counter[str]:
-    from google.protobuf.message import DecodeError  # comes with onnx
+    from google.protobuf.message import DecodeError  # a dependency of onnx
 
     counts: Counter[str] = Counter()
 
@@ -124,6 +127,6 @@ def _count(onnx: Any, path: Path) -> Counter[str]:
 
     try:
         visit(onnx.load(path, load_external_data=False).graph)
-    except (DecodeError, ValueError) as error:  # ValueError: a name that is not UTF-8
+    except (DecodeError, ValueError) as error:  # ValueError: a name is not UTF-8
         raise BundleError(f"{path}: not an ONNX graph: copy the bundle again") from error
     return counts

@@ -1,13 +1,13 @@
-"""The bundle's description of itself: everything a runtime must know.
+"""The manifest: a bundle's complete description for every runtime.
 
     my.bundle/
-      manifest.json        this, with the format version first
+      manifest.json        the format version first
       base.onnx  embedder.onnx  micro_decoder.onnx  weights.bin       and/or
       base.gguf  micro_decoder.gguf  graft.gguf
       tokenizer.json
 
-A runtime never asks which model it is: shapes, taps, positions, head and cache layout all stand here.
-Every byte of it is distrusted: see `reading.py` and `files.py`.
+Shapes, taps, positions, head and cache layout are all in the manifest: no runtime has code for a particular
+model. A manifest is untrusted input: `reading.py` and `files.py` check it.
 """
 
 from __future__ import annotations
@@ -37,20 +37,19 @@ Flavor = Literal["fused", "portable", "gguf"]
 Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16", "f32"]
 PRECISIONS: tuple[str, ...] = ("fp32", "fp16", "int8", "int4")  # of ONNX graphs
 GGUF_PRECISIONS = ("f32", "f16", "q8_0", "q4_0", "q4_1")
-# What a precision of graphs is called in GGUF files, so that one --precision serves both. Of the 4-bit types,
-# the one with an offset a block: as fast, and SmolLM2, which comes in it, loses next to nothing (q4_0 doubles
-# its perplexity).
+# Precision of graphs -> type in GGUF files, so that one --precision serves both. q4_1 has an offset per
+# block: it is as fast as q4_0, and SmolLM2's 4-bit weights lose almost nothing (q4_0 doubles its perplexity).
 IN_GGUF = {"fp32": "f32", "fp16": "f16", "int8": "q8_0", "int4": "q4_1"}
 DTYPES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
 KV_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # of the graphs' cache, by option
 
 _NUMBER = re.compile("[0-9]+")
-_NUMBERS = re.compile(r"\[\n[\s\d,.-]+\]")  # not in a text, where a line feed is an escape
+_NUMBERS = re.compile(r"\[\n[\s\d,.-]+\]")  # lists of numbers; in JSON a string has no raw line feed
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output of a graph. Dimensions are numbers, or names of what varies from call to call."""
+    """One input or output of a graph. Dimensions are numbers, or names if they vary between calls."""
 
     name: str
     dtype: str
@@ -61,7 +60,7 @@ class TensorSpec:
         return tuple(int(dim) if _NUMBER.fullmatch(dim) else dim for dim in self.shape)
 
     def resolve(self, **sizes: int) -> tuple[int, ...]:
-        """The shape with every name replaced by its size."""
+        """Return the shape with every name replaced by its size."""
         return tuple(dim if isinstance(dim, int) else sizes[dim] for dim in self.dims)
 
 
@@ -77,19 +76,19 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class FileEntry:
-    path: str  # inside the bundle, forward slashes
+    path: str  # relative to the bundle, with forward slashes
     bytes: int
     sha256: str
 
 
 def micro_cache_type(dtype: str) -> str:
-    """Beside a cache of this type; with a few entries, 8 bits save nothing."""
+    """Return the type of the micro decoder's cache: too few entries for int8 to save memory."""
     return "float32" if dtype == "int8" else dtype
 
 
 @dataclass(frozen=True)
 class KVLayout:
-    """One slot: a key and a value of [kv_heads, head_size] in every layer."""
+    """The layout of one slot: a key and a value of [kv_heads, head_size] per layer."""
 
     layers: int
     kv_heads: int
@@ -97,7 +96,7 @@ class KVLayout:
     dtype: str
 
     def micro(self, layers: int) -> KVLayout:
-        """Of the micro decoder's cache."""
+        """Return the layout of the micro decoder's cache."""
         return KVLayout(layers, self.kv_heads, self.head_size, micro_cache_type(self.dtype))
 
     @property
@@ -107,22 +106,24 @@ class KVLayout:
 
 @dataclass(frozen=True)
 class PrecisionPlan:
-    """How each part's weights are stored. `int8_layers` and `narrow_layers` are patterns of layer names."""
+    """The precision of each part's weights. `int8_layers` and `narrow_layers` are patterns of layer names."""
 
     base: Precision
     head: Precision  # the token embeddings and both heads
     graft: Precision
-    block_size: int = 0  # weights that share a scale; 0 where nothing is quantized
-    int8_layers: tuple[str, ...] = ()  # kept at int8 where others have fewer bits
-    narrow_layers: tuple[str, ...] = ()  # with blocks half as long; `head`: its rows of rare tokens
-    grid: int = 0  # of a base that keeps its own 4-bit grid (not in `o_proj`): weights that share a minimum
-    frequent_rows: int = 0  # of the head as stored: those behind have the base's precision; 0: all alike
+    block_size: int = 0  # weights per scale; 0: nothing is quantized
+    int8_layers: tuple[str, ...] = ()  # at int8 although other layers have fewer bits
+    narrow_layers: tuple[str, ...] = ()  # with half the block size; `head`: its rows of rare tokens
+    grid: int = 0  # weights per minimum, if the base keeps its 4-bit grid (except in `o_proj`)
+    frequent_rows: int = 0  # stored rows at the head's precision, later ones at the base's; 0: all alike
 
 
 @dataclass(frozen=True)
 class GGUFEntry:
-    """Its header (keys, and the list of tensors) has a hash of its own, checked at every load: llama.cpp
-    trusts what stands there."""
+    """A GGUF file and its header (keys and list of tensors).
+
+    The header's hash is checked at every load, because llama.cpp trusts the header.
+    """
 
     file: str
     header_bytes: int
@@ -131,7 +132,7 @@ class GGUFEntry:
 
 @dataclass(frozen=True)
 class GGUFPart:
-    """The same model for llama.cpp, beside the graphs or instead of them."""
+    """The same model for llama.cpp, with the graphs or instead of them."""
 
     architecture: Literal["llama", "paddleocr"]
     precision: PrecisionPlan
@@ -155,12 +156,12 @@ class ModelSpec:
     taps: tuple[int, ...]
     position_rule: Literal["token", "slot"]
     stop_rule: Literal["before", "after"]
-    context_length: int  # positions the rotary tables cover
+    context_length: int  # positions of the rotary tables
     eos_ids: tuple[int, ...]
     tied_head: bool
     draft_vocab: tuple[int, ...] | None = None  # token id of each micro logit; null: the whole vocabulary
-    # what a merged slot starts as: the mean of its tokens' embeddings, or its last token's. The embedder's
-    # graph has it inside; bundles that do not say so are of the time before there was a choice
+    # embedding that a merged slot starts from: the mean over its tokens, or the last token's. It is part of
+    # the embedder's graph. Older bundles without this field use the mean
     merge_residual: Literal["mean", "last"] = "mean"
 
     @property
@@ -169,7 +170,7 @@ class ModelSpec:
 
     @property
     def micro_positions(self) -> int:
-        """Rows the micro decoder's cache holds: the features and all tokens of a group but its last."""
+        """Rows of the micro decoder's cache: the features and `max_group_tokens` tokens."""
         return self.num_features + self.max_group_tokens
 
     @property
@@ -179,7 +180,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a part came from, and under which terms it may be used."""
+    """The source and licence of a part."""
 
     name: str
     license: str | None = None
@@ -204,16 +205,18 @@ class Manifest:
     graft: Origin
     chat_template: dict | None = None  # type: ignore[type-arg]
     gguf: GGUFPart | None = None
-    sha256: str = ""  # of all that the file says beside it, see `content_hash`; "" before it is saved
-    recommended: Recommended | None = None  # mode and confidence where none are asked for
+    sha256: str = ""  # of all other fields, see `content_hash`; "" before saving
+    recommended: Recommended | None = None  # default mode and confidence
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers begin with
-    edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
+    edits_prompt: bool = False  # answers are corrected prompts, constrained by loop/edits.py
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
 
     @property
     def rounds_calls(self) -> bool:
-        """Whether products round the activations of all rows of a call by one scale. A text's first token has
-        by far the largest: it is then read in a call of its own."""
+        """Whether matrix products quantize the activations of all rows of a call by one scale.
+
+        A text's first token has by far the largest activations, so it then has a separate call.
+        """
         return self.flavor == "fused" and self.precision.base == "int8"
 
     def graph(self, name: str) -> GraphSpec:
@@ -223,24 +226,26 @@ class Manifest:
         raise BundleError(f"the bundle has no graph {name!r}: export it again")
 
     def slots(self, wanted: int) -> int:
-        """Of the graphs' cache: fixed in a portable bundle, else as wanted, up to the model's context."""
+        """Return the slots of the graphs' cache: fixed in a portable bundle, else min(wanted, context)."""
         return self.cache_slots or min(wanted, self.model.context_length)
 
     @property
     def fingerprint(self) -> str:
-        """Identifies weights, precision and everything else that changes what a cache of the graphs means,
-        or what is said with it: tokenizer and chat template, too."""
+        """Hash of the graphs' weights, precision, flavor, model facts, tokenizer and chat template.
+
+        A saved session fits only a bundle with the same fingerprint.
+        """
         return self._identity(self.flavor, self.precision, self.graph_files)
 
     @property
     def gguf_fingerprint(self) -> str:
-        """The same for llama.cpp; the one does not change when a bundle also gets the other."""
+        """The same for llama.cpp. Neither fingerprint depends on the other format's files."""
         assert self.gguf is not None
         return self._identity("gguf", self.gguf.precision, self.gguf_files)
 
     @property
     def graph_files(self) -> set[str]:
-        """What the graphs are made of: they and their weights."""
+        """Paths of the graphs and their weights."""
         return {file.path for file in self.files} - self.gguf_files - {self.tokenizer or "", DRAFT_INDEX}
 
     @property
@@ -249,7 +254,7 @@ class Manifest:
 
     def _identity(self, flavor: str, precision: PrecisionPlan, paths: Set[str]) -> str:
         model = dataclasses.asdict(self.model)
-        del model["merge_residual"]  # the files differ by it, and what was made before it keeps its name
+        del model["merge_residual"]  # the file hashes cover it; older bundles keep their fingerprint
         facts = {
             "model": model,
             "precision": dataclasses.asdict(precision),
@@ -267,14 +272,16 @@ class Manifest:
     def save(self, folder: Path) -> None:
         facts = self.to_json()
         text = json.dumps({**facts, "sha256": content_hash(facts)}, indent=1)
-        text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text)  # a list on one line
-        with write_atomically(folder / FILE_NAME) as temporary:  # a bundle may be in its place already
+        text = _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text)  # each list on one line
+        with write_atomically(folder / FILE_NAME) as temporary:  # may replace an existing manifest
             temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def content_hash(facts: Mapping[str, Any]) -> str:
-    """Of a manifest's JSON without its own `sha256`: keys sorted, no blanks, ASCII. It notices a change in
-    the one file that is in no list of files."""
+    """Hash a manifest's JSON without its `sha256`: keys sorted, no blanks, ASCII.
+
+    It detects changes of the manifest, which is not in the list of files.
+    """
     return _digest({name: value for name, value in facts.items() if name != "sha256"})
 
 
@@ -284,7 +291,7 @@ def _digest(facts: Mapping[str, Any]) -> str:
 
 
 def gguf_precision(name: str) -> str:
-    """What GGUF files call a precision; an InputError where they have none such."""
+    """Return the GGUF type of a precision; raise InputError if there is none."""
     found = IN_GGUF[name] if among(name, IN_GGUF) else name
     if not among(found, GGUF_PRECISIONS):
         known = ", ".join(GGUF_PRECISIONS)

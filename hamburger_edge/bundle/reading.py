@@ -1,4 +1,4 @@
-"""Read a bundle's manifest strictly: what is impossible is refused by name."""
+"""Read a bundle's manifest strictly: an error names each impossible value."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import from_mapping, unique_keys
 
-LARGEST = 64 << 20  # bytes of a manifest; a real one has some ten thousand
+LARGEST = 64 << 20  # bytes of a manifest; typical ones have about ten thousand
 
 
 def load_manifest(folder: str | Path) -> Manifest:
-    """Read and check a bundle's manifest; the files it names are not opened."""
+    """Read and check a bundle's manifest, without opening the listed files."""
     folder = Path(folder)
     path = folder / FILE_NAME
     if not folder.is_dir():
@@ -82,9 +82,9 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON's")
 
 
-# -- what a manifest may say -----------------------------------------------------------------------------
+# -- checks of a manifest --------------------------------------------------------------------------------
 
-_LIMITS = {  # far above any model that runs on a device, far below what would hurt it
+_LIMITS = {  # far above any model for a device, low enough to protect its memory
     "vocab_size": 1 << 21,
     "hidden_size": 1 << 16,
     "num_layers": 1 << 10,
@@ -157,7 +157,7 @@ def _check_precision(where: str, plan: PrecisionPlan, known: tuple[str, ...], vo
     _require(0 <= rows <= vocab_size, f"{where}.frequent_rows must be 0..{vocab_size}, got {rows}")
 
 
-# graph -> the inputs and outputs that every runtime binds, beside caches and positions
+# graph -> inputs and outputs that every runtime binds, without caches and positions
 _BOUND = {
     "embedder": (("tokens",), ("embeddings",)),
     "base": (("embeddings", "rows"), ("logits", "p_stop", "features")),
@@ -166,7 +166,7 @@ _BOUND = {
 
 
 def _check_graphs(manifest: Manifest) -> None:
-    """The graphs take and give what the runtime is going to bind."""
+    """Check that the graphs have all inputs and outputs that the runtime binds."""
     flavor, length = manifest.flavor, manifest.cache_slots
     portable = flavor == "portable"
     _require(portable == (length > 0), f"{flavor} graphs with a cache_slots of {length}")
@@ -210,7 +210,7 @@ def _check_names(manifest: Manifest) -> None:
         _require(0 < part.header_bytes < 1 << 30, f"{part.file}: header_bytes is out of range")
     for path in wanted:
         _require(path in listed, f"{path!r} is not in the list of files")
-    for graph in manifest.graphs:  # by other names ONNX Runtime reads another format
+    for graph in manifest.graphs:  # ONNX Runtime reads other extensions as another format
         _require(graph.file.endswith(".onnx"), f"graph {graph.file!r} is no .onnx file")
     names = [graph.name for graph in manifest.graphs]
     _require(len(set(names)) == len(names), "a graph is listed twice")
@@ -232,8 +232,10 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _inside(path: str) -> bool:
-    """A plain relative path, on every system: no parent steps, drives, backslashes, control characters or
-    halves of characters (surrogates, which JSON can write)."""
+    """Whether this is a plain relative path on every system.
+
+    Parent steps, drives, backslashes, control characters and surrogates (possible in JSON) are refused.
+    """
     pure = PurePosixPath(path)
     return (
         bool(pure.parts)

@@ -1,1 +1,1 @@
-"""The hierarchical loop: groups in, groups out, one KV slot each; no text, no files."""
+"""The hierarchical loop: groups of tokens in and out, one KV slot per group; no text, no files."""

@@ -1,11 +1,11 @@
-"""The one seam of the program: what the hierarchical loop asks of a runtime.
+"""The interface between the hierarchical loop and a runtime.
 
-Tokens go in, numpy arrays come out. Embeddings and KV caches never cross the seam, so a runtime may
-keep both wherever it computes (an ONNX Runtime device buffer, a llama.cpp context, a torch tensor).
+Tokens go in, numpy arrays come out. Embeddings and KV caches never cross this interface. A runtime keeps
+both on its device (an ONNX Runtime buffer, a llama.cpp context, a torch tensor).
 
     groups --macro--> Readout: logits, p_stop, features --micro_begin--> micro(token) --> logits, p_stop
               |                                                              ^               |
-              +-- appends one KV slot a group                                +---------------+
+              +-- appends one KV slot per group                              +---------------+
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float32]
 PositionRule = Literal["token", "slot"]
 StopRule = Literal["before", "after"]
 
-# What a runtime needs to come back to an earlier state: plain arrays, so that it can go to disk.
+# The KV contents of a runtime as plain arrays, which can be saved to disk and restored.
 Snapshot = dict[str, npt.NDArray[Any]]
 
 LONGEST_ANSWER_PREFIX = 64  # tokens
@@ -34,43 +34,41 @@ LONGEST_ANSWER_PREFIX = 64  # tokens
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What the loop must know about a loaded model; filled in by the backend."""
+    """Properties of a loaded model that the loop depends on; filled in by the backend."""
 
     backend: str  # "torch", "onnx", "llamacpp"
-    provider: str  # what computes: "cpu", "cuda", "coreml", ...
+    provider: str  # execution provider: "cpu", "cuda", "coreml", ...
     precision: str  # of the stored weights: "fp32", "fp16", "int8", "int4", "q4_0", ...
     vocab_size: int
     hidden_size: int
-    max_group_tokens: int  # most tokens one group may hold
+    max_group_tokens: int  # upper limit of tokens per group
     position_rule: PositionRule
     stop_rule: StopRule
-    cache_slots: int  # slots the preallocated KV buffer holds
-    context_length: int  # positions the base was trained for; a slot's position stays below it
+    cache_slots: int  # slots of the preallocated KV buffer
+    context_length: int  # positions the base was trained for; every position is below it
     eos_ids: tuple[int, ...]
     draft_vocab: npt.NDArray[np.int64] | None  # token id of each micro logit; None: the whole vocabulary
     kv_bytes_per_slot: int
-    fingerprint: str  # identifies weights and precision: sessions are only restored onto the same one
-    recommended: Recommended = UNMEASURED  # mode and confidence where none are asked for
-    answer_prefix: tuple[
-        int, ...
-    ] = ()  # tokens that its answers begin with, all of them: those of a task may
-    edits_prompt: bool = False  # its answers are its prompts put right: see edits.py
-    draft_index: DraftIndex | None = None  # what usually follows what in its answers
+    fingerprint: str  # of weights and precision: a session is restored only onto an equal one
+    recommended: Recommended = UNMEASURED  # default mode and confidence
+    answer_prefix: tuple[int, ...] = ()  # tokens that all answers of its task begin with
+    edits_prompt: bool = False  # its answers are corrected prompts: see edits.py
+    draft_index: DraftIndex | None = None  # of the usual next tokens in its answers
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
 
 
 class Readout(NamedTuple):
-    """What the base says at the rows it was asked for."""
+    """The base's outputs at the requested rows."""
 
     logits: Floats  # [rows, vocab]
-    p_stop: Floats  # [rows] chance that no further token should join the group after its first
+    p_stop: Floats  # [rows] probability that the group should end after its first token
     features: Any  # [rows, F, d] for micro_begin; opaque to the loop, indexable by row
 
 
 class MicroReadout(NamedTuple):
     logits: Floats  # [vocab] or [draft vocabulary]
-    # by rule "before": chance that the group should end with the token these logits choose;
-    # by rule "after": chance that it should end without that token
+    # stop rule "before": probability that the group should end with the token of these logits;
+    # stop rule "after": probability that it should end without that token
     p_stop: float
 
 
@@ -90,22 +88,22 @@ class Backend(Protocol):
     ) -> Readout:
         """Append one slot per group at the given positions; read out at `rows` (indices into groups).
 
-        A group of one token is that token's own embedding; longer groups are merged. A call into the empty
-        cache leaves a slot of it free, unless its positions are 0, 1, 2, ... Returned arrays are valid until
-        the next call of `macro`.
+        A group of one token is fed as that token's embedding; longer groups are merged. A call into the
+        empty cache must leave at least one slot free, unless its positions are 0, 1, 2, ... Returned arrays
+        are valid until the next call of `macro`.
         """
         ...
 
     def micro_begin(self, features: Any) -> None:
-        """Start a group from one row of `Readout.features`: empties the micro decoder's cache."""
+        """Empty the micro decoder's cache and start a group from one row of `Readout.features`."""
         ...
 
     def micro(self, token: int) -> MicroReadout:
-        """Feed the group's latest token; returns the scores of the next. Arrays valid until the next call."""
+        """Feed the group's latest token and return the next scores, valid until the next call."""
         ...
 
     def truncate(self, slots: int) -> None:
-        """Forget every slot from `slots` on; free of cost."""
+        """Forget every slot from `slots` on, without any computation."""
         ...
 
     def snapshot(self) -> Snapshot:
@@ -113,8 +111,11 @@ class Backend(Protocol):
         ...
 
     def restore(self, snapshot: Snapshot, slots: int) -> None:
-        """Replace the KV contents by a snapshot's, bit for bit. What is not one of so many slots of this very
-        model, or holds what is no number, is a SessionError, before any of it is in the cache."""
+        """Replace the KV contents by a snapshot's, bit for bit.
+
+        A snapshot of another model or another number of slots raises SessionError, and so do values that are
+        not finite. The cache is unchanged then.
+        """
         ...
 
     def close(self) -> None:
@@ -123,8 +124,10 @@ class Backend(Protocol):
 
 
 def check_saved_cache(snapshot: Snapshot, shape: tuple[int, ...], dtype: str, cache_slots: int) -> None:
-    """`keys` and `values` [layers, K, slots, D] of this shape and type, for a cache of `cache_slots`,
-    and finite."""
+    """Check that `keys` and `values` [layers, K, slots, D] have this shape and type and are finite.
+
+    Their slots must also fit into `cache_slots`.
+    """
     if shape[2] > cache_slots:
         raise SessionError(f"the saved cache has {shape[2]} slots, this one {cache_slots}: load a larger one")
     if set(snapshot) != {"keys", "values"}:

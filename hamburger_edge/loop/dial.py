@@ -1,15 +1,14 @@
-"""The dial of an answer: its mode and its confidence, the table of defaults, and the rule that fills them in.
+"""Mode and confidence of an answer: their defaults, and the rule that fills in missing values.
 
-| given                | mode        | confidence                                                     |
-|----------------------|-------------|----------------------------------------------------------------|
-| nothing              | recommended | recommended                                                    |
-| confidence           | recommended | as given; refused below 1 if the recommended mode is "plain"   |
-| mode                 | as given    | recommended for this mode, else the mode's own default         |
-| mode and confidence  | as given    | as given; refused below 1 in mode "plain"                      |
+    given                 mode          confidence
+    nothing               recommended   recommended
+    confidence            recommended   as given; refused below 1 if the recommended mode is "plain"
+    mode                  as given      recommended for this mode, else the mode's default
+    mode and confidence   as given      as given; refused below 1 in mode "plain"
 
-Python, the command line, `Chat.configure` and the server call `set_dial`; the JavaScript package and the
-pages use its twin in runtimes/javascript/loop/dial.js. One test asks all of them the same questions:
-tests/integration/chat/test_dial.py.
+Python, the command line, `Chat.configure` and the server call `set_dial`. The JavaScript package and the
+web pages use its twin in runtimes/javascript/loop/dial.js. tests/integration/chat/test_dial.py compares all
+of them on the same inputs.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from typing import Any, Literal, get_args
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.support.values import among, number_in, safe_repr
 
-# plain: nothing is drafted. verify: the base checks every drafted token. hybrid: tokens that are sure enough
-# are merged, and the base checks the rest. merge: every group is merged.
+# plain: no drafts. verify: the base checks every drafted token. hybrid: tokens with
+# p >= confidence ** (1 / max_group_tokens) are merged, the base checks the others. merge: all are merged.
 Mode = Literal["plain", "verify", "hybrid", "merge"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-# The one table of defaults: the confidence of a mode where neither the caller nor the model gives one.
+# Default confidence of each mode, if neither the caller nor the model gives one.
 DEFAULT_CONFIDENCE: Mapping[Mode, float] = {"plain": 1.0, "verify": 0.8, "hybrid": 0.95, "merge": 0.8}
 
 
 @dataclass(frozen=True)
 class Recommended:
-    """A mode and its confidence: what a model recommends, or any other setting of the dial."""
+    """A mode and its confidence: a model's recommendation or any other setting."""
 
     mode: Mode
     confidence: float
 
     @classmethod
     def of(cls, mode: Mode) -> Recommended:
-        """A mode at its own default confidence."""
+        """Return a mode at its default confidence."""
         return cls(mode, DEFAULT_CONFIDENCE[mode])
 
     @classmethod
     def parse(cls, text: str) -> Recommended:
-        """Read "plain", "verify" (at its default confidence) or "verify-0.7": what `str` writes."""
+        """Parse "plain", "verify" (at its default confidence) or "verify-0.7", the inverse of `str`."""
         word, dash, number = text.partition("-")
         try:
             mode = _mode(word)
@@ -69,7 +68,7 @@ class Recommended:
 
 PLAIN = Recommended.of("plain")
 
-# Of a model that nobody has measured: plain decoding's text, whatever its graft is worth.
+# For a model without measurements: verify gives plain decoding's text with any graft.
 UNMEASURED = Recommended.of("verify")
 
 
@@ -78,8 +77,8 @@ def set_dial(
 ) -> Recommended:
     """Overlay the given keys "mode" and "confidence" on the recommendation.
 
-    `current` is the setting of a conversation that is being configured: its mode stays unless another is
-    given.
+    `current` is the setting of a conversation in `Chat.configure`: it is the default mode instead of the
+    recommended one.
     """
     base = current or recommended
     mode = _mode(given["mode"]) if "mode" in given else base.mode

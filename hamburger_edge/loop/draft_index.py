@@ -1,14 +1,16 @@
-"""The draft index: which token usually follows which context in the answers of a task.
+"""The draft index: the usual next token after each context in the answers of a task.
 
 A bundle lists it as `draft_index.bin`, in little-endian numbers:
 
-    0   "HBDI", version 1, entries, least answers per entry    4 bytes each
-    16  chance of a copied token by length of the match, 1..5   5 x float32
+    0   "HBDI", version 1, entries, minimum of answers per entry   4 bytes each
+    16  probability of a copied token by match length, 1..5      5 x float32
     36  zeros up to byte 64
-    64  keys [entries] uint32, rising; tokens [entries] uint32; chances, floors [entries] uint16 (1 is 65535)
+    64  keys [entries] uint32, increasing; tokens [entries] uint32;
+        probabilities and their lower bounds [entries] uint16 each (65535 stands for 1)
 
-A key is a hash of an answer's last 1, 2, 3, 4, 6, 8, 12, 16 or 24 tokens; START stands before the first.
-An entry is stored only if enough different answers share it, so no answer's private content is in the file.
+A key is a hash of an answer's last 1, 2, 3, 4, 6, 8, 12, 16 or 24 tokens; START precedes the first token.
+An entry is stored only if enough different answers share it. This keeps private content of single answers
+out of the file.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of contexts, in tokens
 START = 0xFFFFFFFF
 ONE = 65535
 MOST_BYTES = 1 << 20
-# Copies of a model without an index: measured on the commands of `voice-commands`.
+# Default for a model without an index, measured on the commands of `voice-commands`.
 COPY_CHANCES = (0.45, 0.65, 0.65, 0.65, 0.75)
 
 
 class Guess(NamedTuple):
     token: int
-    chance: float  # that the base chooses it here
-    floor: float = 0.0  # lower bound of that chance, given the number of answers behind it
-    place: int = -1  # of the prompt, where it was copied from
+    chance: float  # probability that the base chooses it here
+    floor: float = 0.0  # lower bound of that probability, given the number of answers counted
+    place: int = -1  # index of its copy in the prompt; -1: not copied
 
 
 def context_keys(answer: Sequence[int]) -> list[int]:
-    """Keys of the answer's last tokens, one for each of LENGTHS that it has."""
+    """Return a key for each length of LENGTHS up to the answer's own (START included)."""
     keys, key = [], 0x811C9DC5
     for length in range(1, LENGTHS[-1] + 1):
         if length > len(answer) + 1:
@@ -56,7 +58,7 @@ def context_keys(answer: Sequence[int]) -> list[int]:
 
 
 class DraftIndex:
-    """Looks up the longest known context."""
+    """A read-only table from context keys to guesses."""
 
     def __init__(self, data: bytes, vocab_size: int, source: object = FILE) -> None:
         head = struct.unpack_from("<4s3I5f", data) if len(data) >= HEADER else (b"", 0, 0, 0)
@@ -77,18 +79,18 @@ class DraftIndex:
         return len(self._guesses)
 
     def guess(self, answer: Sequence[int]) -> Guess | None:
-        """The token that usually follows the answer's longest known ending."""
+        """Return the usual next token after the longest known context at the answer's end."""
         found = None
         for key in context_keys(answer):
             longer = self._guesses.get(key)
             if longer is None:
-                break  # a context is known only if its own ending is
+                break  # a context is stored only if its shorter endings are
             found = longer
         return found
 
 
 def read_draft_index(path: Path, vocab_size: int) -> DraftIndex | None:
-    """The index in this file, if there is one."""
+    """Read the index from this file; None if the file is missing."""
     try:
         return DraftIndex(read_regular(path, most=MOST_BYTES), vocab_size, path)
     except FileNotFoundError:
@@ -100,7 +102,7 @@ def read_draft_index(path: Path, vocab_size: int) -> DraftIndex | None:
 def pack(
     entries: Sequence[tuple[int, Guess]], least: int, copy_chances: Sequence[float] = COPY_CHANCES
 ) -> bytes:
-    """The bytes of an index; entries are (key, guess)."""
+    """Return the bytes of an index from entries (key, guess)."""
     entries = sorted(entries)
     head = struct.pack("<4s3I5f", MAGIC, VERSION, len(entries), least, *copy_chances)
     columns = (

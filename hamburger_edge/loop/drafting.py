@@ -1,10 +1,10 @@
-"""Drafts that cost no model call: what a task's answers usually say next, and copies out of the prompt.
+"""Drafts without a model call: guesses of the draft index, and copies from the prompt (prompt lookup).
 
     prompt   will yuo come to the garden today ?
     answer   Will you come           -> copy: to the garden today ?
     answer   {"intent": "            -> index: the key that usually follows
 
-Each guess has a chance. The loop compares it with the micro decoder's and drafts on while that pays.
+Each guess has a probability. The loop takes the likelier of a guess and a micro token (see step.py).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from hamburger_edge.loop.draft_index import COPY_CHANCES, DraftIndex, Guess
 
-LONGEST_MATCH = 5  # tokens of a match that count
-WEIGHT = 4  # copied tokens that the measured chances weigh as much as, against this answer's own
-MOST = 16  # tokens of a draft
+LONGEST_MATCH = 5  # upper limit of a match, in tokens
+WEIGHT = 4  # of the measured probabilities, in copied tokens of this answer
+MOST = 16  # tokens drafted after the first
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Of a draft, in units of a base call's fixed cost: what decides how long drafts are."""
+    """Costs of drafting, in units of a base call's fixed cost. They limit the length of drafts."""
 
-    row: float = 0.2  # one more row of the call
+    row: float = 0.2  # one more row in the base call
     micro: float = 0.25  # one micro step
 
 
@@ -31,34 +31,34 @@ USUAL_COSTS = Costs()
 
 
 class Drafter:
-    """Guesses for one answer, from the index and from its prompt."""
+    """Guesses for one answer, from the draft index and from its prompt."""
 
     def __init__(self, prompt: Sequence[int], index: DraftIndex | None) -> None:
         self._prompt, self._index = tuple(prompt), index
         self._chances = index.copy_chances if index else COPY_CHANCES
-        self._behind: dict[int, list[int]] = {}  # token -> the places behind it in the prompt
+        self._behind: dict[int, list[int]] = {}  # token -> indices after its occurrences in the prompt
         for place, token in enumerate(self._prompt[:-1], 1):
             self._behind.setdefault(token, []).append(place)
-        self._next = 0  # place behind the token that was copied last
-        self._tried = self._kept = 0  # copied tokens that the base checked, and kept
-        self._drafted: list[int] = []  # of the draft in progress: where each token was copied from, or -1
+        self._next = 0  # index after the token copied last
+        self._tried = self._kept = 0  # counts of copied tokens: checked by the base, kept by it
+        self._drafted: list[int] = []  # per token of the draft: its index in the prompt, or -1
 
     def guess(self, answer: Sequence[int]) -> Guess | None:
-        """The likeliest token behind the answer and the draft so far."""
+        """Return the likeliest next token; `answer` includes the draft so far."""
         found = self._index.guess(answer) if self._index else None
         copied = self.copy(answer)
         return copied if copied and (found is None or copied.chance > found.chance) else found
 
     def begin(self) -> None:
-        """A new draft."""
+        """Begin a new draft."""
         self._drafted = []
 
     def add(self, place: int = -1) -> None:
-        """One more token is drafted; `place` is where in the prompt it was copied from."""
+        """Record a drafted token; `place` is its index in the prompt, -1 if it was not copied."""
         self._drafted.append(place)
 
     def settle(self, kept: int) -> None:
-        """The base kept so many tokens of the draft."""
+        """Record that the base kept the first `kept` tokens of the draft."""
         for number, place in enumerate(self._drafted[: kept + 1]):
             if place >= 0:
                 self._tried += 1
@@ -66,8 +66,11 @@ class Drafter:
                     self._kept, self._next = self._kept + 1, place + 1
 
     def copy(self, answer: Sequence[int]) -> Guess | None:
-        """What follows in the prompt behind as many of the answer's last tokens as match. Of several such
-        places, one at or behind the last copy comes first, then the nearest to it."""
+        """Return the prompt's token after the longest match of the answer's last tokens.
+
+        Among equally long matches, those at or after the last copy come first, then the nearest to it.
+        The probability is `(WEIGHT * measured + kept) / (WEIGHT + tried)`.
+        """
         after = max(self._next, *(place + 1 for place in self._drafted)) if self._drafted else self._next
         best = max(
             ((self.match(answer, at), at >= after, -abs(at - after), at) for at in self._places(answer)),

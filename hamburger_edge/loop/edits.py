@@ -1,12 +1,13 @@
-"""A rule for answers that put their prompt right: whatever the weights, names and numbers stay.
+"""A constraint on answers that correct their prompt: names and numbers stay unchanged with any weights.
 
-Words that look like names, numbers or codes are copied as they stand. Every other word of the answer is a
-piece of the prompt with a few edits, more in longer words, and the next one begins where that piece ended.
+Words that look like names, numbers or codes are copied unchanged. Every other word of the answer is a piece
+of the prompt within an edit distance that grows with the word's length. The next word begins where that
+piece ended.
 
-prompt   Ann, Bill, Cate, and Dale saw teh dogs
-answer   Ann, Bill,        -> " and" would leave out "Cate": the likeliest token that is left may be " Cate"
+    prompt   Ann, Bill, Cate, and Dale saw teh dogs
+    answer   Ann, Bill,        -> " and" would skip "Cate" and is refused; " Cate" is allowed
 
-docs/spec/loop.md has the prices as a table.
+The edit costs are a table in docs/spec/loop.md.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-Row = npt.NDArray[np.int64]  # [bytes of the prompt + 1] what it costs to have read so much of the prompt
+Row = npt.NDArray[np.int64]  # [bytes of the prompt + 1] cost of aligning the newest word up to each byte
 Bytes = npt.NDArray[np.uint8]
 
-NEVER = 1 << 30  # a price that no word can pay
+NEVER = 1 << 30  # a cost above every budget
 LETTER, CAPITAL, CASE, OTHER = 2, 4, 1, 1
-FIRST, MORE, EACH = 3, 2, 3  # a word may pay FIRST, and MORE for every EACH of its letters
-INSIDE = 1  # the most it may pay where it ends inside a word of the prompt, as "a" does in "alot"
+FIRST, MORE, EACH = 3, 2, 3  # a word's budget: FIRST + MORE * (letters // EACH)
+INSIDE = 1  # budget of a word that ends inside a word of the prompt ("a" in "alot")
 
 _PIECE = re.compile(r"[\w@#$£€%&+/\\.'’:*=~^-]+")
 _SENTENCE = re.compile(r".+?(?:(?<=[a-z0-9])\.(?=[A-Z][a-z])|$)")  # "end.The" holds two words
@@ -32,7 +33,7 @@ _BEGINS = re.compile(r"(?:^|[.!?:\n][\"'“‘()\s]*|[\"“‘\n]\s*)\Z")
 
 
 def kept_words(text: str) -> Iterator[tuple[int, int]]:
-    """Where words begin and end that look like names, numbers or codes."""
+    """Yield (start, end) of the words that look like names, numbers or codes."""
     for piece in _PIECE.finditer(text):
         for part in _SENTENCE.finditer(piece[0]):
             word = part[0].strip(".':’-")
@@ -48,7 +49,7 @@ def _is_kept(word: str, *, begins: bool) -> bool:
         return False
     capitals = [letter.isupper() for letter in word]
     if begins and capitals[:2] == [True, True] and word[2:3].islower() and not any(capitals[2:]):
-        return False  # the shift key was held for too long
+        return False  # a typing error, as "THe"
     return any(capitals[1:] if begins else capitals)
 
 
@@ -64,25 +65,25 @@ _APOSTROPHE = ord("'")
 
 
 class _Reached:
-    """How far an answer has come: the price of every place in the prompt for its newest word."""
+    """State after a token: the cost of aligning the newest word up to each byte of the prompt."""
 
     __slots__ = ("before", "following", "last", "letters", "row")
 
     def __init__(self, row: Row, before: Row, last: int, letters: int) -> None:
         self.row, self.before, self.last, self.letters = row, before, last, letters
-        self.following: dict[int, _Reached | None] = {}  # token -> where it leads; None: it may not come
+        self.following: dict[int, _Reached | None] = {}  # token -> the next state; None: the token is refused
 
 
 class Edits:
-    """One answer's way through its prompt. Moves with the sampler's choices, and back with them."""
+    """The alignment of one answer with its prompt. Follows the sampler's choices and rewinds."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], eos_ids: Sequence[int]) -> None:
         self._token_bytes, self._eos_ids = token_bytes, frozenset(eos_ids)
         self.prompt: tuple[int, ...] = ()
-        self._way: list[_Reached | None] = []  # after each token; None: a draft that the base has to mend
+        self._way: list[_Reached | None] = []  # after each token; None: after a refused token of a draft
 
     def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
-        """The text to put right is the last of the prompt's runs of tokens that have a text."""
+        """Start an answer. The text to correct is the prompt's last run of tokens with non-empty text."""
         self.prompt = tuple(prompt)
         texts = [self._token_bytes(token) for token in prompt]
         while texts and not texts[-1]:
@@ -96,7 +97,7 @@ class Edits:
             self.accept(token)
 
     def allows(self, token: int) -> bool:
-        """Whether an answer may go on with this token."""
+        """Whether this token may come next."""
         reached = self._way[-1]
         if reached is None:
             return False
@@ -123,11 +124,11 @@ class Edits:
             return None
         for byte in text:
             reached = self._step(reached, byte)
-        # copying the rest of the prompt's word has to be within its price
+        # the word must be within its budget after copying the rest of the prompt's word
         return reached if (reached.row <= _budget(reached.letters + self._rest)).any() else None
 
     def _read(self, text: bytes) -> None:
-        """Work out the prices of the prompt's text."""
+        """Compute the edit costs at every byte of the prompt's text."""
         self._text: Bytes = np.frombuffer(text, np.uint8)
         size = len(text)
         self._kept, inside, edge = np.zeros(size, bool), np.zeros(size + 1, bool), np.zeros(size + 1, bool)
@@ -141,20 +142,20 @@ class Edits:
         self._letters = letters = _LETTERS[self._text] & (self._text != _APOSTROPHE)
         price = np.where(letters, np.where(_CAPITALS[self._text], CAPITAL, LETTER), OTHER)
         price[self._kept] = NEVER
-        self._price = price.copy()  # [size] to replace a byte
-        for start, stop in spans:  # with a letter beside it, it would be another word
+        self._price = price.copy()  # [size] cost of replacing a byte
+        for start, stop in spans:  # a letter next to a kept word would change it
             price[max(0, start - 1) : start], price[stop : stop + 1] = NEVER, NEVER
         self._replaced: dict[int, Row] = {}
         self._swapped: dict[tuple[int, int], Row] = {}
         self._left_out = price
-        self._skipped = np.concatenate([[0], np.cumsum(price)])  # to leave them out
-        self._letter_added = np.where(inside | edge, NEVER, LETTER)  # [size + 1]
+        self._skipped = np.concatenate([[0], np.cumsum(price)])  # [size + 1] cost of skipping the first bytes
+        self._letter_added = np.where(inside | edge, NEVER, LETTER)  # [size + 1] cost of an insertion
         self._other_added = np.where(inside, NEVER, OTHER)
-        self._rest = np.zeros(size + 1, np.int64)  # letters from here to the end of a word
+        self._rest = np.zeros(size + 1, np.int64)  # letters from here to the end of the word
         for index in range(size - 1, -1, -1):
             self._rest[index] = self._rest[index + 1] + 1 if _LETTERS[text[index]] else 0
         words = [(found.start(), found.end()) for found in re.finditer(rb"[A-Za-z0-9'\x80-\xff]+", text)]
-        self._repeated = [  # ends of a word and of the same word behind it
+        self._repeated = [  # (end of a word, end of its repetition)
             (one[1], two[1])
             for one, two in itertools.pairwise(words)
             if text[slice(*one)].lower() == text[slice(*two)].lower()
@@ -163,7 +164,7 @@ class Edits:
         ]
 
     def _skipping(self, row: Row) -> Row:
-        """With bytes of the prompt left out, and words that it repeats."""
+        """Lower the costs by skipped bytes of the prompt and by skipped repetitions of a word."""
         for one, two in self._repeated:
             row[two] = min(row[two], row[one])
         least: Row = np.minimum.accumulate(row - self._skipped) + self._skipped
@@ -172,7 +173,7 @@ class Edits:
     def _step(self, reached: _Reached, byte: int) -> _Reached:
         row, before, letters = reached.row, reached.before, reached.letters
         letter, apostrophe = bool(_LETTERS[byte]), byte == _APOSTROPHE
-        if letters and not letter:  # the word is over: the next one may begin where it could have ended
+        if letters and not letter:  # a word ends: the next one may begin at each of its possible ends
             paid = np.where(self._rest > 0, min(INSIDE, _budget(letters)), _budget(letters))
             row = self._skipping(np.where(row <= paid, 0, NEVER))
             letters = 0
@@ -180,7 +181,7 @@ class Edits:
             self._replaced[byte] = self._replacing(byte)
         new = np.empty_like(row)
         new[0], new[1:] = NEVER, row[:-1] + self._replaced[byte]
-        if apostrophe:  # also in a name
+        if apostrophe:  # allowed in a name, too
             new = np.minimum(new, row + OTHER)
         elif not _DIGITS[byte]:
             new = np.minimum(new, row + (self._letter_added if letter else self._other_added))
@@ -192,17 +193,17 @@ class Edits:
         return _Reached(self._skipping(np.minimum(new, NEVER)), row, byte, letters + letter)
 
     def _replacing(self, byte: int) -> Row:
-        """[size] this byte in the place of each of the prompt's"""
+        """Return the cost [size] of this byte instead of each byte of the prompt."""
         if _DIGITS[byte]:
             return np.where(self._text == byte, 0, NEVER)
         letter = _LETTERS[byte] and byte != _APOSTROPHE
-        mark = self._left_out if byte == _APOSTROPHE else self._price  # it would join what is beside it
+        mark = self._left_out if byte == _APOSTROPHE else self._price  # "'" joins its neighbours
         price = np.where(self._letters == letter, mark, NEVER)
         alike = (_SMALL[self._text] == _SMALL[byte]) & ~self._kept
         return np.where(self._text == byte, 0, np.where(alike, CASE, price))
 
     def _swapping(self, last: int, byte: int) -> Row:
-        """[size - 1] two letters of the prompt the other way round"""
+        """Return the cost [size - 1] of these two bytes as a transposition of two prompt bytes."""
         one, two = self._text[:-1], self._text[1:]
         swapped = (_SMALL[one] == _SMALL[byte]) & (_SMALL[two] == _SMALL[last])
         same = (one == byte) & (two == last)
@@ -211,5 +212,5 @@ class Edits:
 
 
 def _budget(letters: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64] | int:
-    """The most that a word of so many letters may pay."""
+    """Return the highest edit cost that a word of this many letters may have."""
     return FIRST + MORE * (letters // EACH)

@@ -4,9 +4,9 @@
                            ^                                                              |
                            +------------- macro step: the group becomes one slot ---------+
 
-The newest group of an answer is `unread`: said, but not in the cache. Whatever comes next feeds it, merged,
-so an answer stays compressed when a conversation goes on. Where a grammar forces the tokens that follow,
-they are said without asking anybody, and ride along as groups of their own when the base reads it.
+The newest group of an answer is `unread`: generated, but not in the cache yet. The next call of the base
+feeds it as one merged slot, so an answer stays compressed when a conversation continues. Tokens that a
+grammar forces after it need no model call: they join the next call of the base as separate groups.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import Rules, Step, decisions, open_answer, say
 from hamburger_edge.support.values import whole_in
 
-# Where the base doubts what it read merged, as many tokens are read again as so many full groups hold: nearly
-# all that is misread is in them (docs/research/tasks.md), and each costs a row of the base's call.
+# If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
+# REREAD * max_group_tokens tokens. They hold nearly all misread tokens (docs/research/tasks.md), and each
+# costs a row of the base's call.
 REREAD = 2
 
-# Which parts of the cache may stand for the beginning of a prompt: none; slots holding the same groups; or
-# also merged slots holding the same tokens.
+# Slots that may be reused for the beginning of a prompt. "none": no slots. "groups": slots of equal groups.
+# "tokens": also merged slots of equal tokens.
 Reuse = Literal["none", "groups", "tokens"]
 
 
 class Flag:
-    """Set from any thread, and by a signal's handler in the middle of setting it: unlike `threading.Event`,
-    which has a lock that the handler could wait for in vain."""
+    """A flag that any thread or signal handler may set.
+
+    `threading.Event` has a lock: a signal handler that interrupts `set` would wait for it forever.
+    """
 
     def __init__(self) -> None:
         self._set = False
@@ -48,20 +51,20 @@ class Flag:
 
 
 class Engine:
-    """Drives one backend. Holds what the cache means; settings and sampler are passed to each run."""
+    """Drives one backend and keeps its ledger; settings and sampler are passed to each run."""
 
     def __init__(self, backend: Backend, *, chunk: int = 256) -> None:
         self.backend = backend
         self.info = backend.info
-        self.chunk = chunk  # most slots one prefill call appends
+        self.chunk = chunk  # upper limit of slots per prefill call
         self.ledger = Ledger.of(self.info)
-        # whose the cache is: a conversation that brought its slots from elsewhere; None: computed here
+        # the conversation whose saved cache was restored; None: the cache was computed here
         self.owner: object = None
-        self.unread: list[Group] = []  # said, but not in the cache
+        self.unread: list[Group] = []  # generated or prompted, but not in the cache
 
     @property
     def sequence(self) -> list[Group]:
-        """Everything said so far: what the cache holds, and what is unread."""
+        """All groups so far: those in the cache, then the unread ones."""
         return [*self.ledger.groups, *self.unread]
 
     def run(
@@ -75,12 +78,13 @@ class Engine:
         reuse: Reuse = "tokens",
         owner: object = None,
     ) -> Generator[Step, None, None]:
-        """Answer a prompt given as groups (plain prompts: one token each). Bad input raises here, at once.
-        What the cache holds for one owner is reused for no other.
+        """Answer a prompt given as groups (plain prompts: one token each).
 
-        Ends after the step whose `finish_reason` is set, or without one when cancelled: before the first
-        macro step, between two, or between two chunks of the prompt. "context" means that the last group
-        finds no free slot or no position below the model's context length.
+        Bad input raises here, before the first step. The cache of one owner is never reused for another.
+
+        The run ends after the step with a `finish_reason`. A cancelled run ends without one: before the first
+        macro step, between two of them, or between two chunks of the prompt. "context" means that the last
+        group has no free slot, or no position below the model's context length.
         """
         groups = self.check_groups(prompt)
         if not groups:
@@ -102,7 +106,7 @@ class Engine:
         return self._run(kept, groups[covered:], rules, stats, cancel)
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:
-        """Groups as this model can take them, or an error that names the token at fault."""
+        """Return the groups as tuples; raise InputError for an invalid token or group size."""
         last, most = self.info.vocab_size - 1, self.info.max_group_tokens
         checked = [tuple(whole_in("a token", token, 0, last) for token in group) for group in groups]
         for group in checked:
@@ -111,13 +115,13 @@ class Engine:
         return checked
 
     def keep(self, groups: Sequence[Group], owner: object = None) -> None:
-        """Cut the cache back to what these groups, of this owner, begin with."""
+        """Truncate the cache to the longest beginning that it shares with these groups of this owner."""
         self._align()
         self._truncate(self.ledger.match(list(groups), merged=False).slots if self._may_use(owner) else 0)
         self.unread = []
 
     def fill(self, groups: Sequence[Group], snapshot: Snapshot, owner: object) -> None:
-        """The cache as a snapshot has it: a slot for each of these groups, and for this owner alone."""
+        """Restore the cache from a snapshot with a slot for each of these groups, for this owner only."""
         self.keep([])
         for group in groups:
             self.ledger.append(group)
@@ -125,9 +129,9 @@ class Engine:
         self.owner = owner
 
     def drop(self, tokens: int) -> None:
-        """Unsay the last tokens of the newest step, but not all of it."""
+        """Remove the last tokens of the newest step; at least one token of it must stay."""
         while tokens:
-            if not self.unread:  # it was verified, and is in the cache
+            if not self.unread:  # a verified step is in the cache
                 self.unread = [self.ledger.groups[-1]]
                 self._truncate(self.ledger.slots - 1)
             newest = self.unread.pop()
@@ -140,16 +144,16 @@ class Engine:
     ) -> Generator[Step, None, None]:
         self._truncate(kept)
         self.unread = prompt
-        readout: Readout | None = None  # of what was said so far; None: some of it is unread
+        readout: Readout | None = None  # after all tokens so far; None: some of them are unread
         row, prompt_read = 0, False
-        first = True  # up to the first group that the base, having read the prompt, had a say in
+        first = True  # until the first group after the base has read the prompt
         try:
             while not cancel.is_set():
                 if readout is None and not rules.ahead():
                     reads_prompt, prompt_read = not prompt_read, True
                     if not (reads_prompt and self._may_open(rules)):
                         row, readout = 0, self._read(stats, cancel if reads_prompt else None)
-                        continue  # cancelled in the middle of the prompt, there is none
+                        continue  # no readout if cancelled in the middle of the prompt
                     step, readout, row = self._open(rules, stats, cancel)
                 else:
                     if readout is not None and rules.hybrid:
@@ -170,12 +174,14 @@ class Engine:
                     return
         finally:
             if not stats.macro_steps:
-                self.unread = []  # nothing was answered: the prompt was never said
+                self.unread = []  # no answer: forget the prompt, too
 
     def _read(self, stats: Stats, cancel: Flag | None, left: int = 0) -> Readout | None:
-        """Append what is unread to the cache, for the base's view of what comes next; `left` is how much may
-        stay unread, one group at least if any. The prompt, which may be long, is where this can be
-        cancelled."""
+        """Append the unread groups to the cache and return the readout of the last one.
+
+        Up to `left` groups stay unread; with `left` > 0 at least one does. `cancel` is given for the prompt
+        only, and is checked before each chunk.
+        """
         readout = None
         while len(self.unread) > left:
             if cancel and cancel.is_set():
@@ -187,29 +193,36 @@ class Engine:
         return readout
 
     def _doubt(self, logits: Floats, rules: Rules, stats: Stats) -> None:
-        """Where the base is in doubt, the answer's newest merged groups, and what follows the first of them,
-        leave the cache: they are to be read again, token by token, with the next draft."""
+        """Make the newest merged groups unread, token by token, if the base is below the confidence.
+
+        All slots from the first of these groups on leave the cache. The next draft's call reads them again.
+        """
         first = self._doubted(logits, self.ledger.slots, rules)
         self.unread = [(token,) for group in self.ledger.groups[first:] for token in group]
         self._truncate(first)
         stats.reread_tokens += len(self.unread)
 
     def _doubted(self, logits: Floats, stop: int, rules: Rules) -> int:
-        """The first of the answer's newest merged slots before `stop`, if the base, having read them, is not
-        sure of what comes next, and there is room to read them token by token; else `stop`."""
+        """Return the first of the answer's newest merged slots before `stop` if they must be read again.
+
+        That is so if the base's top probability after them (`logits`) is below the confidence, and the cache
+        has room for them token by token. Otherwise return `stop`.
+        """
         ledger = self.ledger
         first = ledger.first_merged(min(len(rules.sampler.answer), REREAD * self.info.max_group_tokens), stop)
         more = sum(len(group) - 1 for group in ledger.groups[first:stop])
         return first if more and more < ledger.room_behind(stop) and rules.doubts(logits) else stop
 
     def _may_open(self, rules: Rules) -> bool:
-        """Whether there is something that all answers begin with, and it finds slots and positions."""
+        """Whether there is an answer prefix, with free slots and positions for it."""
         answer_prefix = rules.answer_prefix
         return bool(answer_prefix) and self.ledger.fits(*map(len, self.unread), *(1 for _ in answer_prefix))
 
     def _open(self, rules: Rules, stats: Stats, cancel: Flag) -> tuple[Step, Readout | None, int]:
-        """Read the prompt, and in the same call what all answers begin with. Where this one does not, nothing
-        is said yet."""
+        """Read the prompt and the answer prefix in the same call.
+
+        The step holds the prefix tokens that the base would choose itself, possibly none.
+        """
         self._read(stats, cancel, left=max(1, self._at_once() - len(rules.answer_prefix)))
         if cancel.is_set():
             return Step((), (), (), None), None, 0
@@ -219,7 +232,7 @@ class Engine:
     def _say(
         self, readout: Readout | None, row: int, rules: Rules, stats: Stats
     ) -> tuple[Step, Readout | None, int]:
-        """What one macro step says, and where the base's view of the next one stands, if it was verified."""
+        """Run one macro step. Return it with the readout and row of the next one, if it was verified."""
         with rules.sampler.attempt():
             free = min(self.ledger.room, self.chunk) - len(self.unread)
             room = free if rules.verify else rules.max_tokens
@@ -232,23 +245,24 @@ class Engine:
     def _verify(
         self, draft: Step, rules: Rules, stats: Stats, *, prompt: bool = False
     ) -> tuple[Step, Readout, int]:
-        """Keep the part of a draft that the base would have said itself, with the same draws.
+        """Keep the tokens of a draft up to the first one that the base would not choose with the same draws.
 
-        draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
-        base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2, which says x
+            draft      a    b    c    d          fed slot by slot; row i: the base's scores after draft[i]
+            base's     -    b    c    x    y     -> a b c stay; the next group starts from row 2 with x
 
-        Of a slot that holds several tokens the base checks the first, the others were vouched for. Where it
-        is in doubt, the draft ends as if it had said otherwise. Forced tokens need no scores: the rows before
-        them are not read out. Where tokens are unread, a `prompt` or what the base read in doubt, they go
-        before the draft, and `a` is checked too. If it fails, nothing is said.
+        In a slot of several tokens the base checks only the first one. The others had `p >= rules.unchecked`,
+        or belong to the answer prefix. The draft also ends where the base must read merged groups again
+        (`_doubted`). Forced tokens need no scores, so the rows before them are not read out. Unread tokens (a
+        `prompt`, or groups to read again) are fed before the draft. The base then checks `a`, too, and the
+        step may be empty.
         """
         sampler, again, groups = rules.sampler, self.unread, draft.groups
-        doubts = rules.hybrid and not prompt  # what all answers begin with is not doubted
+        doubts = rules.hybrid and not prompt  # the answer prefix is never read again
         start, kept = self.ledger.slots, 0 if again else 1
         checked = groups[kept:]
         sampler.rewind(sum(map(len, checked)))
         decided, forced = decisions(checked, sampler)
-        ahead = len(again) + kept - 1  # the slot before the first that is checked
+        ahead = len(again) + kept - 1  # the slot before the first checked one
         rows = [*(ahead + index for index in decided), len(again) + len(groups) - 1]
         agreed, row = sum(map(len, groups[:kept])), 0
         probabilities = list(draft.probabilities[:agreed])
@@ -289,12 +303,12 @@ class Engine:
         return step, readout, row
 
     def _at_once(self) -> int:
-        """Groups that may be read in one call; into the empty cache, not as many as it holds (see
+        """Return the most groups per call. A call into the empty cache leaves one slot free (see
         `Backend.macro`)."""
         return self.chunk if self.ledger.slots else min(self.chunk, max(1, self.info.cache_slots - 1))
 
     def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
-        """Append slots; also says how long the backend took."""
+        """Append slots; return the readout and the seconds inside the backend."""
         start = self.ledger.slots
         try:
             positions = [self.ledger.append(group) for group in groups]
@@ -317,13 +331,13 @@ class Engine:
         return self.owner is None or self.owner is owner
 
     def _align(self) -> None:
-        """After an interrupted call: trust only the slots that ledger and backend both have."""
+        """After an interrupted call, keep only the slots that ledger and backend both have."""
         self._truncate(min(self.ledger.slots, self.backend.slots))
 
     def _check_room(self, kept: int, groups: list[Group], covered: int) -> None:
         slots = kept + len(groups) - covered
         positions = slots if self.info.position_rule == "slot" else sum(map(len, groups))
-        if positions > self.info.context_length:  # first: no larger cache would help
+        if positions > self.info.context_length:  # checked first: a larger cache would not help
             raise ContextFullError(
                 f"the prompt needs {positions} positions but the model's context has "
                 f"{self.info.context_length}: shorten it"

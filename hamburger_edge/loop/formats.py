@@ -1,8 +1,8 @@
 """Dates and times in JSON schemas, as regular expressions.
 
-llguidance's own patterns allow the year 0000, the 29th of February in every year and a second 60; Python's
-`date.fromisoformat` and JavaScript's `Date` reject these. The expressions match RFC 3339 with an upper-case T
-and Z, years 0001 to 9999, the 29th of February in leap years, and no leap seconds.
+llguidance's patterns allow the year 0000, the 29th of February in every year and a second 60. Python's
+`date.fromisoformat` and JavaScript's `Date` reject these. The expressions here match RFC 3339 with an
+upper-case T and Z, years 0001 to 9999, the 29th of February in leap years only, and no leap seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 _YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-_FOURTH = "(?:0[48]|[2468][048]|[13579][26])"  # two digits of a multiple of four, but not 00
+_FOURTH = "(?:0[48]|[2468][048]|[13579][26])"  # two-digit multiples of four, except 00
 _DATE = (
     f"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
     f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{{2}}{_FOURTH}|{_FOURTH}00)-02-29)"
@@ -20,12 +20,12 @@ _TIME = f"{_HOUR}:{_MINUTE}:{_MINUTE}(?:[.][0-9]{{1,9}})?(?:Z|[+-]{_HOUR}:{_MINU
 
 PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
 
-_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # schemas by name
-_VALUES = {"const", "enum", "default", "examples"}  # no schemas, but values
+_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # name -> schema
+_VALUES = {"const", "enum", "default", "examples"}  # keywords that hold values, not schemas
 
 
 def with_patterns(schema: Any) -> Any:
-    """Return the schema with the pattern of each date and time format in the place of the format."""
+    """Return the schema with each date or time format replaced by its pattern."""
     if isinstance(schema, list):
         return [with_patterns(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,9 +1,9 @@
-"""Structured answers: a structure compiled for a tokenizer, and how far in it an answer is.
+"""Structured answers: a structure compiled for a tokenizer, and an answer's state in it.
 
     Structure --Grammars.start--> Grammar:  forced tokens, masks for base and micro steps, consume, rewind
 
-The parsing is llguidance's. Its forced tokens are those that the structure leaves no choice about, as the
-tokenizer itself would cut that text; nobody's scores are needed for them.
+llguidance does the parsing. A token is forced if the structure allows no other text. Forced text is split
+into the tokenizer's usual tokens, which need no scores of a model.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from hamburger_edge.loop.formats import with_patterns
 from hamburger_edge.loop.structure import Structure
 
 Bools = npt.NDArray[np.bool_]
-Run = tuple[Sequence[int], int]  # tokens forced one after the other, and which of them is next
+Run = tuple[Sequence[int], int]  # consecutive forced tokens, and the index of the next one
 
-# As json.dumps writes, and so as models are tuned to: a space after commas and colons and none elsewhere,
-# which leaves more to be forced. A schema's own "x-guidance" goes before.
+# The layout of json.dumps, which is common in training data: a space after commas and colons, none elsewhere.
+# A fixed layout forces more tokens. A schema's "x-guidance" overrides it.
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
-# What a parser may hold, instead of hanging: enough for objects of a thousand optional properties.
+# Limits of the parser against endless compilation: enough for objects of a thousand optional properties.
 _LIMITS = {"max_items_in_row": 20_000, "step_max_items": 200_000, "verbose_errors": False}
 
 
 class Grammars:
-    """Compiles structures for one tokenizer and keeps the newest: the same is asked for again and again."""
+    """Compiles structures for one tokenizer and caches the newest, as most requests repeat it."""
 
     def __init__(self, tokenizer_json: Callable[[], str], vocab_size: int, eos_ids: Sequence[int]) -> None:
         self._tokenizer_json = tokenizer_json
         self._vocab_size, self._eos_ids = vocab_size, list(eos_ids)
-        self._tokenizer: Any = None  # made when a structure is first asked for: it takes a moment
+        self._tokenizer: Any = None  # built at the first structure: it takes a moment
         self._lock = threading.Lock()
         self._newest: tuple[Structure, Any] | None = None
 
@@ -76,29 +76,29 @@ class Grammars:
         if not structure.lenient and (warnings := matcher.get_grammar_warnings()):
             raise InputError(_explained(structure, str(warnings[0])))
         beginning = Grammar(matcher.deep_copy(), self._vocab_size, None)
-        if beginning.forced is None:  # else what is asked first; both show a structure that allows nothing
+        if beginning.forced is None:  # both checks raise if the structure allows no answer
             beginning.allowed()
         return matcher
 
 
 class Grammar:
-    """A place in a structure: what may come next there. One answer's, beside its sampler."""
+    """The state of one answer in its structure: the tokens that may come next."""
 
     def __init__(self, matcher: Any, vocab_size: int, draft_vocab: npt.NDArray[np.int64] | None) -> None:
         self._matcher = matcher
         self._draft_vocab = draft_vocab
         self._bits = np.zeros((vocab_size + 31) // 32, dtype=np.int32)
         self._vocab_size = vocab_size
-        self._runs: list[Run] = []  # what was forced before each token consumed
-        self._run: Run | None = None  # what is forced here; found when asked for
+        self._runs: list[Run] = []  # the forced run before each consumed token
+        self._run: Run | None = None  # the forced run here; computed on demand
         self._allowed: Bools | None = None
 
     @property
     def forced(self) -> int | None:
-        """The only token that may come next, if there is but one.
+        """Return the only token that may come next; None if there is a choice.
 
-        A run of forced tokens is cut out of the text as a whole, and its rest is never cut anew, wherever
-        an answer stops and goes on.
+        A run of forced text is tokenized as a whole. Its rest is never tokenized again, even if an answer
+        stops inside the run and continues later.
         """
         if self._run is None:
             self._run = self._matcher.compute_ff_tokens(), 0
@@ -108,16 +108,16 @@ class Grammar:
 
     @property
     def complete(self) -> bool:
-        """The answer may end here."""
+        """Whether the answer may end here."""
         return bool(self._matcher.is_accepting()) or self.ended
 
     @property
     def ended(self) -> bool:
-        """The answer cannot go on from here."""
+        """Whether the answer must end here."""
         return bool(self._matcher.is_stopped()) and not self._matcher.is_error()
 
     def allowed(self) -> Bools:
-        """[vocab]: the tokens that may come next."""
+        """Return a mask [vocab] of the tokens that may come next."""
         if self._allowed is None:
             self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
             self._check()
@@ -126,7 +126,7 @@ class Grammar:
         return self._allowed
 
     def allowed_micro(self) -> Bools:
-        """The same for the scores of a micro step, [draft vocabulary] or [vocab]."""
+        """Return the same mask for the scores of a micro step, [draft vocabulary] or [vocab]."""
         allowed = self.allowed()
         return allowed if self._draft_vocab is None else allowed[self._draft_vocab]
 
@@ -142,7 +142,7 @@ class Grammar:
         self._allowed = None
 
     def rewind(self, tokens: int) -> None:
-        """After an error too: what is wrong then shows when the grammar is next asked."""
+        """Take back the last tokens, after an error, too: the next use raises if the error persists."""
         if tokens:
             self._matcher.rollback(tokens)
             self._run = self._runs[-tokens]
@@ -150,7 +150,7 @@ class Grammar:
             self._allowed = None
 
     def restart(self, said: Sequence[int] = ()) -> None:
-        """At the beginning of an answer, or after what was said of it."""
+        """Return to the beginning of an answer, then consume its tokens `said`."""
         self._matcher.reset()
         self._runs.clear()
         self._run = self._allowed = None
@@ -166,7 +166,7 @@ class Grammar:
 
 
 def _explained(structure: Structure, message: str) -> str:
-    """One line of what llguidance says, which draws pictures: the place, what is wrong, and the way out."""
+    """Return llguidance's multi-line error as one line: the place, the fault and the remedy."""
     kind = structure.kind
     if found := re.search(r'^Unimplemented keys: \["([^"]*)"', message):
         return _unsupported(structure, f'"{found[1]}"', structure.place(found[1]))
@@ -184,7 +184,7 @@ def _explained(structure: Structure, message: str) -> str:
         shown = before + after if len(pattern) <= 60 else after[:60]
         return f'{kind}: {reason} in "{shown}", at character {len(before) + 1}: correct it'
     said = _first_line(message)
-    if kind == "regex":  # its place is one in a grammar made around it
+    if kind == "regex":  # drop its place, which is inside a generated grammar
         said = re.sub(r"^at [\d()]+: (invalid regex .*\(in regex\): )?(regex parse error: )?", "", said)
     said = re.sub(r"^(at )?(\d+)\((\d+)\):", r"line \2, column \3:", said)
     return f"{kind}: {said[:1].lower()}{said[1:]}: correct it"
@@ -196,6 +196,6 @@ def _unsupported(structure: Structure, what: str, place: str | None, instead: st
 
 
 def _first_line(message: str) -> str:
-    """Without the pictures below."""
+    """Return the message without the source excerpt that llguidance draws below it."""
     first = re.split(r"\n<|\n +\d+ \| |\n\n", message.strip())[0]
     return re.sub(r"\s+", " ", first)[:200].rstrip(": ")

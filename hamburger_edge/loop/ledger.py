@@ -1,11 +1,11 @@
-"""The ledger: which tokens sit in which slot of the KV cache, and at which position.
+"""The ledger: the tokens and the position of every slot of the KV cache.
 
     tokens     The  cat | sat  on  the | mat  .          after a prompt of 2, a group of 3 and one of 2
     slot        0    1  |      2       |    3
-    position    0    1  |      4       |    6            rule "token": that of the last token it holds
+    position    0    1  |      4       |    6            rule "token": that of its last token
                 0    1  |      2       |    3            rule "slot": its index
 
-The backend owns the arrays; this owns what they mean. The two agree on the number of slots at all times.
+The backend owns the KV arrays, the ledger describes them. Both always have the same number of slots.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Group = tuple[int, ...]
 
 
 class Match(NamedTuple):
-    slots: int  # of the cache that hold the prompt's beginning
-    groups: int  # of the prompt that they cover
+    slots: int  # of the cache that match the prompt's beginning
+    groups: int  # of the prompt that these slots cover
 
 
 class Ledger:
-    """The groups in the cache, in order; one slot each."""
+    """The groups in the cache, in order, one slot each."""
 
     def __init__(
         self, rule: PositionRule, cache_slots: int, context_length: int, bytes_per_slot: int
     ) -> None:
         self.rule = rule
-        self.cache_slots = cache_slots  # slots the buffer holds
-        self.context_length = context_length  # positions the model knows; every slot sits below it
+        self.cache_slots = cache_slots  # slots of the buffer
+        self.context_length = context_length  # positions of the model; every position is below it
         self.bytes_per_slot = bytes_per_slot
         self.groups: list[Group] = []
         self._ends: list[int] = []  # tokens in the cache up to and including each slot
@@ -59,30 +59,30 @@ class Ledger:
 
     @property
     def bytes_uncompressed(self) -> int:
-        """What a cache with one slot for every token would take."""
+        """Size of a cache with one slot per token."""
         return self.tokens * self.bytes_per_slot
 
     @property
     def room(self) -> int:
-        """How many more slots of one token fit."""
+        """Number of further slots of one token that fit."""
         return self.room_behind(self.slots)
 
     def room_behind(self, slots: int) -> int:
-        """How many would, if the cache held so many of its slots."""
+        """Return the same number for a cache truncated to its first `slots` slots."""
         used = slots if self.rule == "slot" or not slots else self._ends[slots - 1]
         return max(0, min(self.cache_slots - slots, self.context_length - used))
 
     def next_position(self, tokens: int) -> int:
-        """Where a group of this many tokens would sit."""
+        """Return the position of a next group of this many tokens."""
         return self.slots if self.rule == "slot" else self.tokens + tokens - 1
 
     def fits(self, *sizes: int) -> bool:
-        """Whether groups of so many tokens each still find slots and positions."""
+        """Whether the cache has slots and positions for further groups of these sizes."""
         last = self.slots + len(sizes) - 1 if self.rule == "slot" else self.tokens + sum(sizes) - 1
         return self.slots + len(sizes) <= self.cache_slots and last < self.context_length
 
     def append(self, group: Iterable[int]) -> int:
-        """Take the next slot for a group; returns its position."""
+        """Append a group as the next slot and return its position."""
         group = tuple(group)
         if not group:
             raise InputError("a group holds at least one token")
@@ -103,8 +103,10 @@ class Ledger:
         del self.groups[slots:], self._ends[slots:]
 
     def first_merged(self, tokens: int, stop: int) -> int:
-        """The first slot that holds several tokens, of the newest before `stop` that together hold so many;
-        `stop` if there is none."""
+        """Return the first merged slot among the newest before `stop` that together hold `tokens` tokens.
+
+        Return `stop` if none of them is merged.
+        """
         first = slot = stop
         while tokens > 0 and slot > 0:
             slot -= 1
@@ -113,15 +115,15 @@ class Ledger:
         return first
 
     def match(self, prompt: list[Group], *, merged: bool) -> Match:
-        """How much of a prompt the cache already holds, in whole slots from the beginning."""
+        """Match the beginning of the cache with the beginning of a prompt, in whole slots."""
         return match(self.groups, prompt, merged=merged)
 
 
 def match(slots: Sequence[Group], prompt: list[Group], *, merged: bool) -> Match:
-    """How much of a prompt these slots hold, in whole slots from the beginning.
+    """Match the beginning of these slots with the beginning of a prompt, in whole slots.
 
-    A slot matches the same group. With `merged`, a slot of several tokens also matches the same
-    tokens standing one by one in the prompt: what the model said earlier stays compressed.
+    A slot matches an equal group. With `merged`, a slot of several tokens also matches the same tokens as
+    single groups of the prompt, so earlier answers stay compressed.
     """
     covered = 0
     for slot, group in enumerate(slots):

@@ -1,11 +1,10 @@
-"""Choosing tokens from scores, alike for the first token of a group and for its micro tokens.
+"""Choose tokens from scores, by the same rules for the first token of a group and for its micro tokens.
 
     scores -> penalties -> bias and bans -> temperature -> top-k -> top-p -> min-p -> one uniform draw
 
-Temperature 0 is greedy: the highest score wins and nothing is drawn. Otherwise every sampled token costs
-exactly one draw, and the cumulative distribution is walked in order of token id, so the same seed gives
-the same text wherever the scores are the same. Draws can be taken back, which is how a drafted group is
-checked against the base with the very draws that plain decoding would have used.
+Temperature 0 is greedy: the highest score wins, without a draw. Otherwise every token costs exactly one
+draw, and the cumulative distribution is in order of token id. The same seed and the same scores therefore
+give the same text. Draws can be taken back: the base checks a draft with the draws of plain decoding.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from hamburger_edge.support.values import number_in, safe_repr, whole_in
 @dataclass(frozen=True)
 class SamplingSettings:
     temperature: float = 0.0  # 0: greedy
-    top_k: int = 0  # keep the k likeliest (0: all); ties with the k-th stay in
-    top_p: float = 1.0  # keep the smallest set of likeliest tokens with this much of the probability
-    min_p: float = 0.0  # keep tokens at least this likely compared with the likeliest
+    top_k: int = 0  # keep the k likeliest (0: all) and ties with the k-th
+    top_p: float = 1.0  # keep the smallest set of likeliest tokens with this total probability
+    min_p: float = 0.0  # keep tokens with p >= min_p * (highest p)
     repetition_penalty: float = (
-        1.0  # divides (or multiplies, if negative) scores of tokens seen, prompt included
+        1.0  # divides the scores of seen tokens (multiplies negative ones), prompt included
     )
-    presence_penalty: float = 0.0  # taken off once from tokens the answer already holds
-    frequency_penalty: float = 0.0  # taken off for each time the answer holds the token
+    presence_penalty: float = 0.0  # subtracted once from the scores of tokens in the answer
+    frequency_penalty: float = 0.0  # subtracted once per occurrence of the token in the answer
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its score
     suppress_tokens: tuple[int, ...] = ()  # token ids that are never chosen
-    seed: int | None = None  # None: a fresh one, readable from the sampler
+    seed: int | None = None  # None: a random one, see `Sampler.seed`
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {
@@ -60,7 +59,7 @@ class SamplingSettings:
         }
         try:
             tokens = None if isinstance(self.suppress_tokens, str | bytes) else tuple(self.suppress_tokens)
-        except TypeError:  # also of arrays without a dimension, which are iterable by type alone
+        except TypeError:  # also raised by 0-d arrays, though their type is iterable
             tokens = None
         if tokens is None:
             raise InputError(
@@ -81,11 +80,11 @@ class SamplingSettings:
 
 class Choice(NamedTuple):
     token: int
-    probability: float  # in the distribution it was chosen from; NaN when nobody asked
+    probability: float  # in the distribution it was chosen from; NaN if not requested
 
 
 class Sampler:
-    """One conversation's choices: settings, random draws, and which tokens have been said."""
+    """The state of one conversation's choices: settings, random draws, and the tokens so far."""
 
     def __init__(
         self,
@@ -98,12 +97,12 @@ class Sampler:
         edits: Edits | None = None,
     ) -> None:
         self.settings = settings
-        self.edits = edits  # how far an answer may be from its prompt; moves with every choice
-        self.grammar = grammar  # what the answer must look like; moves with every choice
+        self.edits = edits  # constraint on corrections of the prompt; updated at every choice
+        self.grammar = grammar  # state in the structure; updated at every choice
         self.probabilities = probabilities
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
         self.answer: list[int] = []  # tokens chosen since `begin`
-        self._prompt: set[int] = set()  # remembered without penalties too: they may come between two parts
+        self._prompt: set[int] = set()  # kept without penalties, too: a resumed answer may have some
         self._draws = 0
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         changes = {**settings.logit_bias, **dict.fromkeys(settings.suppress_tokens, -math.inf)}
@@ -120,24 +119,24 @@ class Sampler:
 
     @property
     def adjusts(self) -> bool:
-        """Whether settings change scores: what others found sure is not, then."""
+        """Whether settings change scores. Precomputed answer prefixes do not apply then."""
         return self._penalised or self._base.changed is not None
 
     @property
     def micro_usable(self) -> bool:
-        """False when every token a micro step could choose is banned: groups then hold one token."""
+        """Whether a micro step has any token that is not banned. Otherwise groups hold one token."""
         return self._micro.usable
 
     @property
     def micro_open(self) -> bool:
-        """Whether the grammar allows any token here that a micro step could choose."""
+        """Whether the grammar allows a token here that a micro step can choose and that is not banned."""
         if self.grammar is None:
             return True
         allowed = self.grammar.allowed_micro()
         return int(np.count_nonzero(allowed)) > int(np.count_nonzero(allowed[self._micro.banned]))
 
     def begin(self, prompt: Iterable[int]) -> None:
-        """Start an answer: penalties look at this prompt and at what is chosen from here on."""
+        """Start an answer: penalties count this prompt and the tokens chosen from here on."""
         self.answer.clear()
         prompt = list(prompt)
         self._prompt = set(prompt)
@@ -152,21 +151,21 @@ class Sampler:
 
     @property
     def forced(self) -> int | None:
-        """The next token, where the grammar leaves but one: it needs no scores."""
+        """The only token that the grammar allows next, which needs no scores; None if there is a choice."""
         return None if self.grammar is None else self.grammar.forced
 
     @property
     def ended(self) -> bool:
-        """The grammar's answer is complete, and cannot go on."""
+        """Whether the answer is complete by its grammar and must end."""
         return self.grammar is not None and self.grammar.ended
 
     @property
     def forbids_forced(self) -> bool:
-        """Whether settings forbid the forced token. Only a draft goes on without it."""
+        """Whether settings forbid the forced token. A draft ends before it; `choose_forced` raises."""
         return self.forced in self.settings.suppress_tokens
 
     def choose_forced(self) -> Choice:
-        """The forced token. It costs a draw as all others do, so that draws can be counted in tokens."""
+        """Choose the forced token. It costs one draw, so the number of draws equals the number of tokens."""
         token = self.forced
         assert token is not None
         if self.forbids_forced:
@@ -176,13 +175,13 @@ class Sampler:
         return self._accept(Choice(token, 1.0))
 
     def choose(self, logits: Floats) -> Choice:
-        """From the base's scores, [vocab]."""
+        """Choose from the base's scores, [vocab]."""
         if self.forced is not None:
             return self.choose_forced()
         return self._accept(self._permitted(logits))
 
     def propose(self, token: int) -> bool:
-        """Take a token into a draft, unseen, if the grammar allows it. It costs a draw as all others do."""
+        """Append a token to a draft, without scores, if grammar and edits allow it. It costs one draw."""
         if self.forced not in (None, token):
             return False
         if self.grammar is not None and not self.grammar.allowed()[token]:
@@ -195,14 +194,16 @@ class Sampler:
         return True
 
     def surety(self, logits: Floats) -> float:
-        """The base's own probability of the likeliest token that may come here, [vocab] scores."""
+        """Return the base's top probability among the tokens that the grammar allows, from scores [vocab]."""
         if self.grammar is not None:
             logits = logits[self.grammar.allowed()]
         return 1 / float(np.exp(logits - logits.max()).sum()) if logits.size else 1.0
 
     def choose_micro(self, logits: Floats) -> Choice | None:
-        """From a micro step's scores, [vocab] or [draft vocabulary]. None, and nothing chosen, where the
-        answer may not go on so: the base chooses among the others."""
+        """Choose from a micro step's scores, [vocab] or [draft vocabulary].
+
+        Return None, without a choice, if `edits` refuses the token: the base then chooses the next one.
+        """
         choice = self._choose(logits, self._micro)
         if self.edits is None or self.edits.allows(choice.token):
             return self._accept(choice)
@@ -210,11 +211,11 @@ class Sampler:
         return None
 
     def judged(self, logits: Floats) -> int:
-        """The token of a micro step's highest score: it is the one that the stop head speaks of."""
+        """Return the token of a micro step's highest score: the stop head's probability is about this one."""
         return self._micro.token(int(logits.argmax()))
 
     def choose_judged(self, logits: Floats) -> Choice | None:
-        """That token. None, and nothing chosen, where settings or the draw prefer another."""
+        """Choose that token. Return None, without a choice, if settings or the draw prefer another."""
         if self.grammar is not None and not self.grammar.allowed_micro()[int(logits.argmax())]:
             return None
         choice = self.choose_micro(logits)
@@ -225,7 +226,7 @@ class Sampler:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """What is chosen while something fails nobody sees, and so it was never chosen."""
+        """Take back the choices of this block if it raises."""
         said = len(self.answer)
         try:
             yield
@@ -234,7 +235,7 @@ class Sampler:
             raise
 
     def rewind(self, tokens: int) -> None:
-        """Take back the last choices, and the draws they cost."""
+        """Take back the last choices and their draws."""
         if not tokens:
             return
         if self._penalised:
@@ -247,7 +248,7 @@ class Sampler:
         self._take_back(tokens)
 
     def state(self) -> dict[str, Any]:
-        """Plain JSON; with the same settings, `restore` (and `follow`) goes on exactly from here."""
+        """Return plain JSON. With equal settings, `restore` (and `follow`) continues exactly from it."""
         edited = [] if self.edits is None else list(self.edits.prompt)
         return {
             "seed": self.seed,
@@ -275,7 +276,7 @@ class Sampler:
             np.add.at(self._counts, answer, 1)
 
     def follow(self) -> None:
-        """After `restore`: the grammar goes on from what was said."""
+        """Move the grammar to the end of the answer; call this after `restore`."""
         if self.grammar is not None:
             self.grammar.restart(self.answer)
 
@@ -298,7 +299,7 @@ class Sampler:
             self._advance(-draws)
 
     def _permitted(self, logits: Floats) -> Choice:
-        """From the base's scores, but for tokens that `edits` refuses."""
+        """Choose from the base's scores among the tokens that `edits` allows."""
         choice = self._choose(logits, self._base)
         while self.edits is not None and not self.edits.allows(choice.token):
             self._take_back(1)
@@ -315,7 +316,7 @@ class Sampler:
             logits = np.where(allowed, logits, -np.inf)
         index = int(logits.argmax())
         best = float(logits[index])
-        if not math.isfinite(best):  # argmax stops at a NaN, so this one look covers the whole vector
+        if not math.isfinite(best):  # argmax returns a NaN if there is one: this checks the whole vector
             raise self._unusable(best)
         if not self.settings.greedy:
             return self._draw(logits, best, head)
@@ -337,7 +338,7 @@ class Sampler:
         return logits
 
     def _draw(self, logits: Floats, best: float, head: Head) -> Choice:
-        """Inverse CDF. Weights are relative to the likeliest token's: each truncation is a cut-off weight."""
+        """Draw by inverse CDF. Weights are relative to the highest one; truncations are minimum weights."""
         settings = self.settings
         if head.order is not None:
             logits = logits[head.order]

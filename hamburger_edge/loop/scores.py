@@ -1,4 +1,4 @@
-"""Spaces of scores: which tokens a base's or a micro step's scores are of, and draws from among them."""
+"""The token ids behind the scores of the base and of micro steps, and draws among weights."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class Head:
-    """One space of scores: which token each index means, and the changes that never vary."""
+    """The token id of each score's index, and the constant changes of scores (bias and bans)."""
 
     def __init__(self, changes: Mapping[int, float], vocab_size: int, draft_vocab: Ints | None) -> None:
         self.size = vocab_size if draft_vocab is None else int(draft_vocab.size)
         self._tokens = draft_vocab
         self._ordered = draft_vocab
-        self.order: Ints | None = (
-            None  # index by rising token id, where a draft vocabulary is ranked otherwise
-        )
+        self.order: Ints | None = None  # indices sorted by token id, if the draft vocabulary is not
         if draft_vocab is not None:
             self._index = np.full(vocab_size, -1, dtype=np.int64)
             self._index[draft_vocab] = np.arange(draft_vocab.size)
@@ -47,7 +45,7 @@ class Head:
         return index if self._ordered is None else int(self._ordered[index])
 
     def locate(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """The tokens that this head can choose, and their indices."""
+        """Return those tokens that this head can choose, and their indices."""
         if self._tokens is None:
             return tokens, tokens
         index = self._index[tokens]
@@ -55,9 +53,9 @@ class Head:
 
 
 def nucleus_cut(weights: Floats, top_p: float) -> np.float32:
-    """The smallest weight inside the smallest set of likeliest tokens that holds `top_p` of the whole."""
+    """Return the smallest weight in the nucleus: the fewest likeliest tokens with `top_p` of the total."""
     total = weights.sum(dtype=np.float64)
-    # All tokens below this floor together hold less than 1 - top_p: the nucleus is above it, and few are.
+    # All weights below this floor sum to less than (1 - top_p) * total: only the few above it need sorting.
     floor = (1 - top_p) * total / weights.size
     likely = np.sort(weights[weights >= floor])[::-1]
     inside = np.cumsum(likely.astype(np.float64))
@@ -66,12 +64,12 @@ def nucleus_cut(weights: Floats, top_p: float) -> np.float32:
 
 
 def pick(weights: Floats, draw: float) -> tuple[int, float]:
-    """Where a draw in [0, 1) falls among the weights, and that one's share: by block, then inside it."""
+    """Return the index where a draw in [0, 1) falls, and its share: find the block, then the weight."""
     block = 256
     sums = np.add.reduceat(weights, np.arange(0, weights.size, block), dtype=np.float64)
     edges = np.cumsum(sums)
     total = edges[-1]
-    # rounding may put the draw on an upper edge: the last index with any weight takes it
+    # rounding may put the draw on the upper edge: then take the last nonzero weight
     number = min(int(np.searchsorted(edges, draw * total, side="right")), int(np.flatnonzero(sums)[-1]))
     inside = weights[number * block : (number + 1) * block].astype(np.float64)
     reached = np.cumsum(inside) + (edges[number] - sums[number])

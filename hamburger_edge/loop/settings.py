@@ -1,4 +1,4 @@
-"""What a caller may ask of an answer, in one place: names, defaults, and where each value is checked."""
+"""The options of an answer: names, defaults and checks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ class Options(TypedDict, total=False):
     """Keyword arguments of `stream`, `generate` and `chat`."""
 
     max_tokens: int  # 256
-    # How sure a further token of a group must be: at 0 groups are largest, at 1 each holds one token. It and
-    # `mode` overlay what the model recommends by the rule in `dial.py`.
+    # 0 to 1: probability that a further token of a group needs. At 0 groups are largest, at 1 each holds one
+    # token. `confidence` and `mode` overlay the model's recommendation by the rule in `dial.py`.
     confidence: float
-    # "plain": one token a step. "verify": the base checks every drafted token; plain decoding's text, but for
-    # near ties, in fewer calls. "hybrid": tokens with p >= confidence ** (1 / max_group_tokens) are merged,
-    # the base checks the rest. "merge": every group is merged as drafted.
+    # "plain": one token per step. "verify": the base checks every drafted token; the text equals plain
+    # decoding's, except at near ties, with fewer calls. "hybrid": tokens with
+    # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the others. "merge": every group
+    # is merged as drafted.
     mode: Mode
     stop: str | Sequence[str]  # the answer ends before any of these
     probabilities: bool  # report each token's probability
@@ -39,14 +40,14 @@ class Options(TypedDict, total=False):
     json_schema: Any  # the answer is JSON that follows this schema: a dictionary, its JSON, a Pydantic model
     regex: str  # the answer matches this regular expression
     grammar: str  # the answer follows this grammar, in Lark's syntax
-    lenient: bool  # keywords of a schema that are not supported are left out of account
-    forced: Literal["split", "merge"]  # how tokens that the structure forces are fed; see Decoding
+    lenient: bool  # ignore unsupported keywords of a schema
+    forced: Literal["split", "merge"]  # how the base reads forced tokens; see Decoding
 
 
 class MeasuringOptions(Options, total=False):
-    """Private to benchmarks and tests; so is "single" for `forced`."""
+    """Options for benchmarks and tests only, as is "single" for `forced`."""
 
-    force_group: int | None  # every group this size, whatever the stop head says
+    force_group: int | None  # size of every group, instead of the stop head's decision
     ignore_eos: bool  # do not end at an end token
 
 
@@ -54,19 +55,19 @@ class MeasuringOptions(Options, total=False):
 class Decoding:
     """How groups are made."""
 
-    max_tokens: int = 256  # exactly this many come out, unless something else ends the answer
-    confidence: float = DEFAULT_CONFIDENCE["merge"]  # a group goes on while 1 - p_stop is at least this
-    # plain: one token a step. verify: the base checks every token. hybrid: tokens with
-    # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the rest; if its top probability
-    # is below the confidence, it reads the newest merged groups again, token by token. merge: every group is
+    max_tokens: int = 256  # exact length of an answer that ends with "length"
+    confidence: float = DEFAULT_CONFIDENCE["merge"]  # a group continues while 1 - p_stop >= confidence
+    # plain: one token per step. verify: the base checks every token. hybrid: tokens with
+    # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the others. If its top probability
+    # is below the confidence, it re-reads the newest merged groups token by token. merge: every group is
     # merged.
     mode: Mode = "merge"
-    # tokens that a structure leaves no choice about: one a slot but in one call of the base, merged into
-    # groups (not at confidence 1 and in verify mode), or each with a call of its own
+    # forced tokens of a structure. split: one per slot, several per call of the base. merge: merged into
+    # groups (not at confidence 1 or in plain and verify mode). single: one call of the base per token
     forced: Literal["split", "merge", "single"] = "split"
-    force_group: int | None = None  # for measurements: every group this size, whatever the stop head says
+    force_group: int | None = None  # for measurements: size of every group
     ignore_eos: bool = False  # for measurements: do not end at an end token
-    probabilities: bool = False  # report each token's probability (one pass over the scores each)
+    probabilities: bool = False  # report each token's probability (costs a pass over its scores)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
@@ -83,7 +84,7 @@ class Decoding:
 
     @property
     def exact(self) -> bool:
-        """Whether the answer must equal plain decoding's, so that no merged slot may serve it."""
+        """Whether the answer must equal plain decoding's; its prompt then reuses no merged slot."""
         return self.mode in ("plain", "verify") or (self.confidence >= 1 and self.force_group is None)
 
 
@@ -106,7 +107,7 @@ class Settings:
         recommended: Recommended = UNMEASURED,
         current: Recommended | None = None,
     ) -> Settings:
-        """Options over what the model recommends, or over the dial of a conversation, `current`."""
+        """Overlay options on the model's recommendation, or on a conversation's setting `current`."""
         unknown = sorted(set(options) - set(MeasuringOptions.__annotations__))
         if unknown:
             raise InputError(
@@ -123,12 +124,12 @@ class Settings:
         return cls(Decoding(**decoding), SamplingSettings(**sampling), tuple(stop), structure)
 
     def to_options(self) -> dict[str, Any]:
-        """What `of` takes; plain JSON."""
+        """Return the options for `of` as plain JSON."""
         structure = self.structure.to_options() if self.structure else {}
         return {**asdict(self.decoding), **asdict(self.sampling), "stop": list(self.stop), **structure}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
-        """Options that went through JSON, where the token ids of the bias become text."""
+        """Read options from JSON, whose object keys turn the token ids of `logit_bias` into text."""
         bias = {int(token): value for token, value in data["logit_bias"].items()}
         return cls.of({**data, "logit_bias": bias})

@@ -1,4 +1,4 @@
-"""What an answer cost: counts, memory and seconds."""
+"""The cost of an answer: counts, memory and seconds."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 @dataclass
 class Stats:
-    """Of one answer. Seconds inside the backend are apart, so the rest is this program's own cost."""
+    """Statistics of one answer. Seconds inside the backend are separate; the rest is `host_s`."""
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0  # of the prompt, already in the cache
+    reused_tokens: int = 0  # prompt tokens already in the cache
     tokens: int = 0
-    first_tokens: int = 0  # up to the first group that the prompt's readout has a say in, which is the first
-    # but for tokens that a grammar forces before the prompt is read
-    macro_steps: int = 0  # groups
-    forced_tokens: int = 0  # of these tokens: a grammar left no choice about them
-    reread_tokens: int = 0  # read a second time, un-merged
+    first_tokens: int = 0  # up to the first group after the base has read the prompt, which is the
+    # first of all unless a grammar forces tokens before that
+    macro_steps: int = 0  # groups generated
+    forced_tokens: int = 0  # tokens that a grammar forced
+    reread_tokens: int = 0  # tokens read again, unmerged
     micro_steps: int = 0
-    base_calls: int = 0  # forwards of the base after the prompt
-    slots: int = 0  # in use, prompt included
+    base_calls: int = 0  # forward passes of the base after the prompt
+    slots: int = 0  # slots in use, prompt included
     kv_bytes: int = 0
     kv_bytes_uncompressed: int = 0
     prefill_s: float = 0.0  # in the backend
     macro_s: float = 0.0  # in the backend, after the prompt
     micro_s: float = 0.0  # in the backend
-    ttft_s: float = 0.0  # from the start until these were said
-    decode_s: float = 0.0  # from then on, the caller's own time left out
+    ttft_s: float = 0.0  # from the start until `first_tokens` are generated
+    decode_s: float = 0.0  # after `ttft_s`, without the caller's time
 
     def count(self, seconds: float, prompt: bool) -> None:
-        """A forward of the base."""
+        """Record a forward pass of the base."""
         if prompt:
             self.prefill_s += seconds
         else:
@@ -51,7 +51,7 @@ class Stats:
 
     @property
     def host_s(self) -> float:
-        """Everything outside the backend."""
+        """Seconds outside the backend."""
         return self.ttft_s + self.decode_s - self.prefill_s - self.macro_s - self.micro_s
 
     def to_json(self) -> dict[str, Any]:

@@ -1,7 +1,10 @@
-"""What one macro step generates: the base's token, then forced, guessed or micro tokens until a rule ends it.
+"""Generate one macro step: the base's token, then forced, guessed or micro tokens until a rule ends it.
 
-A draft grows while that pays. A token joins if the chance that the base keeps the whole draft, times the call
-that it saves, is above the cost of its row and of its micro step.
+A draft grows while another token pays. `stands` is the probability that the base keeps the whole draft. Costs
+are in units of a base call, so a kept token saves 1:
+
+    micro step   runs if   stands * (1 - p_stop) > cost of its micro steps + cost of a row
+    token        joins if  stands * p >= cost of a row
 """
 
 from __future__ import annotations
@@ -20,42 +23,42 @@ from hamburger_edge.loop.stats import Stats
 
 FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
 
-# By stop rule "after" a group's first micro step is only a try, at about a fifth of a macro step, and it must
-# then convince at the confidence asked for: where the base's own row gives it less than this share of that,
-# it is hardly ever worth its price (docs/research/decisions.md has the curve).
+# By stop rule "after" a group's first micro step runs if the base's row gives 1 - p_stop >= TRY * confidence.
+# It costs about a fifth of a macro step, and its own 1 - p_stop must then reach the confidence. Below TRY it
+# hardly ever pays (docs/research/decisions.md has the curve).
 TRY = 2 / 3
 
-# A guess of at least this chance needs no second opinion from the micro decoder.
+# A guess with at least this probability is taken without a micro step.
 SURE = 0.9
 
-# Micro steps that only read what was forced, so that one more can choose: beyond so many, the base's own step
-# is worth more.
+# Most tokens that the micro decoder may read to propose the next one. With more of them, a macro step is
+# cheaper.
 CATCH_UP = 2
 
 
 class Step(NamedTuple):
-    """What one macro step said."""
+    """The tokens of one macro step."""
 
     tokens: Group
-    probabilities: tuple[float, ...]  # of each token; empty unless asked for
-    stop_probabilities: tuple[float, ...]  # chance that the group should end with each token
+    probabilities: tuple[float, ...]  # of each token; empty unless requested
+    stop_probabilities: tuple[float, ...]  # probability that the group should end with each token
     finish_reason: FinishReason | None  # set on the last step
-    forced: int = 0  # how many of the tokens the grammar left no choice about
-    groups: tuple[Group, ...] = ()  # the tokens as slots hold them
+    forced: int = 0  # number of tokens that the grammar forced
+    groups: tuple[Group, ...] = ()  # the tokens by slot
 
 
 class Rules:
-    """When a group and an answer end; worked out once a run."""
+    """The rules that end groups and answers, computed once per run."""
 
     def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler, prompt: Sequence[int]) -> None:
         self.sampler = sampler
-        self.verify = decoding.mode in ("verify", "hybrid")  # the base checks what is drafted ...
-        self.hybrid = decoding.mode == "hybrid"  # ... but for what is sure, if it reads that surely
+        self.verify = decoding.mode in ("verify", "hybrid")  # the base checks drafts
+        self.hybrid = decoding.mode == "hybrid"  # tokens with p >= `unchecked` are merged without a check
         self.max_tokens = decoding.max_tokens
         self.probabilities = decoding.probabilities
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
         self.confidence = -math.inf if decoding.force_group else decoding.confidence
-        # so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
+        # confidence ** (1 / max_group_tokens): a full group of such tokens has p >= confidence
         self.unchecked = max(0.0, self.confidence) ** (1 / info.max_group_tokens)
         self.judge_after = info.stop_rule == "after"
         self.try_confidence = TRY * self.confidence if self.judge_after else self.confidence
@@ -70,20 +73,20 @@ class Rules:
         self.answer_prefix = info.answer_prefix[: self.max_tokens] if begins else ()
         self.prefix_group_tokens = (
             info.max_group_tokens if self.hybrid or not self.verify else 1
-        )  # tokens of its slots
+        )  # tokens per slot of the prefix
         self.merges = decoding.forced == "merge" and not decoding.exact
-        self.rides = decoding.forced != "single"  # forced tokens need no call of their own
+        self.rides = decoding.forced != "single"  # forced tokens join the next call of the base
 
     def doubts(self, logits: Floats) -> bool:
-        """Whether the base, having read merged groups, is not sure of what it is to choose."""
+        """Whether the base's top probability after merged groups is below the confidence."""
         return self.sampler.forced is None and self.sampler.surety(logits) < self.confidence
 
     def ahead(self) -> bool:
-        """Whether the next token can be said before the last ones are read."""
+        """Whether the next token is forced, so it needs no readout."""
         return self.rides and self.sampler.forced is not None
 
     def finish(self, tokens: Group, stats: Stats) -> FinishReason | None:
-        """Whether the answer ends with this newest group (not yet counted in the statistics)."""
+        """Return the reason if the answer ends with this newest group, which `stats` does not count yet."""
         if tokens[-1] in self.eos_ids:
             return "eos"
         if self.sampler.ended:
@@ -92,8 +95,7 @@ class Rules:
 
 
 def open_answer(rules: Rules) -> Step:
-    """What all answers begin with, as a draft that needs no readout: the base checks it as it reads the
-    prompt."""
+    """Return the answer prefix as a draft. The base checks it in the call that reads the prompt."""
     tokens, size = rules.answer_prefix, rules.prefix_group_tokens
     for token in tokens:
         rules.sampler.propose(token)
@@ -103,9 +105,9 @@ def open_answer(rules: Rules) -> Step:
 
 
 def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room: int, stats: Stats) -> Step:
-    """Make one group, or a draft of at most `room` tokens to be verified, which may hold more forced ones.
+    """Make one group, or a draft of at most `room` tokens for verification.
 
-    Without a readout there are no features for micro steps, and the group begins with a forced token.
+    Without a readout the group begins with a forced token and has no micro steps.
     """
     growing = Growing(backend, readout, row, rules, min(room, rules.max_tokens - stats.tokens), stats)
     while not growing.ended and growing.grow():
@@ -114,7 +116,7 @@ def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room:
 
 
 class Growing:
-    """A group or draft that is being made."""
+    """A group or draft in progress."""
 
     def __init__(
         self, backend: Backend, readout: Readout | None, row: int, rules: Rules, room: int, stats: Stats
@@ -132,8 +134,8 @@ class Growing:
         self.stops = [0.0 if self.forced else self.p_stop]
         self.groups: list[Group] = [(token,)]
         self.trying = readout is not None and 1 - self.p_stop >= rules.try_confidence
-        self.fed = 0  # of these tokens, to the micro decoder
-        self.stands = 1.0  # chance that the base keeps all of the draft
+        self.fed = 0  # number of tokens that the micro decoder has read
+        self.stands = 1.0  # probability that the base keeps the whole draft
         if rules.drafter:
             rules.drafter.begin()
 
@@ -142,7 +144,7 @@ class Growing:
         return self.tokens[-1] in self.rules.eos_ids or self.sampler.ended
 
     def grow(self) -> bool:
-        """Add a token, or return False where the group ends."""
+        """Add a token, or return False if the group ends."""
         if self.sampler.forced is not None:
             return self._force()
         if self.readout is None:
@@ -154,36 +156,36 @@ class Growing:
         return Step(tuple(self.tokens), shown, tuple(self.stops), None, self.forced, tuple(self.groups))
 
     def _force(self) -> bool:
-        rules, limit = self.rules, 1  # tokens that a group may hold for another forced one to join
+        rules, limit = self.rules, 1  # size up to which another forced token may join
         if rules.verify and rules.rides and self.readout is not None:
             limit = self.room
         elif rules.merges:
             limit = self.limit
         if len(self.tokens) >= limit or (rules.verify and self.sampler.forbids_forced):
-            return False  # the base may choose otherwise before it comes to a forbidden token
+            return False  # the base may reject the draft before this forbidden token
         token, probability = self.sampler.choose_forced()
         self.forced += 1
         self._add(token, probability, 0.0, joins=rules.merges)
         return True
 
     def _micro_group(self) -> bool:
-        """One more micro token while the stop head is confident: mode merge, or groups of a forced size."""
+        """Add a micro token while `1 - p_stop >= confidence`: mode merge, or groups of a forced size."""
         rules = self.rules
         if not self.trying or self._micro_cost is None:
             return False
         logits, sure = self._micro()
         self.trying = 1 - self.p_stop >= rules.confidence
         if rules.judge_after and not self.trying:
-            return False  # the base chooses this token instead
+            return False  # the base chooses the next token
         choice = self.sampler.choose_judged(logits) if rules.judged else self.sampler.choose_micro(logits)
         if choice is None:
-            return False  # the stop head judged another token than the sampler prefers
+            return False  # the sampler prefers another token than the stop head's, or edits refuse it
         unchecked = rules.hybrid and sure >= rules.unchecked and choice.token == self.sampler.judged(logits)
         self._add(*choice, self.p_stop, joins=not rules.verify or unchecked)
         return True
 
     def _draft(self) -> bool:
-        """The likelier of a guess and a micro token, if it is worth its row."""
+        """Add the likelier of a guess and a micro token, if `stands * p >= costs.row`."""
         rules, costs = self.rules, self.rules.costs
         assert rules.drafter is not None
         if len(self.tokens) >= self.room or len(self.tokens) > MOST:
@@ -214,19 +216,19 @@ class Growing:
 
     @property
     def _micro_cost(self) -> float | None:
-        """Of the next micro token; None: there can be none."""
+        """Cost of the next micro token; None if there can be none."""
         behind = len(self.tokens) - self.fed
         if len(self.tokens) >= self.limit or behind > CATCH_UP or not self.sampler.micro_open:
             return None
         return behind * self.rules.costs.micro
 
     def _micro(self) -> tuple[Floats, float]:
-        """Scores of the next micro token, and the chance of the highest."""
+        """Return the scores of the next micro token, and the probability of the highest."""
         assert self.readout is not None
         begin = perf_counter()
         if not self.fed:
             self.backend.micro_begin(self.readout.features[self.row])
-        sure = 1 - self.p_stop  # by rule "before" the last step's p_stop judges this token
+        sure = 1 - self.p_stop  # by stop rule "before" the last p_stop is about this token
         for token in self.tokens[self.fed :]:
             logits, p_stop = self.backend.micro(token)
         self.stats.micro_s += perf_counter() - begin
@@ -247,7 +249,7 @@ class Growing:
 
 
 def decisions(groups: Sequence[Group], sampler: Sampler) -> tuple[list[int], int]:
-    """Which of these groups begin where the base decides, and how many of their tokens are forced."""
+    """Return the indices of groups whose first token is not forced, and the number of forced tokens."""
     if sampler.grammar is None:
         return list(range(len(groups))), 0
     decided, forced = [], 0

@@ -1,6 +1,7 @@
-"""What an answer must look like, as it was asked for: a JSON schema, a regular expression, or a grammar.
+"""The requested structure of an answer: a JSON schema, a regular expression, or a grammar.
 
-Checked here: what would take minutes or gigabytes to compile. Everything else is for the compiler to say.
+The checks here refuse structures that would take minutes or gigabytes to compile. The compiler finds all
+other faults.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from hamburger_edge.support.values import check_text, flag, safe_repr
 Kind = Literal["json_schema", "regex", "grammar"]
 
 LARGEST = 1 << 16  # characters of a structure
-MOST_PROPERTIES = 1000  # of one object: compiling takes time by their square
-DEEPEST = 64  # objects and arrays inside each other
-LARGEST_MULTIPLE = 30_000  # that multipleOf asks for: an automaton has as many states
+MOST_PROPERTIES = 1000  # of one object: the time to compile grows with their square
+DEEPEST = 64  # nested objects and arrays
+LARGEST_MULTIPLE = 30_000  # of all multipleOf: the number of states of an automaton
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What an answer must look like; plain text."""
+    """A structure as plain text."""
 
     kind: Kind
     text: str  # a JSON schema, a regular expression, or a grammar in Lark's syntax
-    lenient: bool = False  # keywords of a schema that are not supported are left out of account
+    lenient: bool = False  # ignore unsupported keywords of a schema
 
     @classmethod
     def of(
         cls, *, json_schema: Any = None, regex: Any = None, grammar: Any = None, lenient: Any = False
     ) -> Structure | None:
-        """From the options of an answer; None where none is given."""
+        """Return the structure from the options of an answer; None if there is none."""
         given: dict[Kind, Any] = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
         named: list[Kind] = [kind for kind, value in given.items() if value is not None]
         flag("lenient", lenient)
@@ -66,7 +67,7 @@ class Structure:
         return {self.kind: self.text, "lenient": self.lenient}
 
     def place(self, keyword: str, value: Any = None) -> str | None:
-        """Where a JSON schema has a keyword (with this value), as a JSON pointer."""
+        """Return a JSON pointer to the first schema with this keyword (and value); None if there is none."""
         if self.kind != "json_schema":
             return None
         for path, part in _parts(json.loads(self.text)):
@@ -76,13 +77,13 @@ class Structure:
 
 
 def _schema_text(schema: Any) -> Any:
-    """A dictionary, its JSON, or a Pydantic model class -> JSON without escapes."""
+    """Convert a dictionary, its JSON, or a Pydantic model class to JSON without escapes."""
     describe = getattr(schema, "model_json_schema", None)
     if callable(describe):
         schema = describe()
     if isinstance(schema, str):
         if len(schema) > LARGEST:
-            return schema  # too large to look into
+            return schema  # too long to parse: the caller refuses it
         try:
             schema = json.loads(schema)
         except RecursionError as error:
@@ -100,7 +101,7 @@ def _schema_text(schema: Any) -> Any:
 
 
 def _embedded(kind: Kind, text: str) -> Iterator[Any]:
-    """The schemas inside a grammar; where one is no JSON, that is the compiler's to say."""
+    """Yield the schemas inside a grammar. The compiler reports those that are not JSON."""
     for found in re.finditer(r"%json\s*(?=\{)", text) if kind == "grammar" else ():
         try:
             yield json.JSONDecoder().raw_decode(text, found.end())[0]
@@ -127,13 +128,13 @@ def _too_deep(kind: Kind = "json_schema") -> InputError:
 
 
 def _check_multiples(kind: Kind, text: str) -> None:
-    """Of all multipleOf together: what they ask of one number is multiplied. Grammars can hold schemas."""
+    """Limit the least common multiple of all multipleOf, also in the schemas of a grammar."""
     common = 1
     for number in set(re.findall(r'"multipleOf"\s*:\s*([-+.\deE]+)', text)):
         try:
             digits = int("".join(map(str, Decimal(number).normalize().as_tuple().digits)))
         except ArithmeticError:
-            continue  # the compiler's to say
+            continue  # the compiler reports it
         common = math.lcm(common, digits)
     if common > LARGEST_MULTIPLE:
         raise InputError(
@@ -143,7 +144,7 @@ def _check_multiples(kind: Kind, text: str) -> None:
 
 
 def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Everything in a schema with its path, level by level."""
+    """Yield every object and array of a schema with its path, level by level."""
     level: list[tuple[tuple[str, ...], Any]] = [((), schema)]
     while level:
         yield from level

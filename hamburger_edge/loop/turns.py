@@ -1,9 +1,9 @@
-"""Who may use a model: one answer, or one other use, at a time; and freeing it when nobody does any more.
+"""Exclusive use of a model: one answer or one other use at a time. The last use after `close` frees it.
 
-Turns of use, not those of a conversation, which are in `hamburger_edge/chat/`.
+A turn here is a use of the model. The turns of a conversation are in `hamburger_edge/chat/`.
 
-To begin and to end a turn are plain assignments, made where the turn is held: Ctrl-C comes before or after
-one, and leaves no model that is busy with nobody to end it.
+A turn begins and ends by a plain assignment in the code that holds it. Ctrl-C comes before or after the
+assignment, so it never leaves the model busy without a holder.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _CLOSED = "this model is closed: load it again"
 
 
 class Answer(Protocol):
-    """An answer on its way."""
+    """An answer in progress."""
 
-    stepper: int | None  # the thread that is in the middle of a step
+    stepper: int | None  # the thread inside a step; None between steps
 
     def cancel(self) -> None: ...
 
@@ -34,30 +34,30 @@ class Answer(Protocol):
 
 @dataclass(eq=False)
 class Turn:
-    """Set `over` to end it, then call `Turns.free_if_closing`."""
+    """One use of the model. To end it, set `over` and call `Turns.free_if_closing`."""
 
-    thread: int  # that began it
-    answer: weakref.ref[Answer] | None = None  # the one that it is for, if it is for one
+    thread: int  # the thread that began it
+    answer: weakref.ref[Answer] | None = None  # None: a use without an answer
     over: bool = False
 
 
 class Turns:
-    """The backend is closed once: after `close` was called, and the turn in progress is over."""
+    """The turns of one model. Closes its backend once, after `close` and the end of the current turn."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._turn = Turn(0, over=True)  # the newest
-        self._door = threading.RLock()  # to begin a turn, and to free everything, one thread at a time
+        self._turn = Turn(0, over=True)  # the newest turn
+        self._door = threading.RLock()  # guards the beginning of a turn and the closing of the backend
         self.closing = self._freed = False
 
     @property
     def answer(self) -> Answer | None:
-        """The one that is being made, if any."""
+        """The answer in progress, if any."""
         turn = self._turn
         return None if turn.over or turn.answer is None else turn.answer()
 
     def begin(self, answer: Answer | None = None) -> Turn:
-        """Make the model busy, until the turn is over."""
+        """Begin a turn; raise BusyError if another one is not over."""
         turn = Turn(threading.get_ident(), None if answer is None else weakref.ref(answer))
         try:
             with self._door:
@@ -85,8 +85,11 @@ class Turns:
             self.free_if_closing()
 
     def close(self) -> None:
-        """End the answer that is being made, and free everything. Called by a signal's handler in the middle
-        of a turn by the same thread, it takes effect when that turn ends."""
+        """Close the answer in progress and free everything.
+
+        A signal handler may call this while its thread is inside a turn: the model is then freed at the end
+        of that turn.
+        """
         self.closing = True
         answer, here = self.answer, threading.get_ident()
         if answer is not None:
@@ -94,11 +97,11 @@ class Turns:
         while not self._turn.over:
             if here in (self._turn.thread, answer.stepper if answer else None):
                 return
-            time.sleep(0.01)  # nobody calls: who ends a turn may be interrupted before doing so
+            time.sleep(0.01)  # polled: a thread may be interrupted before a notification
         self.free_if_closing()
 
     def free_if_closing(self) -> None:
-        """To be called at the end of every turn."""
+        """Free the model if `close` was called; called at the end of every turn."""
         if self.closing:
             with self._door:
                 if self._turn.over and not self._freed:
