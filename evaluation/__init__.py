@@ -1,14 +1,15 @@
-"""What answers are worth: asked, judged, compared in pairs, recommended. `eval`, `tune` and `bench` use it.
+"""Evaluate answers: generate, judge, compare in pairs, recommend. `eval`, `tune` and `bench` use it.
 
-asking         requests at every setting in turn, and the recommendation
-kept_answers   answers in a file, so that a stopped evaluation goes on
-judges         one score an answer, beside the answer that was given
-checks         prompts, and answers that a rule can check
-recommending   `eval --recommend`; telling writes its result into a bundle or checkpoint
-quality        `eval`: every model answers every prompt at every confidence, and a plain base reads it
-models         what is evaluated, and that base; reading, its opinion of each token
-figures, report, tables, plots   what a reader sees
-machine, pictures   this machine as facts, and drawing; `bench` uses them too
+asking         answers to each request at every setting, with scores and times
+kept_answers   a file of answers, so that a stopped evaluation can resume
+judges         a score for each answer, relative to the expected answer
+checks         prompts, and rules that check answers
+recommending   `eval --recommend`: the fastest setting without loss, stored in a bundle or checkpoint
+quality        `eval`: every model answers every prompt at every confidence, and a plain base judges
+models         the models to evaluate, and the plain base
+reading        the plain base's log-likelihood and choice for each token
+figures, report, tables, plots   the results as numbers, data, text and pictures
+machine, pictures   facts about this machine, and drawing; `bench` uses them too
 
-Imports core, runtimes and models; no other room's commands.
+Imports core, runtimes and models, but no commands of other packages.
 """

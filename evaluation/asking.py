@@ -1,8 +1,8 @@
-"""Ask whole requests at every setting in turn, and compare their answers and times.
+"""Answer each request at every setting, and compare answers and times.
 
     prompt 1 --plain, merge-0.95, hybrid-0.95, ..., verify-0.8--> answers, seconds    prompt 2 --...
 
-The answers of one setting are compared with plain decoding's to the same prompts, and so are their times.
+Answers and times of a setting are compared with those of plain decoding on the same prompts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from hamburger_edge.support.values import number_in
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    prompts: int = 1000  # held-out examples, at most
-    # in merge and in hybrid mode, the lowest in verify mode too; beside plain decoding
+    prompts: int = 1000  # maximum of held-out examples
+    # for modes merge and hybrid; verify uses the lowest
     confidences: tuple[float, ...] = (0.95, 0.9, 0.8)
-    points: float = 1.0  # of 100: the recommended setting is shown to lose less of the score
-    quick: bool = False  # of the merging settings, hybrid mode at the first confidence alone
+    points: float = 1.0  # of 100: maximum loss of score of a recommended setting
+    quick: bool = False  # evaluate only hybrid at the first confidence, verify and plain
 
     def __post_init__(self) -> None:
         number_in("evaluation.points", self.points, 0, 50, above=True)
@@ -47,33 +47,33 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt, as token ids and as text, and the answer that was given to it."""
+    """A prompt, as token ids and as text, with its expected answer."""
 
     ids: tuple[int, ...]
     prompt: str
     expected: str
-    check: Check | None = None  # a rule instead of an answer
+    check: Check | None = None  # a rule instead of an expected answer
     kind: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One setting."""
+    """The results of one setting."""
 
     setting: Recommended
-    score: float  # of the judge, mean
+    score: float  # mean of the judge's scores
     figures: dict[str, float]
-    lost: float  # of the score, against plain decoding: mean over the same prompts ...
+    lost: float  # mean loss of score against plain decoding on the same prompts ...
     lost_error: float  # ... and its standard error
-    same: float  # share of answers that are plain decoding's, letter by letter
-    tokens: float  # of an answer, mean
+    same: float  # share of answers with the same text as plain decoding's
+    tokens: float  # mean per answer
     tokens_per_step: float
-    slots_per_token: float  # of answers
-    milliseconds: tuple[float, float, float]  # of a request: lower quartile, median, upper quartile
-    faster: float  # than plain decoding: median over prompts of the times' ratio
+    slots_per_token: float  # of the answers
+    milliseconds: tuple[float, float, float]  # per request: lower quartile, median, upper quartile
+    faster: float  # median over prompts of `plain seconds / seconds`
     worse: int = 0  # answers that score lower than plain decoding's to the same prompt ...
     better: int = 0  # ... and higher
-    losses: tuple[int, int] = (0, 0)  # the same in whole points, see `pairs.whole_losses`
+    losses: tuple[int, int] = (0, 0)  # worse and better in whole points, see `pairs.whole_losses`
     prompts: int = 0
 
     @property
@@ -84,7 +84,7 @@ class Row:
         return {"name": self.name, **asdict(self)}
 
     def chance_of_loss(self, points: float) -> float:
-        """Of these answers or better ones, if the setting lost `points` or more."""
+        """Return the p-value of the hypothesis that the setting loses `points` or more."""
         return chance_of_loss(*self.losses, self.prompts, points / 100)
 
 
@@ -98,11 +98,14 @@ def evaluate(
     kept: Path | None = None,
     progress: Progress = no_progress,
 ) -> list[Row]:
-    """`settings` begin with plain decoding. `kept`: a file for the answers as they come, by which the next
-    call with the same questions goes on; whoever has stored the figures deletes it."""
+    """Return one row per setting. `settings` must begin with plain decoding.
+
+    `kept`: a file that stores each answer. The next call with the same requests resumes from it. The caller
+    deletes it after storing the figures.
+    """
     asked = _asked(model, requests, settings, max_tokens)
     with keeping(kept, asked, len(requests), len(settings)) as answers:
-        model.generate(list(requests[0].ids), max_tokens=2, reuse_prefix=False)  # memory is touched once
+        model.generate(list(requests[0].ids), max_tokens=2, reuse_prefix=False)  # warm up memory
         for request in requests[len(answers.rows) :]:
             _tell(progress, answers.rows, len(requests))
             answers.add([_answer(model, request, setting, max_tokens) for setting in settings])
@@ -118,7 +121,7 @@ def evaluate(
 def _asked(
     model: Model, requests: Sequence[Request], settings: Sequence[Recommended], max_tokens: int
 ) -> dict[str, Any]:
-    """List everything that answers and their times depend on."""
+    """Return everything that determines answers and times."""
     info = model.info
     return {
         "fingerprint": info.fingerprint,
@@ -192,7 +195,10 @@ def _row(
 
 
 def table(rows: Sequence[Row], points: float | None = None) -> list[list[str]]:
-    """For people: a head and a line a setting. `points`: with the chance that a setting loses so many."""
+    """Return table rows: a header and one row per setting.
+
+    With `points` a last column holds the chance that the setting loses that many points.
+    """
     figures = list(rows[0].figures)
     head = ["confidence", "score", "worse, better", *(name.replace("_", " ") for name in figures)]
     head += ["tokens a step", "slots a token", "ms a request", "faster than plain"]

@@ -1,11 +1,11 @@
-"""Prompts, and answers that can be checked: one JSON object a line.
+"""Read prompts with optional checks of their answers: one JSON object a line.
 
 {"prompt": "What is 7 plus 8?", "kind": "arithmetic", "check": {"type": "number", "value": 15}}
 
-    exact      the answer is this text, white space around it aside
-    contains   the text occurs in the answer, in capitals or not
-    regex      Python's `re.search` finds it in the answer
-    number     the last number of the answer is this one; 1,234.5 is read as 1234.5
+    exact      the answer equals the text after stripping white space
+    contains   the answer contains the text, case-insensitively
+    regex      Python's `re.search` finds the pattern in the answer
+    number     the last number of the answer equals the value; 1,234.5 is read as 1234.5
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hamburger_edge.support.values import check_text, safe_repr
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
 TYPES = ("exact", "number", "regex", "contains")
-_LARGEST = 1e300  # a float can hold it
+_LARGEST = 1e300  # within the range of a float
 _NUMBER = re.compile(r"(?:(?<![\w.)])[-−])?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
@@ -57,7 +57,7 @@ def last_number(text: str) -> float | None:
 
 
 def read_prompts(path: str | PathLike[str] = BUILT_IN) -> list[Prompt]:
-    """Every line's fault is named with its number."""
+    """Read a file of prompts. Errors name the line."""
     prompts = [parse_prompt(line, where) for where, line in read_lines(path)]
     if not prompts:
         raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')

@@ -1,4 +1,4 @@
-"""Answers, counted: one set of figures for any set of them."""
+"""Compute the figures of a set of answers."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from hamburger_edge.evaluation.reading import JudgedAnswer
 
 @dataclass(frozen=True)
 class Figures:
-    """Of a set of answers; None where there is nothing to count."""
+    """The figures of a set of answers. A figure without data is None."""
 
     answers: int
     tokens: int
     tokens_per_step: float | None
-    kv_compression: float | None  # tokens of the answers for each KV entry they take
+    kv_compression: float | None  # tokens of the answers / KV entries of the answers
     kv_saved: float | None  # share of the whole cache that merging saved, prompts included
-    nll: float | None  # nats a token under the judge
-    nll_difference: float | None  # ... more than the judge's own greedy answers to the same prompts have
-    agreement: float | None  # tokens that are the judge's own choice after the same text
-    first_agreement: float | None  # the same of groups' first tokens
-    micro_agreement: float | None  # and of all others
-    prefix: float | None  # tokens in common with the model's own plain decoding, from the beginning on
-    identical: float | None  # answers that equal it
-    base_prefix: float | None  # tokens in common with the judge's own greedy answer
-    repetition: float | None  # share of 4-grams that occurred before, mean of answers
-    looping: float | None  # answers with a repetition of LOOP and more
-    checked: int  # answers that could be right or wrong
-    right: float | None  # of these
+    nll: float | None  # nats per token under the judge
+    nll_difference: float | None  # nll minus that of the judge's greedy answers to the same prompts
+    agreement: float | None  # share of tokens that equal the judge's greedy choice after the same text
+    first_agreement: float | None  # agreement of the first tokens of groups
+    micro_agreement: float | None  # agreement of all other tokens
+    prefix: float | None  # mean tokens in common with the model's plain decoding, from the start
+    identical: float | None  # share of answers that equal the model's plain decoding
+    base_prefix: float | None  # mean tokens in common with the judge's greedy answer
+    repetition: float | None  # share of 4-grams that occurred before, mean over answers
+    looping: float | None  # share of answers with a repetition of at least LOOP
+    checked: int  # answers that have a check
+    right: float | None  # share of these that pass
     group_shares: dict[int, float]
 
     def to_json(self) -> dict[str, Any]:
@@ -46,9 +46,10 @@ def figures(
     *,
     straight: bool = False,
 ) -> Figures:
-    """`plain`: the same model, one token a step; `base`: the judge's greedy answers; both by prompt number.
+    """Compute the figures of `answers`.
 
-    With `straight` the base's looping answers do not count in the difference either.
+    `plain`: the same model's plain decoding, by prompt number. `base`: the judge's greedy answers, by prompt
+    number. With `straight`, prompts on which the base's answer loops are left out of `nll_difference`.
     """
     tokens = sum(len(answer.tokens) for answer in answers)
     slots = sum(answer.slots for answer in answers)
@@ -88,7 +89,7 @@ def _nll(answers: Sequence[JudgedAnswer]) -> float | None:
 def _nll_difference(
     answers: Sequence[JudgedAnswer], base: Mapping[int, JudgedAnswer], straight: bool
 ) -> float | None:
-    """Over the same prompts."""
+    """Return the difference over the same prompts."""
     kept = [answer for answer in answers if not (straight and base[answer.number].loops)]
     ours, theirs = _nll(kept), _nll([base[answer.number] for answer in kept])
     return None if ours is None or theirs is None else ours - theirs
@@ -110,10 +111,10 @@ def _mean(values: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Agreement that the stop head expects against agreement observed, by bins of what it expects.
+    """Expected against observed agreement of the stop head's proposals, in bins of the expected agreement.
 
-    By stop rule "after", proposals that were refused count too. By rule "before" a refused token is never
-    computed, so only what was said can be judged.
+    With stop rule "after", refused proposals count too. With rule "before" a refused token is never computed,
+    so only generated tokens count.
     """
 
     expected: list[float | None]
@@ -122,7 +123,7 @@ class Reliability:
 
     @property
     def error(self) -> float | None:
-        """Mean distance of the two, weighted by how often each bin occurs."""
+        """Mean of `abs(expected - observed)`, weighted by the counts of the bins."""
         bins = zip(self.expected, self.observed, self.counts, strict=True)
         gaps = [n * abs(e - o) for e, o, n in bins if e is not None and o is not None]
         return _share(sum(gaps), sum(self.counts))

@@ -1,10 +1,10 @@
-"""What an answer is worth, from 0 to 1, beside the one that was given.
+"""Score answers from 0 to 1 against the expected ones.
 
-exact      the same text, white space around it aside
-fields     JSON: 1 where it is equal; and precision, recall and F1 of its fields, one by one
-distance   1 less the edit distance, as a share of the longer text
-a command  of the user's own: reads {"prompt", "expected", "answer"} a line, writes a number a line; `python`
-           is the one that runs this
+exact      1 if the texts are equal after stripping white space
+fields     1 if the JSON is equal; also precision, recall and F1 of its fields
+distance   1 - edit distance / length of the longer text
+a command  reads {"prompt", "expected", "answer"} a line and writes a number a line; `python` runs in the
+           current interpreter
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Judgement:
-    scores: tuple[float, ...]  # of every answer
-    figures: dict[str, float] = field(default_factory=dict)  # of all of them together
+    scores: tuple[float, ...]  # one per answer
+    figures: dict[str, float] = field(default_factory=dict)  # over all answers
 
     @property
     def score(self) -> float:
@@ -51,7 +51,7 @@ Judge = Callable[[Sequence[Case]], Judgement]
 
 
 def find_judge(name: str) -> Judge:
-    """By name, or a command line."""
+    """Return the judge with this name, or a judge that runs `name` as a command line."""
     own = {"exact": exact, "fields": fields_equal, "distance": distance}
     if name in own:
         return own[name]
@@ -60,12 +60,12 @@ def find_judge(name: str) -> Judge:
 
 
 def judge_files(name: str) -> list[str]:
-    """Hashes of the files that a judge's command names, so that a changed script is another judge."""
+    """Return hashes of the files in a judge's command, so that a changed script counts as another judge."""
     if name in NAMES:
         return []
     command = _command(name)
     files = [Path(word) for word in command[1:]]
-    if command[1:2] == ["-m"]:  # found as the command itself will find it
+    if command[1:2] == ["-m"]:  # the command's own interpreter locates the module
         find = "import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).origin)"
         found = subprocess.run([command[0], "-c", find, *command[2:3]], capture_output=True, text=True)
         files.append(Path(found.stdout.strip() or "-"))
@@ -87,7 +87,7 @@ def _command(name: str) -> list[str]:
 
 
 def fitting_judge(answers: Sequence[str]) -> str:
-    """What fits answers like these."""
+    """Return "fields" if all answers are JSON objects, else "exact"."""
     objects = ((canonical_json(text) or "").startswith("{") for text in answers)
     return "fields" if answers and all(objects) else "exact"
 
@@ -97,7 +97,7 @@ def exact(cases: Sequence[Case]) -> Judgement:
 
 
 def fields_equal(cases: Sequence[Case]) -> Judgement:
-    """A field is a path through objects, and what stands there; a list's items are fields of one path."""
+    """Compare JSON by fields. A field is a path and its value; all items of a list share one path."""
     scores: list[float] = []
     both = said = wanted = valid = 0
     for case in cases:
@@ -125,7 +125,7 @@ def distance(cases: Sequence[Case]) -> Judgement:
 
 
 def checked(cases: Sequence[Case]) -> Judgement:
-    """1 for an answer that passes its prompt's check; figures by kind."""
+    """Score 1 for an answer that passes its prompt's check. The figures are accuracies by kind."""
     scores = tuple(float(case.check is not None and case.check.passes(case.answer)) for case in cases)
     kinds: dict[str, list[float]] = {}
     for case, score in zip(cases, scores, strict=True):
@@ -134,7 +134,7 @@ def checked(cases: Sequence[Case]) -> Judgement:
 
 
 def edits(one: str, other: str) -> int:
-    """Characters to insert, delete or replace (Levenshtein)."""
+    """Return the Levenshtein distance."""
     row = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):
         diagonal, row[0] = row[0], i

@@ -1,7 +1,7 @@
-"""Answers of an evaluation, kept in a file as they come, so that one that was stopped goes on where it was.
+"""Store the answers of an evaluation in a file, so that a stopped evaluation resumes.
 
-{"asked": ...}             what the answers depend on
-[[text, seconds, ...], ...]    a line a request: an answer at every setting
+{"asked": ...}             the inputs of the answers
+[[text, seconds, ...], ...]    one line per request: an answer at every setting
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Answer:
     seconds: float
     tokens: int
     steps: int
-    slots: int  # of its own, the prompt's left out
+    slots: int  # of the answer, without the prompt's
 
 
-Answered = list[Answer]  # of one request, a setting each
+Answered = list[Answer]  # one request's answers, one per setting
 
 
 class KeptAnswers:
-    """What was answered, request by request; without a path, in memory alone."""
+    """The answers so far, one row per request. Without a path they stay in memory."""
 
     def __init__(self, path: Path | None, asked: Any, requests: int, settings: int) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class KeptAnswers:
             return
         first, whole = _line({"asked": asked}), b""
         if path.exists():
-            whole, _, _ = read_regular(path).rpartition(b"\n")  # behind it, half a line that a kill left
+            whole, _, _ = read_regular(path).rpartition(b"\n")  # a killed run may leave a partial last line
         head, *lines = [line + b"\n" for line in whole.split(b"\n")] if whole else [first]
         try:
             self.rows = [_answered(line, settings) for line in lines]
@@ -65,7 +65,7 @@ class KeptAnswers:
 
 @contextmanager
 def keeping(path: Path | None, asked: Any, requests: int, settings: int) -> Iterator[KeptAnswers]:
-    """One process at a time."""
+    """Open the kept answers under a lock: one process at a time."""
     if path is None:
         yield KeptAnswers(None, asked, requests, settings)
         return
@@ -74,7 +74,7 @@ def keeping(path: Path | None, asked: Any, requests: int, settings: int) -> Iter
 
 
 def _line(content: Any) -> bytes:
-    return json.dumps(content).encode() + b"\n"  # ASCII, and no line feed inside
+    return json.dumps(content).encode() + b"\n"  # ASCII without line feeds
 
 
 def _answered(line: bytes, settings: int) -> Answered:

@@ -1,4 +1,4 @@
-"""This machine: processor, memory, versions of what is measured, and how fast its memory can be read."""
+"""Describe this machine: processor, memory, package versions and read bandwidth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DISTRIBUTIONS = (
     *("hamburger-edge", "onnxruntime", "llama-cpp-python", "onnxruntime-genai"),
     *("optimum-onnx", "transformers", "torch", "numpy"),
 )
-LARGE = 1 << 30  # bytes to read: more than caches hold; machines that share a cache may hold even this
+LARGE = 1 << 30  # bytes to read: larger than most last-level caches
 
 
 def describe() -> dict[str, Any]:
@@ -39,7 +39,7 @@ def describe() -> dict[str, Any]:
 
 
 def versions(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
-    """Python's, and of those packages that are here."""
+    """Return the versions of Python and of the installed `distributions`."""
     found = {"python": platform.python_version()}
     for name in distributions:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -48,12 +48,12 @@ def versions(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
 
 
 def bandwidth(threads: int, weights: int, clock: Callable[[], float] = perf_counter) -> dict[str, float]:
-    """Bytes a second that `threads` can read: of memory, and of a buffer as large as the weights.
+    """Measure the bytes a second that `threads` read from memory, and from a buffer as large as the weights.
 
-    The second is higher where the weights stay in the last cache from one step to the next.
+    The second rate is higher if the weights stay in the last-level cache between steps.
     """
     large = LARGE
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # a small board has not that much to spare
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # at most an eighth of the memory
         large = min(LARGE, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
     return {
         "memory_bytes_per_s": read_speed(large, threads, clock),
@@ -62,9 +62,9 @@ def bandwidth(threads: int, weights: int, clock: Callable[[], float] = perf_coun
 
 
 def read_speed(size: int, threads: int, clock: Callable[[], float] = perf_counter, tries: int = 5) -> float:
-    """Bytes a second, the best of some tries; each thread reduces its part of the buffer to one number."""
+    """Return the best rate of several tries in bytes a second. Each thread reduces its part of the buffer."""
     parts = np.array_split(np.ones(size // 8, np.int64), threads)
-    block = 1 << 15  # numbers: 256 KiB at a time, so that what is spent outside of reading is nothing
+    block = 1 << 15  # 256 KiB per call, so that the overhead is negligible
 
     def read(part: Any) -> int:
         total = 0
@@ -74,7 +74,7 @@ def read_speed(size: int, threads: int, clock: Callable[[], float] = perf_counte
 
     best = 0.0
     with ThreadPoolExecutor(threads) as pool:
-        for _ in range(tries + 1):  # the first one also starts the threads
+        for _ in range(tries + 1):  # the first try also starts the threads
             began = clock()
             list(pool.map(read, parts))
             best = max(best, 8 * sum(map(len, parts)) / max(clock() - began, 1e-9))

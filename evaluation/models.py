@@ -1,4 +1,4 @@
-"""Opening what is evaluated, and what it is measured against."""
+"""Open the models to evaluate and the plain base that judges them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hamburger_edge.support.values import whole_in
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder, and the runtime that is to open it."""
+    """A folder and the runtime that opens it."""
 
     path: Path
     backend: str
@@ -28,7 +28,7 @@ class ModelFolder:
 
 
 def sources(paths: list[str], backend: str) -> list[ModelFolder]:
-    """`backend` "all" opens a bundle with every runtime that it has files for."""
+    """Return the models to open. Backend "all" lists a bundle once per runtime that it has files for."""
     found: list[ModelFolder] = []
     names = [Path(path).absolute().name for path in paths]
     for path, name in zip(map(Path, paths), names, strict=True):
@@ -50,7 +50,7 @@ def name_of(source: ModelFolder, model: Model) -> str:
 
 @dataclass(frozen=True)
 class JudgeBase:
-    """The plain base that everything is measured against: who judges, and what it is, for people."""
+    """The plain base that judges all models, with its name and description."""
 
     judge: Judge
     name: str
@@ -58,7 +58,7 @@ class JudgeBase:
 
 
 def first_base(source: ModelFolder, **options: Any) -> JudgeBase:
-    """Opened, its own base."""
+    """Open a model and use its own base as the judge."""
     model = source.open(**options)
     return own_base(model, name_of(source, model))
 
@@ -73,7 +73,7 @@ def own_base(model: Model, name: str) -> JudgeBase:
 
 
 def reference_base(source: str, *, cache_slots: int | None = None, threads: int | None = None) -> JudgeBase:
-    """A checkpoint's base in float32 PyTorch, as it was before the graft."""
+    """Return a checkpoint's base in float32 PyTorch, without the checkpoint's separate base update."""
     require("torch", "export")
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
     from hamburger_edge.models.checkpoints.delta import add_delta
@@ -89,7 +89,7 @@ def reference_base(source: str, *, cache_slots: int | None = None, threads: int 
     name = f"{checkpoint.path.name} (plain base, torch fp32)"
     text = f"the base of {checkpoint.path.name} in float32 PyTorch, one token a slot, "
     delta = checkpoint.path / DELTA
-    if delta.is_file():  # the loader added it: take it off again
+    if delta.is_file():  # undo the update that the loader added
         change = load_rows(delta)
         negative = {name: rows if name.endswith(".lora_a") else -rows for name, rows in change.items()}
         add_delta(model.base.state_dict(), negative, delta)

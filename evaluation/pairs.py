@@ -1,13 +1,13 @@
-"""Whether a setting loses less than a margin of plain decoding's score: an exact test on pairs of answers.
+"""Test exactly, on pairs of answers, whether a setting loses less than a margin of plain decoding's score.
 
-Each prompt is answered by plain decoding and by the setting. Of n pairs, `worse` lost the point and `better`
-won one. Assumed is a true loss (the chance of worse less that of better) of the margin or more:
+Plain decoding and the setting answer each of n prompts. The setting is worse on w of them and better on b.
+The null hypothesis is `P(worse) - P(better) >= margin`:
 
-    merit(w, b) = (n * margin - (w - b)) / sqrt(w + b + n * margin)     the higher, the less is lost
-    p           = the largest chance of such a merit or a higher one    over all shares of pairs that differ
+    merit(w, b) = (n * margin - (w - b)) / sqrt(w + b + n * margin)     higher = less loss
+    p           = max of P(merit >= the observed merit)                 over the share of pairs that differ
 
-That share is unknown, so p is the maximum over those that its own exact upper bound allows, plus the chance
-that the bound is wrong (Berger and Boos 1994). Nothing here is an approximation that needs many prompts.
+The share of pairs that differ is unknown. So p is the maximum over all shares up to an exact upper bound,
+plus the probability that the bound is wrong (Berger and Boos 1994). There is no large-sample approximation.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-BEYOND = 0.001  # chance that the bound on the share of pairs that differ is wrong
-STEP = 1.08  # from one share that is tried to the next
-NOTHING = 1e-12  # chances below are left out, and counted in full
+BEYOND = 0.001  # probability that the bound on the share of pairs that differ is wrong
+STEP = 1.08  # ratio of consecutive shares in the search for the maximum
+NOTHING = 1e-12  # smaller tail probabilities are dropped, and this bound per pair is added
 
 Doubles = npt.NDArray[np.float64]
 
 
 def merit(worse: int, better: int, pairs: int, margin: float) -> float:
-    """Evidence that less than the margin is lost."""
+    """Return the test statistic: higher means more evidence that the loss is below the margin."""
     return (pairs * margin - (worse - better)) / math.sqrt(worse + better + pairs * margin)
 
 
 @cache
 def chance_of_loss(worse: int, better: int, pairs: int, margin: float) -> float:
-    """The p-value of "it loses `margin` or more", a share of the score above 0."""
+    """Return the p-value of "the setting loses `margin` or more", a share of the score above 0."""
     least = merit(worse, better, pairs, margin)
     most = _upper_bound(worse + better, pairs)
-    if most < margin:  # not even all pairs that differ could lose so much
+    if most < margin:  # a loss of `margin` needs more differing pairs than the bound allows
         return BEYOND
     steps = max(1, math.ceil(math.log(most / margin) / math.log(STEP)))
     shares = [min(most, margin * STEP**step) for step in range(steps + 1)]
@@ -45,15 +45,17 @@ def chance_of_loss(worse: int, better: int, pairs: int, margin: float) -> float:
 
 
 def whole_losses(losses: Sequence[float]) -> tuple[int, int]:
-    """Losses of -1 to 1 -> how many are worse and better by a whole point. A part of a point counts as a
-    whole one with that chance, by a fixed draw, so that the test is exact for them too."""
+    """Return how many losses count as worse and how many as better by a whole point.
+
+    A loss x in [-1, 1] counts with probability |x|, by a seeded draw, so that the test stays exact.
+    """
     draw = random.Random(0)
     counted = [loss for loss in losses if draw.random() < abs(loss)]
     return sum(loss > 0 for loss in counted), sum(loss < 0 for loss in counted)
 
 
 def prompts_needed(margin: float, chance: float) -> int:
-    """The fewest pairs that can show it, if no answer differs."""
+    """Return the fewest pairs with a p-value of at most `chance` if no answer differs."""
     least = math.ceil(math.log(chance) / math.log1p(-margin))
     return next(
         pairs for pairs in range(least, 2 * least + 9) if chance_of_loss(0, 0, pairs, margin) <= chance
@@ -61,7 +63,7 @@ def prompts_needed(margin: float, chance: float) -> int:
 
 
 def _tail(least: float, pairs: int, margin: float, share: float) -> float:
-    """The chance of `least` merit, where this share of pairs differs and the true loss is the margin."""
+    """Return P(merit >= least), given the share of pairs that differ and a true loss of `margin`."""
     chances, cumulative = _distribution(pairs, margin, share)
     differ = np.arange(len(chances))
     worse = np.floor((differ + pairs * margin - least * np.sqrt(differ + pairs * margin)) / 2 + 1e-9)
@@ -72,10 +74,10 @@ def _tail(least: float, pairs: int, margin: float, share: float) -> float:
 
 @cache
 def _distribution(pairs: int, margin: float, share: float) -> tuple[Doubles, Doubles]:
-    """Chances that so many pairs differ, [m], and that at most so many of them are worse, [m, w]."""
+    """Return P(m pairs differ) as [m], and P(at most w of m are worse) as [m, w]."""
     chances = _binomial(pairs, share)
     chances = chances[: np.flatnonzero(chances > NOTHING)[-1] + 1]
-    toward = min(1.0, (share + margin) / (2 * share))  # of those that differ, the share of worse ones
+    toward = min(1.0, (share + margin) / (2 * share))  # P(worse | the pair differs)
     cumulative = np.ones((len(chances), len(chances)))
     for differ in range(len(chances)):
         cumulative[differ, : differ + 1] = np.cumsum(_binomial(differ, toward))
@@ -83,7 +85,7 @@ def _distribution(pairs: int, margin: float, share: float) -> tuple[Doubles, Dou
 
 
 def _upper_bound(found: int, pairs: int) -> float:
-    """Of the share of pairs that differ (Clopper and Pearson)."""
+    """Return the Clopper-Pearson upper bound of the share of pairs that differ."""
     low, high = found / pairs, 1.0
     while high - low > 1e-7:
         middle = (low + high) / 2
@@ -93,7 +95,7 @@ def _upper_bound(found: int, pairs: int) -> float:
 
 
 def _binomial(tries: int, chance: float) -> Doubles:
-    """[0..tries]"""
+    """Return the binomial probabilities of 0 to `tries` hits."""
     hits = np.arange(tries + 1)
     if chance >= 1:
         return np.asarray(hits == tries, np.float64)

@@ -1,4 +1,4 @@
-"""Figures as pictures, drawn by matplotlib without a window."""
+"""Draw pictures with matplotlib, without a window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def _pyplot() -> Any:
-    """Matplotlib's, or an error that says how to get it."""
+    """Return pyplot, or raise an error with the install command."""
     require("matplotlib", "bench").use("Agg")
     from matplotlib import pyplot as plots
 
@@ -20,8 +20,10 @@ def _pyplot() -> Any:
 
 
 def draw(drawings: Mapping[str, Callable[[Any, R], Any]], report: R, folder: Path) -> list[Path]:
-    """`NAME.png` of each drawing: a function of pyplot and the report, whose None says that there is nothing
-    to draw. Returns the files."""
+    """Write `NAME.png` for each drawing and return the paths.
+
+    A drawing is a function of pyplot and the report. It returns None if there is nothing to draw.
+    """
     plots = _pyplot()
     written = []
     try:

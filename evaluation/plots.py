@@ -1,4 +1,4 @@
-"""Two pictures of an evaluation: quality against compression, and what the stop head promises and keeps."""
+"""Draw an evaluation: quality against compression, and the calibration of the stop head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def plot(report: QualityReport, folder: Path) -> list[Path]:
 
 
 def _quality(plots: Any, report: QualityReport) -> Any:
-    """Right answers and nats a token, each against tokens for each KV entry; a dot a confidence."""
+    """Draw right answers and nats per token against tokens per KV entry, with one dot per confidence."""
     panels = [("nats a token under the plain base", "nll"), ("right answers", "right")]
     panels = panels[: 2 if report.base.all.checked else 1]
     figure, grid = plots.subplots(
@@ -56,7 +56,10 @@ def _line(axes: Any, model: ModelReport, field: str) -> None:
 
 
 def _reliability(plots: Any, report: QualityReport) -> Any:
-    """The diagonal is a stop head that means what it says; below, how many proposals each bin holds."""
+    """Draw observed against expected agreement, and below it the proposals per bin.
+
+    The diagonal is a perfectly calibrated stop head.
+    """
     figure, (axes, bars) = plots.subplots(
         2, 1, figsize=(6, 6.5), dpi=110, layout="constrained", sharex=True, height_ratios=(3, 1)
     )

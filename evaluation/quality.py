@@ -1,9 +1,9 @@
-"""The evaluation: every model answers every prompt at every confidence, and a plain base judges.
+"""Evaluate models: each answers every prompt at every confidence, and a plain base judges the answers.
 
     for each model: for each confidence, 1 first: for each prompt: answer, and let the judge read it
 
-At confidence 1 a model decodes plainly. What it loses there against the judge lies in its weights
-(quantization, or what training changed in its base); what it loses from there on lies in merging.
+At confidence 1 a model decodes plainly. Its loss against the judge then comes from its weights (quantization,
+or training of its base). The additional loss below confidence 1 comes from merging.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, no_progress, time_left
 
-Answers = dict[int, JudgedAnswer]  # by number of the prompt
+Answers = dict[int, JudgedAnswer]  # prompt number -> answer
 
 QUICK_PER_KIND = 2
 
 
 @dataclass(frozen=True)
 class EvalPlan:
-    confidences: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)  # 1 comes first, whatever is asked for
+    confidences: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7)  # 1 is always added, and comes first
     max_tokens: int = 128
     temperature: float = 0.0
     seed: int = 0
@@ -44,7 +44,7 @@ class EvalPlan:
         object.__setattr__(self, "confidences", ordered)
 
     def settings(self, confidence: float) -> dict[str, Any]:
-        """Options of an answer, checked."""
+        """Return the validated options of an answer."""
         options = {
             "mode": "merge" if confidence < 1 else "plain",
             "confidence": confidence,
@@ -64,7 +64,7 @@ QUICK = EvalPlan((1.0, 0.8), max_tokens=48)
 
 
 def quick(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """The first few of every kind."""
+    """Return the first QUICK_PER_KIND prompts of every kind."""
     kinds: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         kinds.setdefault(prompt.kind, []).append(prompt)
@@ -72,7 +72,7 @@ def quick(prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 class Evaluation:
-    """Holds the judge's own answers, and what did not fit."""
+    """One evaluation: holds the judge's answers and the skipped prompts."""
 
     def __init__(
         self,
@@ -85,14 +85,17 @@ class Evaluation:
         progress: Progress = no_progress,
         workers: Workers | None = None,
     ) -> None:
-        """`models` will run, the judge's among them or not: that is for the estimate. `workers` ask instead
-        of this process."""
+        """Let the judge answer all prompts.
+
+        `models`: how many models will run. `judge_is_one`: the judge's model is one of them. Both serve the
+        time estimate. `workers`: generate the answers instead of this process.
+        """
         self.base, self.prompts, self.plan = base, prompts, plan
         self.progress = progress
         self.workers = workers
-        self._ahead: dict[Question, JudgedAnswer] = {}  # what workers have answered, until it is its turn
-        self._skipped: dict[int, dict[str, Any]] = {}  # by number of the prompt
-        shared = judge_is_one and plan.greedy  # its plain answers are the judge's
+        self._ahead: dict[Question, JudgedAnswer] = {}  # workers' answers that no pass has used yet
+        self._skipped: dict[int, dict[str, Any]] = {}  # by prompt number
+        shared = judge_is_one and plan.greedy  # then its plain answers are the judge's
         self._estimate = _Estimate(models * len(plan.confidences) + (not shared))
         model = base.judge.model
         self._spread(base.name, model, None, {1.0: plan.settings(1.0) | {"temperature": 0.0}})
@@ -100,7 +103,7 @@ class Evaluation:
         self.row = Row.of(1.0, self.answers, self.answers, self.answers)
 
     def run(self, name: str, model: Model, opener: Opener | None = None) -> ModelReport:
-        """A model at every confidence. `opener` opens it where a worker is; None: it is the judge's."""
+        """Evaluate a model at every confidence. Workers open it with `opener`, or use the judge's if None."""
         check_tokens(self.base, self.prompts, name, model)
         rows: list[Row] = []
         plain: Answers = {}
@@ -111,13 +114,13 @@ class Evaluation:
         for confidence in self.plan.confidences:
             known = confidence == 1 and same
             answers = self.answers if known else self._pass(name, model, confidence)
-            plain = plain or answers  # confidence 1 comes first
+            plain = plain or answers  # the first confidence is 1
             rows.append(Row.of(confidence, answers, plain, self.answers))
             everything += answers.values()
         return ModelReport.of(name, model, rows, reliability(everything))
 
     def report(self, models: list[ModelReport], file: str) -> QualityReport:
-        """`file`: where the prompts came from, for people."""
+        """Return the report. `file` is the name of the prompts' source."""
         kinds = Counter(answer.kind for answer in self.answers.values())
         prompts = {"file": file, "kinds": dict(sorted(kinds.items()))}
         return QualityReport(
@@ -131,7 +134,7 @@ class Evaluation:
         )
 
     def _pass(self, name: str, model: Model, confidence: float, *, greedy: bool = False) -> Answers:
-        """Every prompt that fits, once."""
+        """Answer every prompt that fits once."""
         options = self.plan.settings(confidence) | ({"temperature": 0.0} if greedy else {})
         numbers = self._fitting(name, model)
         stage = f"{name} at {confidence:g}"
@@ -150,7 +153,7 @@ class Evaluation:
     def _spread(
         self, name: str, model: Model, opener: Opener | None, options: dict[float, dict[str, Any]]
     ) -> None:
-        """Have workers answer what the passes after this ask, if there are any."""
+        """Let the workers, if any, answer the questions of the following passes."""
         if self.workers is None:
             return
         numbers = check_room(self.base, self.prompts, self.plan, name, model)
@@ -159,7 +162,7 @@ class Evaluation:
         self._ahead = self.workers.answers(opener, self.prompts, options, questions, tick)
 
     def _fitting(self, name: str, model: Model) -> list[int]:
-        """Numbers of the prompts that `check_room` finds; the others are noted as left out."""
+        """Return the prompt numbers from `check_room`, and record the others as skipped."""
         numbers = check_room(self.base, self.prompts, self.plan, name, model)
         for number in sorted({*range(len(self.prompts))} - {*numbers}):
             prompt = self.prompts[number]
@@ -177,14 +180,14 @@ class Evaluation:
 
 
 def _room(base: JudgeBase, model: Model) -> int:
-    """Slots that both this model and the judge have for a prompt and its answer."""
+    """Return the slots that both this model and the judge have for a prompt and its answer."""
     return min(min(each.info.cache_slots, each.info.context_length) for each in (model, base.judge.model))
 
 
 def check_room(
     base: JudgeBase, prompts: Sequence[Prompt], plan: EvalPlan, name: str, model: Model
 ) -> list[int]:
-    """Numbers of the prompts whose answers this model and the judge have room for: at least one."""
+    """Return the numbers of the prompts that fit model and judge with an answer. At least one must fit."""
     has = _room(base, model)
     needed = [len(prompt_ids(model, prompt.text)) + plan.max_tokens for prompt in prompts]
     numbers = [number for number, slots in enumerate(needed) if slots <= has]
@@ -197,7 +200,7 @@ def check_room(
 
 
 def check_tokens(base: JudgeBase, prompts: Sequence[Prompt], name: str, model: Model) -> None:
-    """A judge can only read its own language."""
+    """Raise an error unless the model and the judge tokenize all prompts alike."""
     judged = base.judge.model
     same = model.info.vocab_size == judged.info.vocab_size and all(
         prompt_ids(model, prompt.text) == prompt_ids(judged, prompt.text) for prompt in prompts
@@ -207,7 +210,7 @@ def check_tokens(base: JudgeBase, prompts: Sequence[Prompt], name: str, model: M
 
 
 class _Estimate:
-    """How long the rest will take, from how long each prompt has taken so far."""
+    """Estimates the remaining time from the mean seconds of each prompt."""
 
     def __init__(self, passes: int) -> None:
         self.passes = passes  # not yet finished

@@ -1,10 +1,9 @@
-"""What answers are worth: made through the engine, then read by a judge, one token a slot.
+"""Generate answers with the engine, then score their tokens with a judge, one token a slot.
 
-    prompt --engine, at some confidence--> groups of tokens      and what the micro decoder proposed where
-    prompt + tokens --judge, un-merged---> of every token: its negative log-likelihood, and which token the
-                                           judge would have chosen in its place
+    prompt --engine, at some confidence--> groups of tokens, and the micro decoder's proposals
+    prompt + tokens --judge, un-merged---> negative log-likelihood and greedy choice of the judge per token
 
-The judge is a plain base: a model whose groups are all of one token. No PyTorch is needed for it.
+The judge is a plain base: every group has one token. It needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.model import Model
 from hamburger_edge.support.repetition import four_gram_repetition
 
-LOOP = 0.3  # an answer with this share of repeated 4-grams goes round in circles
-CHUNK = 128  # slots a forward of the judge: its scores take CHUNK x vocabulary floats
+LOOP = 0.3  # an answer with this share of repeated 4-grams counts as looping
+CHUNK = 128  # slots per forward of the judge: its logits take CHUNK x vocabulary floats
 
 Ints = npt.NDArray[np.int64]
 
 
 class Reading(NamedTuple):
-    """Of every token of an answer."""
+    """The judge's scores of the tokens of an answer."""
 
     nll: Floats  # [tokens] nats
-    choices: Ints  # [tokens] what the judge finds likeliest after the same text
+    choices: Ints  # [tokens] the judge's greedy choice after the same text
 
 
 class Judge:
-    """Reads texts with a model's base, one token a slot: the path of plain decoding."""
+    """Scores tokens with a model's base, one token a slot as in plain decoding."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
 
     def read(self, prompt: Sequence[int], answer: Sequence[int]) -> Reading:
-        """`prompt` holds at least one token."""
+        """Score the tokens of `answer`. `prompt` holds at least one token."""
         ids = [*prompt, *answer]
-        targets = np.array(ids[1:], dtype=np.int64)  # [slots]: what follows each slot's token
+        targets = np.array(ids[1:], dtype=np.int64)  # [slots]: the token after each slot
         first = len(prompt) - 1  # the slot that predicts the answer's first token
         nll, choices = [], []
         with self._emptied() as backend:
@@ -64,7 +63,7 @@ class Judge:
 
     @contextmanager
     def _emptied(self) -> Iterator[Backend]:
-        """The model's backend with nothing in its cache, before and after."""
+        """Yield the model's backend with an empty cache, and empty the cache afterwards."""
         with self.model._turns.exclusive():
             backend = self.model.backend
             backend.truncate(0)
@@ -75,7 +74,7 @@ class Judge:
 
 
 def _judged(logits: Floats, targets: Ints) -> tuple[Floats, Ints]:
-    """Scores [rows, vocab] and what was said -> nats [rows], likeliest tokens [rows]"""
+    """Logits [rows, vocab] and target tokens [rows] -> nats [rows], greedy choices [rows]"""
     best = logits.argmax(1)
     rows = np.arange(len(targets))
     top = logits[rows, best]
@@ -84,19 +83,19 @@ def _judged(logits: Floats, targets: Ints) -> tuple[Floats, Ints]:
 
 
 class Proposal(NamedTuple):
-    """A token that the micro decoder wanted in a group; said, unless the stop head was against it."""
+    """A token that the micro decoder proposed. The stop head may have refused it."""
 
-    at: int  # which token of the answer
+    at: int  # index in the answer
     token: int
-    sure: float  # the stop head's chance that the base would choose the same
+    sure: float  # the stop head's probability that the base would choose the same token
 
 
 class _Watched:
-    """A backend that remembers what its micro steps proposed."""
+    """A backend that records the proposals of its micro steps."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self.calls: list[tuple[int, float]] = []  # token that a micro step finds likeliest, and its p_stop
+        self.calls: list[tuple[int, float]] = []  # per micro step: likeliest token and p_stop
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -111,7 +110,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class JudgedAnswer:
-    """One answer, and the judge's opinion of it."""
+    """One answer with the judge's scores."""
 
     number: int  # of its prompt
     kind: str
@@ -119,12 +118,12 @@ class JudgedAnswer:
     groups: list[list[int]]
     finish_reason: FinishReason
     prompt_tokens: int
-    slots: int  # KV entries that the answer takes, the newest group's included
-    nll: float  # nats, of all its tokens together
-    agrees: list[bool]  # of each token: it is the judge's own choice
-    sure: list[float]  # of each proposal of the micro decoder that the judge can speak to
-    held: list[bool]  # ... whether the judge would have chosen it
-    right: bool | None  # None: there is nothing to check
+    slots: int  # KV entries of the answer, including the newest group's
+    nll: float  # nats, sum over its tokens
+    agrees: list[bool]  # per token: it equals the judge's choice
+    sure: list[float]  # per proposal at a token of the answer: its `Proposal.sure`
+    held: list[bool]  # per proposal: it equals the judge's choice
+    right: bool | None  # None: the prompt has no check
 
     @property
     def tokens(self) -> list[int]:
@@ -144,7 +143,7 @@ def prompt_ids(model: Model, text: str) -> list[int]:
 
 
 def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: Any) -> JudgedAnswer:
-    """Options are those of `Model.stream`."""
+    """Answer a prompt and let the judge score the answer. `options` are those of `Model.stream`."""
     ids = prompt_ids(model, prompt.text)
     after = model.info.stop_rule == "after"
     groups: list[list[int]] = []
@@ -156,7 +155,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
     ):
         for chunk in stream:
             for i, (token, p_stop) in enumerate(watched.calls):
-                # by rule "before" the head speaks of a token while it looks at the one before
+                # with rule "before" the stop probability of a token comes from the step before it
                 stop = p_stop if after else chunk.stop_probabilities[i]
                 proposals.append(Proposal(said + 1 + i, token, 1 - stop))
             watched.calls.clear()
@@ -166,7 +165,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
         slots = model._engine.ledger.slots + len(model._engine.unread) - len(ids)
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)
-    proposals = [each for each in proposals if each.at < len(tokens)]  # none was refused at the very end
+    proposals = [each for each in proposals if each.at < len(tokens)]  # the judge has no choice after the end
     return JudgedAnswer(
         number=number,
         kind=prompt.kind,

@@ -1,11 +1,11 @@
-"""Choose the fastest mode and confidence that lose no answers, for `tune` and `eval --recommend`.
+"""Choose the fastest setting that is shown to lose less than `points`, for `tune` and `eval --recommend`.
 
-    requests --every third--> all settings: the two with the best evidence are chosen
-             --the others---> those two beside plain decoding: each has to show that it loses less
-                              than `points`
+    requests --every third--> all settings: choose the two with the best evidence
+             --the others---> these two and plain decoding: test each for a loss below `points`
 
-The prompts that choose confirm nothing, or the lucky setting would win. Each of the two has half of the
-chance of error (Bonferroni), so a setting that loses `points` is recommended in at most 5% of all runs.
+Choosing and confirming use separate prompts, so that luck in the choice does not confirm a setting. Each of
+the two tests has level 2.5% (Bonferroni), so a setting that loses `points` is recommended in at most 5% of
+all runs.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 
 CHECKABLE = Path(__file__).with_name("checkable.jsonl")  # the built-in questions
-MAX_TOKENS = 96  # of an answer to one of them
+MAX_TOKENS = 96  # per answer to a built-in question
 
-FEWEST = 100  # prompts
-CHOOSING = 3  # one prompt of so many chooses
-LOOKS = 2  # settings that are confirmed
-CHANCE = 0.05  # of recommending a setting that loses `points`
+FEWEST = 100  # minimum of prompts
+CHOOSING = 3  # every third prompt chooses, the others confirm
+LOOKS = 2  # settings to confirm
+CHANCE = 0.05  # maximum probability of recommending a setting that loses `points`
 
 
 @dataclass(frozen=True)
 class Recommendation:
     choosing: list[Row]  # every setting, plain decoding first
-    confirming: list[Row]  # plain decoding and the chosen, on other prompts
+    confirming: list[Row]  # plain decoding and the chosen settings, on other prompts
     points: float
 
     @property
     def best(self) -> Recommended | None:
-        """None: there are too few prompts to show anything, and the model counts as not measured."""
+        """The recommended setting, or None with too few prompts: then the model counts as not measured."""
         if not enough(self.prompts, self.points):
             return None
         return recommend(self.confirming, self.points).setting
@@ -81,7 +81,7 @@ class Recommendation:
         }
 
     def __str__(self) -> str:
-        """For a terminal."""
+        """Format for a terminal."""
         parts = (f"{title}\n{aligned(rows)}" for title, rows in self._tables())
         return "\n\n".join([*parts, f"recommended: {self.verdict}"])
 
@@ -106,7 +106,10 @@ def find_recommendation(
     kept: Path | None = None,
     progress: Progress = no_progress,
 ) -> Recommendation:
-    """`kept`: a file for the answers as they come, by which the next call with the same questions goes on."""
+    """Evaluate all settings, choose and confirm.
+
+    `kept`: a file that stores each answer. The next call with the same requests resumes from it.
+    """
     others = [request for number, request in enumerate(requests) if number % CHOOSING]
     one, other = (None, None) if kept is None else kept_files(kept)
     ask = partial(evaluate, model, judge=judge, max_tokens=max_tokens, progress=progress)
@@ -117,13 +120,15 @@ def find_recommendation(
 
 
 def kept_files(kept: Path) -> tuple[Path, Path]:
-    """Of the prompts that choose, and of those that confirm."""
+    """Return the files of kept answers: of the choosing prompts and of the confirming prompts."""
     return kept, kept.with_suffix(f".confirming{kept.suffix}")
 
 
 def choose(rows: Sequence[Row], points: float) -> list[Row]:
-    """Those to be confirmed: of the settings faster than plain decoding, the ones with the best evidence that
-    less than `points` is lost."""
+    """Return the LOOKS settings to confirm: those with the best evidence that they lose less than `points`.
+
+    Only settings faster than plain decoding count.
+    """
 
     def evidence(row: Row) -> tuple[float, float]:
         worse, better = row.losses
@@ -133,27 +138,29 @@ def choose(rows: Sequence[Row], points: float) -> list[Row]:
 
 
 def recommend(rows: Sequence[Row], points: float) -> Row:
-    """Of settings on prompts that did not choose them, the fastest that loses less than `points`, or plain
-    decoding."""
+    """Return the fastest setting that is shown to lose less than `points`, or plain decoding.
+
+    `rows` come from prompts that did not choose these settings.
+    """
     bar = CHANCE / LOOKS
     shown = [row for row in rows if row.setting == PLAIN or row.chance_of_loss(points) <= bar]
     return max(shown, key=lambda row: row.faster)
 
 
 def enough(prompts: int, points: float) -> bool:
-    """Whether anything can be shown: at the best, that no answer differs."""
+    """Return whether `prompts` suffice to show a loss below `points` in the best case, with equal answers."""
     confirming = prompts - -(-prompts // CHOOSING)
     return prompts >= FEWEST and confirming >= prompts_needed(points / 100, CHANCE / LOOKS)
 
 
 def fewest(points: float) -> int:
-    """Prompts that are `enough`."""
+    """Return the smallest number of prompts that is `enough`."""
     least = max(FEWEST, prompts_needed(points / 100, CHANCE / LOOKS))
     return next(prompts for prompts in range(least, 3 * least) if enough(prompts, points))
 
 
 def tell_bundle(folder: Path, setting: Recommended | None) -> None:
-    """Written where `load` reads it."""
+    """Store the setting in a bundle's manifest, where `load` reads it."""
     try:
         replace(load_manifest(folder), recommended=setting).save(folder)
     except OSError as error:
@@ -163,12 +170,12 @@ def tell_bundle(folder: Path, setting: Recommended | None) -> None:
 
 
 def tell_checkpoint(folder: Path, setting: Recommended | None) -> None:
-    """For the bundles that are made of it."""
+    """Store the setting in a checkpoint. Bundles exported from it inherit the setting."""
     write_into(folder, recommended=None if setting is None else asdict(setting))
 
 
 def checkable_requests(model: Model, questions: Sequence[Prompt], max_tokens: int) -> list[Request]:
-    """Questions with a rule instead of an answer, as the model reads them."""
+    """Encode questions with checks as requests, and raise an error if the longest does not fit the cache."""
     requests = [
         Request(tuple(prompt_ids(model, each.text)), each.text, "", each.check, each.kind)
         for each in questions
@@ -183,7 +190,7 @@ def checkable_requests(model: Model, questions: Sequence[Prompt], max_tokens: in
 
 
 def checkable_questions(path: str | Path | None, points: float) -> list[Prompt]:
-    """Those of a file that can be checked; the built-in set where none is named."""
+    """Return the prompts of a file that have a check; by default those of the built-in set."""
     prompts = [prompt for prompt in read_prompts(path or CHECKABLE) if prompt.check is not None]
     if not enough(len(prompts), points):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What an evaluation found, as data."""
+"""The results of an evaluation as data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Row:
 
     confidence: float
     all: Figures
-    non_looping: Figures  # of the answers with a 4-gram repetition below LOOP
+    non_looping: Figures  # answers with a 4-gram repetition below LOOP
     kinds: dict[str, Figures]  # by kind of prompt
     calibration: Reliability
 
@@ -87,12 +87,12 @@ class ModelReport:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a row loses against the plain base, told apart. Nats a token, and share of right answers."""
+    """A row's loss against the plain base by cause, in nats per token and as a share of right answers."""
 
     model: str
     confidence: float
-    weights_nll: float | None  # at confidence 1: quantization, and what training changed in the base
-    merging_nll: float | None  # from there to this confidence
+    weights_nll: float | None  # at confidence 1: from quantization and training of the base
+    merging_nll: float | None  # difference from confidence 1 to this confidence
     weights_right: float | None
     merging_right: float | None
 

@@ -1,4 +1,4 @@
-"""An evaluation's questions, asked by the workers of a cluster: each opens the judge and the model once."""
+"""Distribute an evaluation's questions to the workers of a cluster. Each opens judge and model once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hamburger_edge.model import Model
 from hamburger_edge.models.distillation.cluster import Cluster
 
 Opener = Callable[[], Model]
-Question = tuple[float, int]  # confidence, number of the prompt
+Question = tuple[float, int]  # confidence, prompt number
 
 
 @dataclass
 class Workers:
     cluster: Cluster
-    open_base: Callable[[], JudgeBase]  # wherever a worker is
+    open_base: Callable[[], JudgeBase]  # called in each worker
 
     def answers(
         self,
@@ -30,7 +30,10 @@ class Workers:
         questions: list[Question],
         tick: Callable[[int], None],
     ) -> dict[Question, JudgedAnswer]:
-        """`model` None: the judge's own. `options` by confidence; `tick` is told how many are answered."""
+        """Answer `questions`. `model` None: the judge's own model.
+
+        `options` maps a confidence to its options. `tick` receives the number of answers so far.
+        """
         build = functools.partial(_worker, self.open_base, model, prompts, options)
         left = iter(questions)
         found: dict[Question, JudgedAnswer] = {}

@@ -1,4 +1,4 @@
-"""What an evaluation found, as tables for people."""
+"""Format the results of an evaluation as text tables."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _loss_cells(loss: Loss) -> list[str]:
 
 
 def _by_kind(model: ModelReport) -> str:
-    """Of every kind of prompt at every confidence below 1."""
+    """Return a table by kind of prompt for every confidence below 1."""
     rows = [row for row in model.rows if row.confidence < 1]
     if not rows or len(rows[0].kinds) < 2:
         return ""

@@ -1,8 +1,8 @@
-"""A chat window around a bundle: streams from a worker thread and shows which tokens came together.
+"""Chat with a bundle in a window, with streaming from a worker thread and shaded token groups.
 
     python examples/desktop_chat.py BUNDLE [--confidence 0.8] [--max-tokens N] [--threads N]
 
-Two halves and a queue between them. Only the window touches Tk, only the conversation touches the model:
+A queue connects the two halves. Only the window uses Tk, and only the conversation uses the model:
 
     Window (main thread) --ask, proceed, stop, save, open--> Conversation (one worker thread at a time)
            ^                                                       |
@@ -25,7 +25,7 @@ import hamburger_edge
 from hamburger_edge import HamburgerError, Stats, Stream
 
 POLL_MS = 30
-SHADES = ("#cfe5fb", "#fde2bf", "#d5efcb", "#ead7f5")  # of consecutive groups; single tokens stay plain
+SHADES = ("#cfe5fb", "#fde2bf", "#d5efcb", "#ead7f5")  # of consecutive groups; single tokens have none
 ENDINGS = {"cancelled": "stopped", "length": "longest answer reached", "context": "the context is full"}
 
 
@@ -33,19 +33,19 @@ ENDINGS = {"cancelled": "stopped", "length": "longest answer reached", "context"
 class Event:
     kind: str  # "opened", "text", "end", "notice" or "error"
     text: str = ""
-    size: int = 0  # of a "text": tokens of its group
-    stats: Stats | None = None  # of an "end"
-    messages: tuple[Any, ...] = ()  # of a session that was "opened"
+    size: int = 0  # for "text": tokens of the group
+    stats: Stats | None = None  # for "end"
+    messages: tuple[Any, ...] = ()  # for "opened": the messages of a resumed session
 
 
 class Conversation:
-    """Everything that blocks, one worker thread at a time; what happens comes out of `events`."""
+    """Runs all blocking calls, one worker thread at a time, and puts the results into `events`."""
 
     def __init__(self, bundle: str, *, threads: int | None = None, **options: Any) -> None:
         self.events: queue.Queue[Event] = queue.Queue()
         self.bundle, self.options = bundle, options
         self.model: Any = None  # a hamburger_edge.Model, once loaded
-        self.chat: Any = None  # a hamburger_edge.Chat, from then on
+        self.chat: Any = None  # a hamburger_edge.Chat, once loaded
         self._start(lambda: self._load({"threads": threads} if threads else {}))
 
     @property
@@ -69,14 +69,14 @@ class Conversation:
         self._start(lambda: self._open(path))
 
     def stop(self) -> None:
-        """The answer ends after its current step; `continue_answer` goes on with it."""
+        """End the answer after its current step. `continue_answer` resumes it."""
         if self.model is not None:
             self.model.cancel()
 
     def close(self) -> None:
-        """Ends an answer, waits for the worker and frees the model."""
+        """Stop any answer, wait for the worker and free the model."""
         while self.busy:
-            self.stop()  # more than once: the worker may be just about to begin
+            self.stop()  # repeated, because the worker may not have started its answer yet
             self.worker.join(0.05)
         if self.model is not None:
             self.model.close()
@@ -87,7 +87,7 @@ class Conversation:
                 work()
             except HamburgerError as error:
                 self.events.put(Event("error", str(error)))
-            except Exception as error:  # no memory, a disk that went away: a thread would end in silence
+            except Exception as error:  # report any error: an exception in a thread is not shown
                 self.events.put(Event("error", f"{type(error).__name__}: {error}"))
 
         self.worker = threading.Thread(target=guarded, daemon=True)
@@ -180,7 +180,7 @@ class Window:
         self.root.destroy()
 
     def poll(self) -> None:
-        """Show what happened since the last time, and come back soon."""
+        """Show new events, and schedule the next poll."""
         self.show_news()
         self.polling = self.root.after(POLL_MS, self.poll)
 
@@ -201,7 +201,7 @@ class Window:
     def on_text(self, event: Event) -> None:
         merged = event.size > 1
         self.groups += merged
-        for line in event.text.splitlines(keepends=True):  # a shade ends with its line's text
+        for line in event.text.splitlines(keepends=True):  # shade the text, not the line ends
             self.write(line.rstrip("\n"), *([f"group{self.groups % len(SHADES)}"] if merged else []))
             self.write("\n" if line.endswith("\n") else "")
 

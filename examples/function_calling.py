@@ -33,8 +33,10 @@ def take_note(text: str) -> dict[str, Any]:
 
 
 def closed(**properties: Any) -> dict[str, Any]:
-    """The schema of an object with these properties, in this order, and no others: its names and punctuation
-    are forced."""
+    """Return the schema of an object with exactly these properties, in this order.
+
+    The loop does not have to choose its names and punctuation: the schema forces them.
+    """
     return {
         "type": "object",
         "properties": properties,

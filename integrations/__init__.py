@@ -1,1 +1,1 @@
-"""HAMburgers in other people's stacks: each module here is for one of them, and nothing else imports it."""
+"""Use HAMburgers in other libraries: transformers, optimum and lm-eval. No other package imports this one."""

@@ -1,4 +1,4 @@
-"""What a HAMburger is like, as transformers keeps it: config.json around what `hamburger.json` says."""
+"""The configuration of a HAMburger in transformers: a config.json that contains `hamburger.json`'s."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ _OF_BASE = {
     "rope_theta": "rope_theta",
 }
 
-# Where a file of the hub's comes from: of no use where the folder is here.
+# Options for files of the hub: ignored for local folders.
 _OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download", "resume_download"}
 _OF_HUB |= {"proxies", "subfolder", "trust_remote_code", "_from_auto", "_from_pipeline", "_commit_hash"}
 
 
 class HamburgerHFConfig(PretrainedConfig):
-    """`hamburger` is the configuration of `hamburger_edge.models.architecture`, as JSON; the sizes that
-    transformers has names for are read from it and cannot be set apart."""
+    """`hamburger` is the configuration of `hamburger_edge.models.architecture` as JSON.
+
+    Sizes with a name in transformers are read from it and are not stored separately.
+    """
 
     model_type = "hamburger"
     has_no_defaults_at_init = True
@@ -67,8 +69,10 @@ class HamburgerHFConfig(PretrainedConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | PathLike[str], **options: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A checkpoint's own manifest says what it is, with or without a config.json beside it, and so does
-        a bundle's."""
+        """Read the configuration from a checkpoint's or bundle's manifest.
+
+        For a checkpoint, the other keys come from its config.json if there is one.
+        """
         if (bundle := bundle_folder(pretrained_model_name_or_path)) is not None:
             found = _of_bundle(load_manifest(bundle).model)
             return found, {name: value for name, value in options.items() if name not in _OF_HUB}
@@ -84,7 +88,7 @@ class HamburgerHFConfig(PretrainedConfig):
 
 
 def _of_bundle(model: ModelSpec) -> dict[str, Any]:
-    """What a bundle says of its model: less than a checkpoint, whose layers can be built from it."""
+    """Return the sizes in a bundle's manifest. Unlike a checkpoint's, they cannot rebuild the layers."""
     return {
         "model_type": HamburgerHFConfig.model_type,
         "architectures": ["ORTHamburgerForCausalLM"],
@@ -99,7 +103,7 @@ def _of_bundle(model: ModelSpec) -> dict[str, Any]:
 
 
 def bundle_folder(name: str | PathLike[str]) -> Path | None:
-    """An exported folder, if this is one that no `save_pretrained` has been over."""
+    """Return the folder if it is a bundle without a config.json of `save_pretrained`, else None."""
     folder = Path(name)
     if not (folder / FILE_NAME).is_file() or (folder / "config.json").exists():
         return None
@@ -108,5 +112,5 @@ def bundle_folder(name: str | PathLike[str]) -> Path | None:
 
 
 def checkpoint_folder(name: str | PathLike[str]) -> Path | None:
-    """Where this checkpoint lies, if it is a folder here or the name of a built-in one."""
+    """Return the folder of a local or built-in checkpoint, else None."""
     return resolve(str(name)) if str(name) in NAMES or (Path(name) / MANIFEST).exists() else None

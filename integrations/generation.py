@@ -1,4 +1,4 @@
-"""`generate` as transformers' models have it, by the hierarchical loop."""
+"""Implement transformers' `generate` with the hierarchical loop."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from hamburger_edge.loop.turns import Turns
 
 Processors = Iterable[Callable[..., Tensor]]
 Criteria = Iterable[Callable[..., Any]]
-# What callers of other models pass along; of no meaning here unless it is set.
+# Arguments for other models: ignored if falsy.
 _UNUSED = {"synced_gpus", "assistant_model", "negative_prompt_ids", "negative_prompt_attention_mask"}
 _UNUSED |= {"use_model_defaults", "custom_generate", "token_type_ids", "position_ids"}
 
 
 @dataclass
 class HierarchicalOutput(ModelOutput):
-    """With `return_dict_in_generate`: what came of each prompt."""
+    """The result of `generate` with `return_dict_in_generate`."""
 
     sequences: Tensor | None = None  # [rows, longest] prompts with their answers, padded at the end
-    groups: list[list[list[int]]] | None = None  # of each row: the answer's tokens, by macro step
+    groups: list[list[list[int]]] | None = None  # per row: the tokens of each macro step
 
 
 class Loop:
-    """One backend, driven for whoever calls `generate`: one answer at a time."""
+    """Runs one backend for `generate`, one answer at a time."""
 
     def __init__(self, backend: Backend, tokenizer_json: Callable[[], str]) -> None:
         info = backend.info
@@ -58,7 +58,7 @@ class Loop:
         ends: tuple[int, ...],
         processors: LogitsProcessorList,
     ) -> Generator[list[int], None, None]:
-        """The answer's groups. Nothing of an earlier answer is reused: a prompt has one answer."""
+        """Yield the answer's groups. No cache entry is reused, so that answers are reproducible."""
         with self.turns.exclusive():
             engine = self.engine
             engine.info = info = replace(engine.info, eos_ids=ends)
@@ -71,7 +71,7 @@ class Loop:
                 yield list(step.tokens)
 
     def read(self, tokens: Sequence[int]) -> Tensor:
-        """Scores after every token, one token a slot -> [tokens, vocab]"""
+        """Return the logits after every token, one token a slot: [tokens, vocab]"""
         with self.turns.exclusive():
             engine, rows = self.engine, []
             engine.keep([])
@@ -85,7 +85,7 @@ class Loop:
 
 
 class HierarchicalGeneration(GenerationMixin):
-    """For a model that has a `loop` and a `generation_config`."""
+    """A mixin for models with a `loop` and a `generation_config`."""
 
     generation_config: GenerationConfig
 
@@ -112,10 +112,10 @@ class HierarchicalGeneration(GenerationMixin):
         tokenizer: Any = None,
         **named: Any,
     ) -> Tensor | HierarchicalOutput:
-        """Prompts [rows, length], one answered after the other -> [rows, longest].
+        """Answer the prompts [rows, length] one after the other: [rows, longest].
 
-        Beside transformers' settings, ours: confidence, mode, json_schema, regex, grammar, seed, ... What the
-        loop cannot do (beams, other models' drafts, scores of every token) is an InputError that names it.
+        Accepts transformers' settings and those of the loop (confidence, mode, json_schema, regex, grammar,
+        seed, ...). An unsupported setting, such as beams or an assistant model, raises an InputError.
         """
         named = {name: value for name, value in named.items() if value or name not in _UNUSED}
         settings = merged(self.generation_config, generation_config, named)
@@ -143,8 +143,8 @@ class HierarchicalGeneration(GenerationMixin):
 
 
 class Prompt(NamedTuple):
-    prompt: list[int]  # what is read
-    whole: list[int]  # with its padding, which comes back in front of the answer
+    prompt: list[int]  # without padding
+    whole: list[int]  # with padding, as returned before the answer
 
 
 def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationConfig) -> list[Prompt]:
@@ -162,7 +162,7 @@ def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationCon
 
 
 def _asked(settings: GenerationConfig, prompt: list[int], recommended: Recommended) -> Settings:
-    """The loop's settings; draws follow PyTorch's own generator where no seed is given."""
+    """Return the loop's settings. Without a seed, sampling takes one from PyTorch's generator."""
     options = options_of(settings, len(prompt))
     if settings.do_sample and options.get("seed") is None:
         options["seed"] = int(torch.randint(2**62, ()).item())
@@ -175,7 +175,7 @@ def _heard(
     criteria: StoppingCriteriaList,
     streamer: BaseStreamer | None,
 ) -> Iterator[list[int]]:
-    """The groups, up to the token that meets a criterion: asked after every token, as others' loops do."""
+    """Yield the groups up to the token that meets the criteria, which are checked after every token."""
     if streamer is not None:
         streamer.put(torch.tensor([prompt]))
     said, met = list(prompt), False

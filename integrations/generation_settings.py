@@ -1,4 +1,4 @@
-"""What transformers' GenerationConfig asks of an answer, in the loop's words: honoured or refused."""
+"""Translate transformers' GenerationConfig to the loop's settings, and refuse unsupported options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HONOURED = {
     *("begin_suppress_tokens", "exponential_decay_length_penalty"),
     *("num_return_sequences", "return_dict_in_generate", "pad_token_id", "bos_token_id", "eos_token_id"),
 }
-# Of our own options, those that transformers has no other name for.
+# The loop's options that have no equivalent in transformers.
 _OURS = (
     set(Options.__annotations__) - {"max_tokens", "stop", "probabilities", "ignore_eos"} - _DEFAULTS.keys()
 )
@@ -34,10 +34,10 @@ _WITHOUT_EFFECT = {"transformers_version", "use_cache", "return_legacy_cache", "
 def merged(
     own: GenerationConfig, given: GenerationConfig | None, named: Mapping[str, Any]
 ) -> GenerationConfig:
-    """The model's own settings, what a configuration has changed, and what the call names, in this order.
+    """Merge the model's settings, the changes of `given` and the named arguments. Later ones override.
 
-    A limit takes the place of the other kind of limit, which came before it; a mode that changes has its own
-    confidence, unless one is given beside it.
+    `max_length` resets an earlier `max_new_tokens`. A changed mode resets the confidence, unless one is given
+    with the mode.
     """
     settings = copy.deepcopy(own)
     changed = {} if given is None else given.to_dict()
@@ -68,7 +68,7 @@ def end_tokens(settings: GenerationConfig) -> tuple[int, ...]:
 
 
 def options_of(settings: GenerationConfig, prompt_length: int) -> dict[str, Any]:
-    """As `Settings.of` takes them."""
+    """Return the options for `Settings.of`."""
     room = settings.max_new_tokens
     if room is None:
         room = settings.max_length - prompt_length
@@ -91,7 +91,7 @@ def options_of(settings: GenerationConfig, prompt_length: int) -> dict[str, Any]
 def processors_of(
     settings: GenerationConfig, prompt_length: int, allowed: Callable[[int, Any], list[int]] | None
 ) -> LogitsProcessorList:
-    """In transformers' own order; those that need an end token are left out where there is none."""
+    """Return the processors in transformers' order. Those that need an end token are left out without one."""
     made, ends = LogitsProcessorList(), list(end_tokens(settings))
     if settings.sequence_bias:
         made.append(logits_process.SequenceBiasLogitsProcessor(settings.sequence_bias))

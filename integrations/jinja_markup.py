@@ -1,4 +1,4 @@
-"""A chat's markup as the Jinja template that transformers' tokenizers render."""
+"""Convert a chat's markup to a Jinja template for transformers' tokenizers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEMPLATE = """
 
 
 def jinja_of(markup: Markup) -> str:
-    """Renders what `ChatTemplate` writes, with the answers so far in their places."""
+    """Return a Jinja template with the output of `ChatTemplate`, including earlier answers."""
     words = {
         "WRITTEN": "| trim" if markup.trim else "",
         "IN_USER": str(markup.system_in_user).lower(),
@@ -45,6 +45,6 @@ def jinja_of(markup: Markup) -> str:
 
 
 def _literal(text: str) -> str:
-    """A string as Jinja reads it: plain ASCII, what is else escaped as Python would."""
+    """Return a Jinja string literal in ASCII, with Python's escapes."""
     escaped = text.encode("unicode_escape").decode("ascii").replace("'", "\\'")
     return f"'{escaped}'"

@@ -1,13 +1,13 @@
-"""EleutherAI's lm-eval drives a bundle.
+"""Evaluate a bundle with EleutherAI's lm-eval.
 
     python -m hamburger_edge.integrations.lm_eval \\
         --model hamburger_edge --model_args bundle=my-bundle,confidence=0.8 --tasks gsm8k --limit 20
 
-lm-eval looks for models in its own list only and reads no entry points, so this module enters itself there
-and then is lm-eval's command line, with all of its options. In Python, importing it is enough.
+lm-eval reads no entry points, so this module registers the model and then runs lm-eval's command line with
+all of its options. In Python, importing the module registers the model.
 
-Continuations that are only scored (loglikelihood) take the plain path, one token a slot, whatever the
-confidence: merging happens to what a model says. What it says itself (generate_until) comes from the loop.
+Scored continuations (loglikelihood) are read one token a slot at any confidence, because only generated
+tokens are merged. Generated text (generate_until) comes from the hierarchical loop.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from lm_eval.api.registry import register_model  # noqa: E402
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-Request = tuple[tuple[str, str], list[int], list[int]]  # texts, context's tokens, continuation's tokens
+Request = tuple[tuple[str, str], list[int], list[int]]  # texts, context tokens, continuation tokens
 
 
 @register_model("hamburger_edge")
 class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without types
-    """`bundle` is a bundle or checkpoint folder; the rest as in `hamburger_edge.load` and `stream`."""
+    """A bundle or checkpoint as an lm-eval model. Options are those of `hamburger_edge.load` and `stream`."""
 
     def __init__(
         self,
         bundle: str,
-        confidence: float | None = None,  # it and `mode`: by default as the model recommends
+        confidence: float | None = None,  # None, here and for `mode`: the model's recommended setting
         mode: str | None = None,
         max_gen_toks: int = 256,
         backend: str = "auto",
@@ -54,7 +54,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
             raise InputError(f"unknown model argument {unknown[0]!r} (known: bundle, confidence, mode, ...)")
         dial = {"confidence": confidence, "mode": mode}
         self.answering = {name: value for name, value in dial.items() if value is not None}
-        Settings.of(self.answering)  # refuses what no model takes, before one is loaded
+        Settings.of(self.answering)  # raise errors before the model is loaded
         self.max_gen_toks = max_gen_toks
         self.model = load(bundle, backend, provider=provider, threads=threads, cache_slots=cache_slots)
         self.judge = Judge(self.model)
@@ -74,7 +74,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
     ) -> list[tuple[float, bool]]:
         found = []
         for texts, context, continuation in tqdm(requests, disable=disable_tqdm, desc="reading"):
-            room = self.max_length + 1 - len(continuation)  # the last token is not fed
+            room = self.max_length + 1 - len(continuation)  # the last token takes no slot
             if room < 1:
                 raise InputError(
                     f"a continuation of {len(continuation)} tokens is longer than the context of "
@@ -88,7 +88,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
         return found
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Texts of any length, in windows that each give as much context as there is room for."""
+        """Score texts of any length, in windows with as much context as fits."""
         found = []
         for request in tqdm(requests, disable=disable_tqdm, desc="reading"):
             (text,) = request.args
@@ -116,14 +116,14 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
                     f"{options['max_tokens']} new tokens do not fit the context of {self.max_length}: "
                     "set max_gen_toks"
                 )
-            prompt = self.tok_encode(text)[-room:]  # as lm-eval does it, the beginning of a long prompt goes
+            prompt = self.tok_encode(text)[-room:]  # like lm-eval, truncate a long prompt on the left
             answer = self.model.generate(prompt, **options).text
             self.cache_hook.add_partial("generate_until", request.args, answer)
             found.append(answer)
         return found
 
     def _options(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """lm-eval's names for what an answer should be like -> ours."""
+        """Translate lm-eval's generation options to those of `Model.generate`."""
         until = asked.get("until") or []
         until = [until] if isinstance(until, str) else list(until)
         sampled = asked.get("do_sample", float(asked.get("temperature") or 0) > 0)
@@ -138,7 +138,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Text in which the markup's special tokens are recognised, as in everything lm-eval sends."""
+        """Return the chat as text. Special tokens in it count, as in all of lm-eval's texts."""
         template, parts, system = self.model.template, [], None
         if chat_history and chat_history[0]["role"] == "system":
             system, chat_history = chat_history[0]["content"], chat_history[1:]
@@ -157,7 +157,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
 
     @property
     def tokenizer_name(self) -> str:
-        """Tells apart caches of requests."""
+        """A hash of model and template, which lm-eval uses as the key of its request cache."""
         return hashlib.sha256(f"{self.model.info.fingerprint}{self.chat_template()}".encode()).hexdigest()
 
     def get_model_info(self) -> dict[str, Any]:

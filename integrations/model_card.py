@@ -1,4 +1,4 @@
-"""README.md of a saved model: what the hub shows about it."""
+"""Write the model card (README.md) of a saved model."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ print(said[0]["generated_text"][-1])
 
 
 def model_card(name: str, config: HamburgerHFConfig, checkpoint: Checkpoint) -> str:
-    """`name` is what others load it by."""
+    """Return the card's text. `name` is the name to load the model by."""
     shape = config.shape
     licences = {part: text for part, text in (checkpoint.manifest.get("license") or {}).items() if text}
     said = sorted({text.lower() for text in licences.values()})
     return _CARD.format(
         name=name,
-        license=f"license: {said[0]}\n" if len(said) == 1 else "",  # the hub has one for all
+        license=f"license: {said[0]}\n" if len(said) == 1 else "",  # the hub accepts one licence
         licences=", ".join(f"{part} {text}" for part, text in licences.items()) or "not said",
         max_group_tokens=shape.max_group_tokens,
         layers=shape.base.num_layers,

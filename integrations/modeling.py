@@ -1,5 +1,4 @@
-"""A HAMburger as a model of transformers: the modules of `models/architecture` inside, read from and written
-to checkpoint folders."""
+"""Wrap the modules of `models/architecture` as a transformers model, stored in checkpoint folders."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.runtimes.torch.torch_backend import DEFAULT_CACHE_SLOTS, TorchBackend
 from hamburger_edge.support.values import safe_repr
 
-# Of the many options of `from_pretrained`: where files come from, and what may only be as it is.
+# Options of `from_pretrained`: those for the hub, and those that accept only these values.
 _OF_HUB = {"revision", "token", "cache_dir", "local_files_only", "force_download", "proxies"}
 _ONLY: dict[str, tuple[Any, ...]] = {
     "torch_dtype": (None, "auto", "float32", torch.float32),
@@ -41,15 +40,15 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 }
 _UNUSED = {"trust_remote_code", "low_cpu_mem_usage", "code_revision", "_from_auto", "_commit_hash"}
 _UNUSED |= {"_from_pipeline", "weights_only"}
-# Of `save_pretrained`, about files that a checkpoint does not have.
+# Options of `save_pretrained` for files that a checkpoint does not have.
 _OF_WEIGHT_FILES = {"max_shard_size", "safe_serialization", "is_main_process", "save_function", "tags"}
 _OF_TRAINERS = {"num_items_in_batch", "return_dict", "use_cache"}
 
 
 class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ignore[misc]
-    """`generate` says groups of tokens (`confidence=`, `mode=`, ...); `forward` reads one token a slot.
+    """`generate` generates groups of tokens (`confidence=`, `mode=`, ...); `forward` reads one token a slot.
 
-    On CPUs, in float32: the reference that exported bundles are compared with, not the fast way.
+    `generate` runs on the CPU in float32. It is the reference for exported bundles, not the fast way.
     """
 
     config_class = HamburgerHFConfig
@@ -61,7 +60,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
     def __init__(self, config: HamburgerHFConfig, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config)
         self.hamburger = Hamburger(config.shape) if checkpoint is None else checkpoint.model
-        self.checkpoint = checkpoint  # what it was read from: tokenizer, chat template, licences
+        self.checkpoint = checkpoint  # for its tokenizer, chat template and licences
         self._loop: Loop | None = None
         recommended = (checkpoint.manifest.get("recommended") if checkpoint else None) or {}
         self.generation_config = GenerationConfig(
@@ -80,7 +79,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         generation_config: GenerationConfig | None = None,
         **options: Any,
     ) -> HamburgerForCausalLM:
-        """A checkpoint folder, the name of a built-in one, or a repository of the hub's."""
+        """Load a checkpoint folder, a built-in checkpoint by name, or a repository of the hub."""
         for name, value in options.items():
             if name in _ONLY and value not in _ONLY[name]:
                 raise InputError(f"{name}={safe_repr(value)}: this loads on the CPU in float32: leave it out")
@@ -116,8 +115,10 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         repo_id: str | None = None,
         **options: Any,
     ) -> None:
-        """A checkpoint folder that stands alone, with what the Auto classes and the hub look for. Files of
-        other names that lie there stay."""
+        """Write a self-contained checkpoint folder with the files of the Auto classes and the hub.
+
+        Other files in the folder, and an existing model card, are kept.
+        """
         folder = Path(save_directory)
         self._save(folder, folder.resolve().name)
         if push_to_hub:
@@ -150,7 +151,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             tokenizer_of(
                 checkpoint.tokenizer, checkpoint.chat_template, config.eos_ids, base.context_length
             ).save_pretrained(saved)
-            shutil.copyfile(checkpoint.tokenizer, saved / "tokenizer.json")  # as it was, byte for byte
+            shutil.copyfile(checkpoint.tokenizer, saved / "tokenizer.json")  # keep the original bytes
             self.config.save_pretrained(saved)
             self.generation_config.save_pretrained(saved)
             if not (folder / CARD).exists():
@@ -159,7 +160,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 os.replace(path, folder / path.name)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> Any:  # type: ignore[override]
-        """What `save_pretrained` writes, as one commit of a repository that is made if need be."""
+        """Upload the files of `save_pretrained` in one commit, and create the repository if necessary."""
         from huggingface_hub import HfApi
 
         api = HfApi(token=options.pop("token", None))
@@ -195,7 +196,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         labels: Tensor | None = None,
         **options: Any,
     ) -> CausalLMOutput:
-        """Token ids [B, S] -> the base's scores [B, S, vocab], as of plain decoding: nothing is merged."""
+        """Token ids [B, S] -> the base's logits [B, S, vocab], one token a slot."""
         for name, value in options.items():
             if value is not None and value is not False and name not in _OF_TRAINERS:
                 raise InputError(f"forward takes no {name}: pass input_ids, attention_mask and labels")

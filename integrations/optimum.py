@@ -1,4 +1,4 @@
-"""Bundles in optimum: ORTHamburgerForCausalLM, of its family of models on ONNX Runtime.
+"""Load bundles in optimum as one of its ONNX Runtime models: ORTHamburgerForCausalLM.
 
     from hamburger_edge.integrations.optimum import ORTHamburgerForCausalLM
     from hamburger_edge.integrations.transformers import HamburgerTokenizer
@@ -6,8 +6,8 @@
     model = ORTHamburgerForCausalLM.from_pretrained("my-bundle")
     tokenizer = HamburgerTokenizer.from_pretrained("my-bundle")
 
-A bundle has three graphs and a loop between them, where optimum's other classes have one: what speaks of one
-session (`model.session`, IO binding, moving to another device) is not there.
+Optimum's other classes have one graph, a bundle has three graphs and a loop. So features of a single session
+(`model.session`, IO binding, moving to another device) are missing.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from hamburger_edge.support.values import safe_repr  # noqa: E402
 
 __all__ = ["ORTHamburgerForCausalLM"]
 
-_GRAPHS = "onnx"  # where optimum, too, keeps graphs beside a model's other files
+_GRAPHS = "onnx"  # optimum's own name of the subfolder for graphs
 _PROVIDERS = {
     "CPUExecutionProvider": "cpu",
     "CUDAExecutionProvider": "cuda",
     "CoreMLExecutionProvider": "coreml",
 }
-# Options of optimum's that may only be as they are.
+# Options of optimum that accept only these values.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "export": (False, None),
     "use_cache": (True, None),
@@ -59,7 +59,10 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 
 
 class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # type: ignore[misc]
-    """An exported bundle, used like optimum's other decoders; it says what `hamburger_edge.load` says."""
+    """An exported bundle with the interface of optimum's decoders.
+
+    With equal settings it generates the same tokens as the model that `hamburger_edge.load` returns.
+    """
 
     config_class = HamburgerHFConfig
 
@@ -68,7 +71,7 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         self.model_save_dir = bundle
         self.preprocessors = [HamburgerTokenizer.from_pretrained(bundle)]
         self._loop = Loop(model.backend, model.tokenizer.to_json)
-        self._device, self._dtype = torch.device("cpu"), torch.float32  # of what goes in and comes out
+        self._device, self._dtype = torch.device("cpu"), torch.float32  # of inputs and outputs
         self.generation_config = GenerationConfig(
             eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id, max_new_tokens=256
         )
@@ -86,7 +89,7 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         cache_slots: int | None = None,
         **options: Any,
     ) -> ORTHamburgerForCausalLM:
-        """A bundle's folder; `threads` and `context` as `hamburger_edge.load` takes them."""
+        """Load a bundle's folder. `threads` and `cache_slots` are those of `hamburger_edge.load`."""
         for name, value in options.items():
             if name not in _ONLY:
                 raise InputError(f"from_pretrained knows no {safe_repr(name)} for a bundle: leave it out")
@@ -120,7 +123,7 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any
     ) -> CausalLMOutput:
-        """Token ids [B, S] -> the base's scores [B, S, vocab], as of plain decoding; zero at padding."""
+        """Token ids [B, S] -> the base's logits [B, S, vocab], one token a slot; zero at padding."""
         for name, value in options.items():
             if value is not None and value is not False and name not in ("use_cache", "return_dict"):
                 raise InputError(f"forward takes no {name}: pass input_ids and attention_mask")
@@ -131,7 +134,7 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         return CausalLMOutput(logits=logits)  # type: ignore[arg-type]
 
     def to(self, *places: Any, **named: Any) -> ORTHamburgerForCausalLM:
-        """Where the graphs are computed was chosen on loading: `provider=`."""
+        """Accept the CPU only: `provider=` chooses the device on loading."""
         for place in (*places, *named.values()):
             if isinstance(place, str | torch.device) and torch.device(place).type != "cpu":
                 raise InputError(
@@ -140,14 +143,14 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         return self
 
     def close(self) -> None:
-        """Free everything."""
+        """Free the model."""
         self.hamburger.close()
 
     def _save_pretrained(self, save_directory: str | PathLike[str]) -> None:
-        """The bundle as it is, in a folder of its own: tokenizers write files of the names that it has."""
+        """Copy the bundle into a subfolder, because tokenizers write files with the same names."""
         shutil.copytree(self.bundle, Path(save_directory) / _GRAPHS, dirs_exist_ok=True)
         self.generation_config.save_pretrained(save_directory)
 
 
-# pipelines know a class by its name here; the type, under which no configuration is, counts for nothing
+# Pipelines accept only class names in this mapping. No configuration has this key as its model type.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["hamburger-bundle"] = ORTHamburgerForCausalLM.__name__

@@ -1,4 +1,4 @@
-"""Choosing tokens from scores that transformers' logits processors have changed first."""
+"""Sample tokens from logits after transformers' logits processors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from hamburger_edge.loop.scores import Head
 
 
 class ProcessedSampler(Sampler):
-    """A processor sees scores of the whole vocabulary; tokens outside of a micro step's draft vocabulary have
-    minus infinity. It may be asked twice about one token, and about tokens that are then taken back."""
+    """Applies processors to logits of the whole vocabulary.
+
+    In a micro step, tokens outside the draft vocabulary have minus infinity. A processor may be called twice
+    for one position, and for tokens that are rejected later.
+    """
 
     def __init__(
         self,
@@ -44,13 +47,13 @@ class ProcessedSampler(Sampler):
 
     def choose_judged(self, logits: Floats) -> Choice | None:
         if np.isneginf(self._processed(logits, self._micro).max()):
-            return None  # no micro token may come here
+            return None  # the processors forbid every draft token
         return super().choose_judged(logits)
 
     def _choose(self, logits: Floats, head: Head) -> Choice:
         processed = self._processed(logits, head)
         nothing = head is self._micro and head is not self._base and np.isneginf(processed.max())
-        # a draft may hold a token that is not allowed: the base, which checks it, will choose another
+        # a draft may contain a forbidden token: the base checks it and chooses another one
         return super()._choose(logits if nothing else processed, head)
 
     def _processed(self, logits: Floats, head: Head) -> Floats:

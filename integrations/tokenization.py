@@ -1,5 +1,4 @@
-"""The tokenizer of a checkpoint or bundle, as transformers has them: the same ids, and a chat template that
-writes the model's own markup."""
+"""Load a checkpoint's or bundle's tokenizer for transformers, with a chat template of the model's markup."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 def tokenizer_of(
     file: Path, template: Mapping[str, Any] | None, eos_ids: Sequence[int], length: int
 ) -> PreTrainedTokenizerFast:
-    """Around a tokenizer.json. In conversations, unlike in ours, special tokens that people write count."""
+    """Wrap a tokenizer.json. Unlike in `hamburger_edge.Chat`, special tokens in a message's text count."""
     end = Tokenizer.from_file(str(file)).id_to_token(eos_ids[0]) if eos_ids else None
     return PreTrainedTokenizerFast(
         tokenizer_file=str(file),
@@ -47,7 +46,7 @@ def tokenizer_of_bundle(bundle: Path) -> PreTrainedTokenizerFast:
 
 
 class HamburgerTokenizer(PreTrainedTokenizerFast):
-    """What AutoTokenizer finds for a checkpoint; it reads one that no `save_pretrained` has been over."""
+    """The class for AutoTokenizer. It also reads bundles, and checkpoints without a tokenizer_config.json."""
 
     @classmethod
     def from_pretrained(
@@ -62,7 +61,7 @@ class HamburgerTokenizer(PreTrainedTokenizerFast):
                 source, *inputs, **options
             )
             return saved
-        checkpoint = load_checkpoint(folder)  # whole: the tokenizer may be inside the base's file of weights
+        checkpoint = load_checkpoint(folder)  # with weights: a GGUF base contains the tokenizer
         config = checkpoint.model.config
         length = config.base.context_length
         return tokenizer_of(checkpoint.tokenizer, checkpoint.chat_template, config.eos_ids, length)

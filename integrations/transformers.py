@@ -1,10 +1,10 @@
-"""HAMburgers in transformers: importing this registers them with its Auto classes and pipelines.
+"""Register HAMburgers with transformers' Auto classes and pipelines on import.
 
 from hamburger_edge.integrations.transformers import HamburgerForCausalLM, HamburgerTokenizer
 
 model = HamburgerForCausalLM.from_pretrained("my-checkpoint")
 
-The Auto classes and pipelines load what `save_pretrained` wrote, which has a config.json.
+The Auto classes and pipelines load folders of `save_pretrained`, because they need a config.json.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From an app's own examples to its own model.
+"""Train a model for one task from an app's examples.
 
     examples --> encoding --> tune: base --> scored answers --> graft --> checkpoint, bundle
                                                                             |
                               evaluation (judges) --> recommendation <------+
 
-Imports core, models, export, evaluation and the runtimes; nothing imports it but the command line.
+Imports core, models, export, evaluation and the runtimes; only the command line imports it.
 """

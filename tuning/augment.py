@@ -1,11 +1,11 @@
-"""More examples out of those there are: what an answer copied from its prompt changes places with what other
-answers copied at the same place of theirs.
+"""Make more training examples by exchanging the texts that answers copy from their prompts.
+
+A text that an answer copies is replaced, in prompt and answer, by one from the same field of another example:
 
     play jazz by Miles Davis        {"genre": "jazz", "artist": "Miles Davis"}
     play polka by Mike Tramp        {"genre": "polka", "artist": "Mike Tramp"}
 
-A model that has seen many names in one sentence learns to find them; one that has seen few learns them by
-heart, and what is known by heart teaches nobody to read.
+A model that sees many names in one sentence learns to copy them. A model that sees few memorises them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from hamburger_edge.tuning.examples import Example, Turn
 
 Path = tuple[str | int, ...]
 Span = tuple[int, int]
-KEPT = 0.3  # share of texts that stay where they are
-# share of different texts among those of one place: where a few return, they decide more than a name
+KEPT = 0.3  # probability that a text is kept
+# A field's texts are exchanged if distinct / all >= OPEN. A field with fewer distinct texts is a category.
 OPEN = 0.25
 
 
 def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> list[Example]:
-    """As many more as there are different ones, in the order of `examples`; only single turns whose answers
-    are JSON objects, written as Python writes them."""
+    """Return up to `copies` new examples for each of `examples`, each with a new prompt.
+
+    Only single turns are used whose answer is a JSON object exactly as `json.dumps` writes it.
+    """
     draw = random.Random(seed)
-    escaped = any("\\u" in example.answer for example in examples)  # what is not ASCII, in all of them
+    escaped = any("\\u" in example.answer for example in examples)  # then new answers escape non-ASCII too
     found = [_copied(example) for example in examples]
     pools = _pools(examples, found)
     made: dict[tuple[str, str], Example] = {}
@@ -47,7 +49,7 @@ def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> list[E
 
 
 def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> dict[Path, list[str]]:
-    """The different texts of every place that has many."""
+    """Return field -> distinct texts, for fields with distinct / all >= OPEN."""
     said: dict[Path, list[str]] = defaultdict(list)
     for example, copied in zip(examples, found, strict=True):
         for path, (start, end) in copied.items():
@@ -57,8 +59,10 @@ def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> di
 
 
 def _copied(example: Example) -> dict[Path, Span]:
-    """Where the texts of an answer stand in its prompt, by their path in the answer: those that stand there
-    once, if none overlap."""
+    """Return path in the answer -> span in the prompt, for texts that occur once in the prompt.
+
+    The result is empty if spans overlap or the answer is not canonical JSON.
+    """
     if not example.single:
         return {}
     turn = example.turns[0]
@@ -95,7 +99,7 @@ def _augmented(
         _put(answer, path, new[path])
     prompt += before[done:]
     if any(len(_spans(text, prompt)) != 1 for text in new.values()):
-        return None  # it would not be clear which is meant
+        return None  # ambiguous: a text occurs twice
     return replace(example, turns=(Turn(prompt, json.dumps(answer, ensure_ascii=escaped)),))
 
 
@@ -107,7 +111,7 @@ def _parse(text: str) -> Any:
 
 
 def _spans(text: str, prompt: str) -> list[Span]:
-    """Where it stands there as a whole word, or several."""
+    """Return the spans of `text` in the prompt, at word boundaries."""
     return [match.span() for match in re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", prompt)] if text else []
 
 
@@ -123,7 +127,7 @@ def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def _kind(path: Path) -> Path:
-    """All items of a list are of one kind."""
+    """Return the field of a path: all items of a list share one."""
     return tuple("[]" if isinstance(step, int) else step for step in path)
 
 

@@ -25,12 +25,15 @@ WORD = re.compile(r"\w+|[^\w\s]")
 @dataclass(frozen=True)
 class Baseline:
     name: str
-    score: float  # of the judge, mean
+    score: float  # mean of the judge's scores
     figures: dict[str, float] = field(default_factory=dict)
 
 
 def baselines(examples: Sequence[Example], requests: Sequence[Request], judge: Judge) -> list[Baseline]:
-    """Those that fit the answers of these examples, judged on these requests."""
+    """Return the baselines learned from `examples` with their scores on `requests`.
+
+    "field by field" is left out unless every answer is a JSON object.
+    """
     answers = [example.answer for example in examples]
     found = {"most frequent": [most_frequent(answers)] * len(requests)}
     if (record := frequent_fields(answers)) is not None:
@@ -46,7 +49,7 @@ def baselines(examples: Sequence[Example], requests: Sequence[Request], judge: J
 
 
 def plain_score(rows: Sequence[Row]) -> Baseline:
-    """The model itself, decoding plainly, over several sets of prompts."""
+    """Return the model's own plain decoding, averaged over the prompts of several rows."""
     prompts = sum(row.prompts for row in rows)
     means = {name: sum(row.figures[name] * row.prompts for row in rows) / prompts for name in rows[0].figures}
     return Baseline("the model, plain", sum(row.score * row.prompts for row in rows) / prompts, means)
@@ -65,7 +68,7 @@ def unbeaten(plain: Baseline, found: Sequence[Baseline]) -> str:
 
 
 def comparison(plain: Baseline, found: Sequence[Baseline]) -> list[list[str]]:
-    """For people: a head, a line a baseline, and the model's."""
+    """Return table rows: a header, one row per baseline, and the model's row."""
     names = list(plain.figures)
     lines = [["right without a model", "score", *(name.replace("_", " ") for name in names)]]
     for one in (*found, plain):
@@ -80,7 +83,10 @@ def most_frequent(answers: Sequence[str]) -> str:
 
 
 def frequent_fields(answers: Sequence[str]) -> str | None:
-    """None where an answer is no JSON object."""
+    """Return an object of the most frequent values, of the fields that more than half of the answers have.
+
+    Return None if an answer is not a JSON object.
+    """
     values: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for answer in answers:
         try:
@@ -102,7 +108,10 @@ def frequent_fields(answers: Sequence[str]) -> str | None:
 
 
 def nearest(prompts: Sequence[str], answers: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """By the cosine of their words' counts, each weighed by how few prompts have it."""
+    """Return the answer of the most similar training prompt for each of `asked`.
+
+    Similarity is the cosine of TF-IDF vectors with `idf = 1 + log(prompts / prompts that contain the word)`.
+    """
     counts = [_words(prompt) for prompt in prompts]
     spread = Counter(word for one in counts for word in one)
     weight = {word: 1 + math.log(len(prompts) / times) for word, times in spread.items()}
@@ -127,7 +136,7 @@ def _words(text: str) -> Counter[str]:
 
 
 def _leaves(record: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Paths through objects; lists are values."""
+    """Yield path and value of every leaf. A list counts as a leaf."""
     for name, value in record.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, name))

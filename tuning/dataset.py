@@ -1,4 +1,4 @@
-"""What a task is given: a base, examples to learn from, and others to judge by."""
+"""The inputs of a task: a base, training examples and held-out examples."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from hamburger_edge.tuning.encoding import Encoder, brief, without_default_syste
 from hamburger_edge.tuning.examples import Example, Examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
-LONGER = 1.5  # an answer may have so much more tokens than the longest that was given
-CALIBRATION_TOKENS = 28_800  # of which five sixths are about what a model of no task is rounded by
-ALL = 0.999  # of the answers, so that one in a thousand may be a mistake
+LONGER = 1.5  # token limit of an answer, relative to the longest given answer
+CALIBRATION_TOKENS = 28_800  # five sixths calibrate the rounding, about as many as without a task
+ALL = 0.999  # share of answers that must agree: one in a thousand may be a mistake
 
 
 class Dataset:
-    """Read when it is first asked for."""
+    """Reads each input on first access."""
 
     def __init__(self, recipe: TuneRecipe, report: LogCallback, progress: Progress) -> None:
         self.recipe, self.report, self.progress = recipe, report, progress
@@ -59,12 +59,12 @@ class Dataset:
 
     @cached_property
     def judged(self) -> Examples | None:
-        """The examples of a file of their own that are judged by."""
+        """The examples of the recipe's `held_out` file, or None without one."""
         return read_examples(Path(self.recipe.held_out)) if self.recipe.held_out else None
 
     @cached_property
     def examples(self) -> Examples:
-        """Those to learn from, and to hold some out of."""
+        """The training examples. Without a `held_out` file the split holds some of them out."""
         found = read_examples(Path(self.recipe.examples))
         if self.judged is None:
             return found
@@ -74,8 +74,10 @@ class Dataset:
         return replace(found, examples=others)
 
     def more_by_augmenting(self, split: Split) -> tuple[Example, ...]:
-        """Further examples to learn from, made of those that are trained on. None asks what the model is
-        judged by, whether the split holds that out or a file of its own."""
+        """Return augmented training examples.
+
+        Prompts that the split holds out or that the `held_out` file contains are dropped.
+        """
         learned = [self.examples.examples[number] for number in split.train]
         made = augmented(learned, self.recipe.augment)
         return self._not_judged(
@@ -88,27 +90,25 @@ class Dataset:
         return tuple(one for one in examples if one.turns[0].prompt not in asked)
 
     def requests(self, split: Split) -> list[Request]:
-        """Prompts that nothing is trained on, and the answers given to them: of a file of their own, or those
-        that the split holds out."""
+        """Return the held-out prompts and their answers, from the `held_out` file or else from the split."""
         if self.judged is not None:
             held_out = self.judged.examples
         else:
             held_out = tuple(self.examples.examples[number] for number in split.held_out)
         most = self.recipe.evaluation.prompts
-        chosen = held_out[:: max(1, len(held_out) // most)][:most]  # from all over a file that may be sorted
+        chosen = held_out[:: max(1, len(held_out) // most)][:most]  # evenly spaced: the file may be sorted
         return [
             Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
         ]
 
     @cached_property
     def longest(self) -> int:
-        """Tokens that an answer may have: more than any that was given."""
+        """Token limit of an answer: `LONGER * longest given answer + 16`."""
         answers = (turn.answer for example in self.examples.examples for turn in example.turns)
         return round(LONGER * max(len(self.encoder.tokenizer.encode(answer)) for answer in answers)) + 16
 
     def calibration(self, data: DistilledData, split: Split) -> list[CalibrationExample]:
-        """What the model's weights are to be rounded and judged by: first turns of examples from all over
-        those that are trained on."""
+        """Return the text that calibrates quantization: first turns of evenly spaced training examples."""
         tokens = int(np.diff(data.starts)[split.train].sum())
         chosen = split.train[:: max(1, tokens // CALIBRATION_TOKENS)]
         examples = [self.examples.examples[number] for number in chosen]
@@ -116,7 +116,10 @@ class Dataset:
 
 
 def common_answer_prefix(data: DistilledData, conversations: Iterable[int]) -> list[int]:
-    """Tokens that all first answers of these conversations begin with, and go on behind."""
+    """Return the longest token prefix that at least ALL of the first answers share and continue.
+
+    It has at most LONGEST_ANSWER_PREFIX tokens.
+    """
     answers = [answer.tolist() for answer in _beginnings(data, conversations)]
     enough, answer_prefix = ALL * len(answers), list[int]()
     while len(answer_prefix) < LONGEST_ANSWER_PREFIX:
@@ -131,7 +134,7 @@ def common_answer_prefix(data: DistilledData, conversations: Iterable[int]) -> l
 
 
 def _beginnings(data: DistilledData, conversations: Iterable[int]) -> Iterator[npt.NDArray[np.int32]]:
-    """First answers, as much of them as an opening may come to, and a token more."""
+    """Yield the first LONGEST_ANSWER_PREFIX + 1 tokens of each conversation's first answer."""
     for number in conversations:
         start, stop = data.starts[number : number + 2]
         answer = data.roles[start:stop] == ANSWER

@@ -28,7 +28,7 @@ from hamburger_edge.tuning.encoding import Encoder
 from hamburger_edge.tuning.examples import read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
-LEAST_ANSWERS = 5  # different ones that share an entry
+LEAST_ANSWERS = 5  # distinct answers that must share an entry
 BUCKETS = 25  # 0.05 wide up to 0.95, then 0.01
 CONFIDENCE = 1.645  # standard errors of the floors: 95%, one-sided
 
@@ -41,7 +41,7 @@ def build_draft_index(
     vocab_size: int,
     least: int = LEAST_ANSWERS,
 ) -> bytes:
-    """Return the file's bytes. `held_out` are pairs of prompt and answer that nothing is trained on.
+    """Return the file's bytes. `held_out` are pairs of prompt and answer outside the training set.
 
     An entry is a context of LENGTHS and the token that most answers continue it with; at least `least`
     different answers do. The rarest contexts are left out if the file would exceed MOST_BYTES.
@@ -106,7 +106,7 @@ def _bucket(count: int, total: int) -> int:
 
 
 def _calibrated(raw: dict[int, tuple[int, int, int]], pairs: list[tuple[Tokens, Tokens]]) -> list[float]:
-    """How often an entry of each bucket is right on held-out answers, beside its share in training."""
+    """Return each bucket's accuracy on held-out answers, smoothed toward its training share."""
     right, asked = [0] * BUCKETS, [0] * BUCKETS
     for _, answer in pairs:
         for at, token in enumerate(answer):
@@ -120,20 +120,20 @@ def _calibrated(raw: dict[int, tuple[int, int, int]], pairs: list[tuple[Tokens, 
                 right[bucket] += token == entry[0]
                 asked[bucket] += 1
     middles = [(n + 0.5) / 20 if n < 19 else 0.95 + max(0, n - 19.5) / 100 for n in range(BUCKETS)]
-    prior = 2  # held-out tokens that the share in training weighs as much as
+    prior = 2  # weight of the training share, in held-out tokens
     counted = zip(right, asked, middles, strict=True)
     return [(good + prior * middle) / (all_ + prior) for good, all_, middle in counted]
 
 
 def _floor(count: int, total: int) -> float:
-    """Wilson's lower bound of the share."""
+    """Return the Wilson lower bound of `count / total`."""
     share, square = count / total, CONFIDENCE**2
     spread = CONFIDENCE * math.sqrt((share * (1 - share) + square / (4 * total)) / total)
     return (share + square / (2 * total) - spread) / (1 + square / total)
 
 
 def _copy_chances(index: DraftIndex, pairs: list[tuple[Tokens, Tokens]]) -> list[float]:
-    """How often a copy is right where the index has no better guess, by length of the match."""
+    """Return the accuracy of copied tokens by match length, where the index has no better guess."""
     right, asked = [0.0] * len(COPY_CHANCES), [0] * len(COPY_CHANCES)
     for prompt, answer in pairs:
         drafter = Drafter(prompt, None)

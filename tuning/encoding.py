@@ -1,4 +1,4 @@
-"""Examples as tokens: between which marks a prompt and its answer stand, and what of them is learned."""
+"""Encode examples as tokens, with the template's marks and a flag for the tokens to learn."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def brief(template: ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate:
-    """The base's own marks, as few as set a prompt and its answer apart: a request is short, and every token
-    around it is read each time.
+    """Return a template with the fewest of the base's marks that separate a prompt from its answer.
+
+    Requests are short, and each mark costs a token of prefill per request.
 
         <|im_start|>user\\nPlay jazz<|im_end|>\\n<|im_start|>assistant\\n{"intent" ...   ChatML
         <|im_start|>Play jazz<|im_end|>{"intent" ...                                   the same, brief
@@ -42,7 +43,7 @@ def brief(template: ChatTemplate, tokenizer: Tokenizer) -> ChatTemplate:
 
 
 def _first_mark(text: str, tokenizer: Tokenizer) -> str:
-    """The special token that a text begins with, if it does."""
+    """Return the longest special token that `text` begins with, or ''."""
     return max((mark for mark in tokenizer.special_ids if text.startswith(mark)), key=len, default="")
 
 
@@ -50,7 +51,7 @@ def _first_mark(text: str, tokenizer: Tokenizer) -> str:
 class Encoder:
     template: ChatTemplate
     tokenizer: Tokenizer
-    end: int  # the token that an answer ends with
+    end: int  # the token that ends an answer
 
     @classmethod
     def of(cls, template: ChatTemplate, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> Encoder:
@@ -64,14 +65,14 @@ class Encoder:
         return cls(template, tokenizer, end)
 
     def encode(self, example: Example) -> WrittenConversation:
-        """As a conversation feeds it, turn by turn; answers and the tokens that end them are learned."""
+        """Encode an example turn by turn. Answers and their end tokens are learned."""
         from hamburger_edge.models.distillation.written import WrittenConversation
 
         written = WrittenConversation()
         for number, turn in enumerate(example.turns):
             if number:
                 ids = self._ids(self.template.next_turn(turn.prompt))
-                ids = ids[1:] if ids[:1] == [self.end] else ids  # the answer ended with it
+                ids = ids[1:] if ids[:1] == [self.end] else ids  # the answer already has its end token
             else:
                 ids = self._ids(self.template.first_turn(turn.prompt, example.system or ""))
             written.add(ids)
@@ -79,15 +80,15 @@ class Encoder:
         return written
 
     def question(self, example: Example) -> list[int]:
-        """All that comes before the last answer."""
+        """Return the tokens before the last answer."""
         *before, last = example.turns
         answered = self.encode(replace(example, turns=(*before, replace(last, answer=""))))
-        return answered.ids[:-1]  # an empty answer is its end alone
+        return answered.ids[:-1]  # an empty answer is only its end token
 
     def _ids(self, parts: Iterable[Part]) -> list[int]:
         return self.tokenizer.encode_parts(list(parts))
 
 
 def without_default_system(template: ChatTemplate) -> ChatTemplate:
-    """An example says all that is said: a system text that the base's makers chose is no part of it."""
+    """Remove the base's default system text: an example contains its whole prompt."""
     return replace(template, default_system=None)

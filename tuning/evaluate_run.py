@@ -1,4 +1,4 @@
-"""Export a trained checkpoint, evaluate it on its task, and store what it then recommends."""
+"""Export a trained checkpoint, evaluate it on its task, and store the recommended setting."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, u
 from hamburger_edge.tuning.tune import CHECKPOINT, Tuning
 
 BUNDLE, EVALUATION = "bundle", "evaluation.json"
-PILOT, FEWEST = 3, 40  # requests that are timed; asked in any case
+PILOT, FEWEST = 3, 40  # requests: timed first; evaluated at least
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run is worth: beside answers without a model, and at its settings."""
+    """The scores of a run: the baselines, and the model at every setting."""
 
     found: Recommendation
     baselines: list[Baseline]
@@ -56,7 +56,7 @@ class Outcome:
         }
 
     def __str__(self) -> str:
-        """For a terminal: first of all whether a model is needed."""
+        """Format for a terminal, with the warning about an unbeaten baseline first."""
         warning = unbeaten(self.plain, self.baselines)
         told = aligned(comparison(self.plain, self.baselines))
         return (f"warning: {warning}\n\n" if warning else "") + f"{told}\n\n{self.found}"
@@ -68,8 +68,11 @@ class Outcome:
 
 
 def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> Outcome:
-    """Every setting's figures on the checkpoint's bundle, and the setting to recommend. Bundle and checkpoint
-    in the working folder then recommend it."""
+    """Export the run's checkpoint, evaluate every setting, and return the outcome.
+
+    Bundle and checkpoint in the working folder store the recommended setting. Kept figures of the same
+    evaluation are reused.
+    """
     recipe, work = tuning.recipe, tuning.work
     asked = _asked(tuning)
     outcome = _known(work / EVALUATION, asked)
@@ -101,21 +104,21 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
 
 
 def _fitting(tuning: Tuning, model: Model) -> list[Request]:
-    """As many requests as there is time for, from all over the held-out examples."""
+    """Return as many evenly spaced requests as the budget has time for, at least FEWEST."""
     requests, budget, plan = tuning.requests, tuning.budget, tuning.recipe.evaluation
     if budget is None or len(requests) <= FEWEST:
         return requests
     began = time.monotonic()
     judge, most = find_judge(tuning.judge), tuning.dataset.longest
     evaluate(model, requests[:PILOT], judge, plan.settings, max_tokens=most)
-    each = (time.monotonic() - began) / PILOT / len(plan.settings)  # of an answer
-    answers = len(plan.settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # to a prompt, on average
+    each = (time.monotonic() - began) / PILOT / len(plan.settings)  # seconds per answer
+    answers = len(plan.settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # per prompt, on average
     count = max(FEWEST, min(len(requests), int(budget.left / each / answers)))
     return [requests[number * len(requests) // count] for number in range(count)]
 
 
 def _asked(tuning: Tuning) -> dict[str, Any]:
-    """List everything the figures depend on, by content: a changed file is another one."""
+    """Return all inputs of the figures. Files are listed by hash."""
     recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
     manifest = read_json(checkpoint / MANIFEST)
     requests = json.dumps([asdict(request) for request in tuning.requests])
@@ -140,7 +143,7 @@ def _asked(tuning: Tuning) -> dict[str, Any]:
 
 
 def _known(path: Path, asked: dict[str, Any]) -> Outcome | None:
-    """The figures of an evaluation that asked the same."""
+    """Return the outcome stored at `path` if its inputs equal `asked`, else None."""
     kept = read_json(path) if path.exists() else {}
     if kept.get("asked") != asked:
         return None
@@ -153,7 +156,7 @@ def _known(path: Path, asked: dict[str, Any]) -> Outcome | None:
 
 
 def publish_checkpoint(tuning: Tuning, outcome: Outcome, output: Path) -> Path:
-    """With its card."""
+    """Copy the checkpoint to `output` with its model card."""
     recipe, found = tuning.recipe, outcome.found
     text = f"""# {output.absolute().name}
 

@@ -1,7 +1,7 @@
-"""Examples of a task, one conversation each, as people keep them.
+"""Read the examples of a task, one conversation each.
 
-{"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      JSON lines; "system" may stand beside them
-{"messages": [{"role": "user", "content": "..."}, ...]}     JSON lines as fine-tuning services take them
+{"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      JSON lines; "system" is optional
+{"messages": [{"role": "user", "content": "..."}, ...]}     JSON lines in the format of fine-tuning services
 prompt,answer                                               CSV with these columns (and "system"); Parquet
 
 JSON lines may be compressed, as .jsonl.gz.
@@ -28,7 +28,7 @@ COLUMNS = ("prompt", "answer", "system")
 class Turn:
     prompt: str
     answer: str
-    learned: bool = True  # False: said before, and nothing to learn
+    learned: bool = True  # False: context only, not a training target
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Example:
 
     @property
     def asked(self) -> tuple[Any, ...]:
-        """All but the last answer."""
+        """Everything except the last answer."""
         return self.system, self.turns[:-1], self.turns[-1].prompt
 
     @property
@@ -54,7 +54,7 @@ class Example:
 class Examples:
     examples: tuple[Example, ...]
     duplicates: int = 0  # left out
-    contradictions: int = 0  # kept: the same was asked, and answered otherwise
+    contradictions: int = 0  # kept: an earlier example has the same prompt and another answer
 
     def __str__(self) -> str:
         told = f"{len(self.examples)} examples"
@@ -66,7 +66,7 @@ class Examples:
 
 
 def read_examples(path: Path) -> Examples:
-    """Every line's fault is named with its number."""
+    """Read a file of examples. Errors name the line or row."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
     found: dict[Example, None] = {}
     answers: dict[tuple[Any, ...], str] = {}
@@ -95,7 +95,7 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
                     raise InputError(
                         f"{path}, row {number}: has another number of fields than the first line"
                     )
-                # what a row leaves empty is not there
+                # an empty system field means no system text
                 yield f"{path}, row {number}", {n: t for n, t in row.items() if t or n != "system"}
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}): give a file of examples") from error
@@ -111,10 +111,10 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
         raise InputError(f"{path}: cannot be read (no such file): give a file of examples")
     try:
         table = datasets.Dataset.from_parquet(str(path))
-    except Exception as error:  # pyarrow has a family of them
+    except Exception as error:  # pyarrow raises many types
         raise InputError(f"{path}: not Parquet ({type(error).__name__})") from error
     for number, row in enumerate(table, 1):
-        # a table has every column in every row
+        # every row has every column; None means absent
         yield f"{path}, row {number}", {name: value for name, value in row.items() if value is not None}
 
 
@@ -134,7 +134,10 @@ def _example(data: Any, where: str) -> Example:
 
 
 def _of_messages(messages: Any, where: str) -> Example:
-    """[system], then user and assistant in turn, the assistant last; "weight": 0 as the services have it."""
+    """Read a list of messages: an optional system message, then alternating user and assistant messages.
+
+    A message with "weight": 0 is not a training target.
+    """
     if not isinstance(messages, list) or not messages:
         raise InputError(f"{where}: messages must be a list, got {safe_repr(messages)}")
     said: list[tuple[str, str, bool]] = []

@@ -1,6 +1,6 @@
-"""Answers that the tuned base writes itself: a graft learns from what will be said, beside what should be.
+"""Generate answers with the tuned base, so that the graft also learns from the base's own outputs.
 
-Prompts go in portions, a shard each, so that a run that was stopped redoes one at most.
+Each shard holds the answers to PORTION prompts. A resumed run repeats at most one shard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.distillation.written import write_shard
 from hamburger_edge.support.progress import Progress, no_progress
 
-ROWS, PORTION = 64, 512  # prompts answered side by side; of a shard
+ROWS, PORTION = 64, 512  # prompts per batch; prompts per shard
 
 
 def write_answers(
@@ -39,8 +39,10 @@ def write_answers(
     dtype: torch.dtype = torch.bfloat16,
     progress: Progress = no_progress,
 ) -> None:
-    """The likeliest answer to each of `questions` (all the tokens before it), where it ends within `longest`
-    tokens, as a data folder."""
+    """Write the greedy answers to `questions` as a data folder.
+
+    A question is the tokens before its answer. Answers that do not end within `longest` tokens are left out.
+    """
     capacity = longest + max(map(len, questions))
     settings = DistillSettings(tokens=0, rows=ROWS, max_answer=longest, context=capacity, max_repetition=1)
     generator = BatchGenerator(base, capacity, dtype)
@@ -57,7 +59,7 @@ def write_answers(
 
 
 def _written(folder: Path, source: Mapping[str, Any]) -> tuple[Shard, ...]:
-    """The shards of a run before this, up to the first that is not whole."""
+    """Return the shards of an earlier run, up to the first incomplete one."""
     if not (folder / NAME).exists() or (there := read_data_manifest(folder)).source != source:
         return ()
     whole = [shard.whole(folder) for shard in there.shards]

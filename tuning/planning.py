@@ -15,24 +15,24 @@ from hamburger_edge.models.training.runs import new_model
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Recipe
 
-STEPS = 4  # of a training, timed; the first does not count
+STEPS = 4  # training steps to time; the first does not count
 PROBE, READ_PROBE = 100, 300  # examples
-FEWEST = 500  # examples that a graft learns from in any case
-# shares of the training time that is left, among the steps ahead: a graft is never better than its base
+FEWEST = 500  # minimum of examples for the graft
+# Shares of the remaining training time. The base has the largest: it limits the graft's quality.
 WEIGHTS = {"tuning": 6.0, "scoring": 0.5, "graft": 3.0, "reading": 3.0}
-JUDGING = 0.1  # of all minutes, for answers of the exported model
-USEFUL = {"tuning": 100, "graft": 40}  # steps, below which a run is of no use
-# an export's time, as slots of training: about three minutes where GPTQ calibrates, else half a minute
+JUDGING = 0.1  # share of all minutes for the evaluation of the exported model
+USEFUL = {"tuning": 100, "graft": 40}  # minimum of useful steps
+# export time in training slots: about three minutes with GPTQ calibration, else half a minute
 EXPORT_SLOTS, EXPORT = {"int4": 80_000}, 15_000
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Of a training, measured."""
+    """The measured pace of a training."""
 
-    step: float  # seconds
-    slots: int  # of a step
-    steps_per_token: float  # of an epoch, by the tokens of its data
+    step: float  # seconds per step
+    slots: int  # slots per step
+    steps_per_token: float  # steps of an epoch / tokens of its data
 
 
 class Budget:
@@ -40,8 +40,8 @@ class Budget:
 
     def __init__(self, minutes: float):
         self.minutes, self.ends = minutes, now() + 60 * minutes
-        self.export = 0.0  # seconds that the export is expected to take
-        self.paces: dict[str, Pace] = {}  # of trainings, by their stage's name
+        self.export = 0.0  # expected seconds of the export
+        self.paces: dict[str, Pace] = {}  # stage name -> pace
 
     @property
     def _spent(self) -> float:
@@ -49,11 +49,11 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds for everything."""
+        """Seconds left of the whole budget."""
         return max(0.0, self.ends - now())
 
     def share(self, step: str, ahead: Sequence[str]) -> float:
-        """Seconds of `step`, where these are `ahead`; export and judging have theirs set aside."""
+        """Return the seconds for `step`, given the steps `ahead` and the reserves for export and judging."""
         training = max(0.0, self.left - self.export - JUDGING * 60 * self.minutes)
         return training * WEIGHTS[step] / sum(WEIGHTS[name] for name in ahead)
 
@@ -65,7 +65,10 @@ class Budget:
     def fitted(
         self, recipe: Recipe, data: DistilledData, ahead: Sequence[str], per_epoch: float | None = None
     ) -> Recipe:
-        """With as many epochs as there is time for; at least one step. `per_epoch`: known steps."""
+        """Return the recipe with the epochs reduced to the available time, at least one step.
+
+        `per_epoch`: steps of an epoch if known; otherwise estimated from the measured pace.
+        """
         [stage] = recipe.stages
         pace = self.paces[stage.name]
         steps = max(1.0, self.share(stage.name, ahead) / pace.step)
@@ -96,7 +99,7 @@ class Budget:
 
 
 def pace_of(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Pace:
-    """Of a recipe with one stage. Leaves nothing behind."""
+    """Time STEPS steps of a recipe with one stage. Its output folder is deleted."""
     [stage] = recipe.stages
     shutil.rmtree(recipe.out, ignore_errors=True)
     model = new_model(recipe, base, data)
@@ -110,7 +113,7 @@ def pace_of(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Pace:
 
 
 def steps_per_epoch(recipe: Recipe, data: DistilledData, vocab_size: int) -> int:
-    """Of a recipe with one stage. The data decides it: entropies choose where answers are cut."""
+    """Return the steps of an epoch of a one-stage recipe. They depend on where entropies cut the answers."""
     [stage], train = recipe.stages, data.split(recipe.held_out).train
     size = recipe.shape.draft_vocab_size
     batches = Batches(
@@ -128,7 +131,7 @@ def steps_per_epoch(recipe: Recipe, data: DistilledData, vocab_size: int) -> int
 
 
 def scored_within(seconds: float, data: DistilledData, score: Callable[[DistilledData], object]) -> int:
-    """Examples that can be scored in that time; 0: all."""
+    """Return how many examples can be scored in `seconds`, or 0 for all."""
     if len(data) <= FEWEST:
         return 0
     probe = some_of(data, range(PROBE))
@@ -140,7 +143,7 @@ def scored_within(seconds: float, data: DistilledData, score: Callable[[Distille
 
 
 def read_within(seconds: float, recipe: Recipe, base: LoadedBase, data: DistilledData) -> int:
-    """Examples that can be cut as the graft would, and learned from, in that time."""
+    """Return how many examples can be cut as the graft groups them, and trained on, in `seconds`."""
     if len(data) <= FEWEST:
         return len(data)
     probe = some_of(data, range(READ_PROBE))

@@ -1,4 +1,4 @@
-"""Sensible trainings for a task, from its data: how long, in rows of what length, and the graft's shape."""
+"""Choose the training recipes of a task from its data: epochs, row length and the graft's shape."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hamburger_edge.models.training.data.segmentation import EntropyRule, report
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 
-ROW_SLOTS = 512  # of a row; longer where an example is
-BASE_ROWS, GRAFT_ROWS = 2, 4  # of a batch: small batches at a high rate teach a base most in the same time
+ROW_SLOTS = 512  # minimum length of a row
+BASE_ROWS, GRAFT_ROWS = 2, 4  # rows per batch: a base learns most per minute in small batches at a high rate
 LORA_RATE, FULL_RATE, EMBEDDER_RATE = 2e-3, 2e-4, 1e-3
-RANK = 32  # of what the base learns
-LONGEST = 8  # tokens of a group
+RANK = 32  # LoRA rank of the base's update
+LONGEST = 8  # tokens per group
 EPOCHS = 2.0
-# few examples are read more often
+# minimum steps of base and graft: small data sets get more epochs, up to MOST_EPOCHS
 BASE_STEPS, GRAFT_STEPS, MOST_EPOCHS = 450, 150, 10.0
 DRAFT_VOCABS = (512, 1024, 2048, 4096, 8192)
-COVERED = 0.98  # of the answers' tokens, by the draft vocabulary
-LONG_GROUPS = 1.15  # groups of 8 pay if they hold so much more than groups of 4 would
+COVERED = 0.98  # share of the answers' tokens that the draft vocabulary covers
+LONG_GROUPS = 1.15  # groups of 8 are used from this ratio of tokens per group, against groups of 4
 
 
 def row_slots(data: DistilledData, context: int) -> int:
-    """Room for the longest conversation, and for several of the usual ones."""
+    """Return the row length: the longest conversation, at least ROW_SLOTS, at most the context."""
     longest = int(np.diff(data.starts).max())
     return min(context, max(ROW_SLOTS, -(-longest // 64) * 64))
 
@@ -41,7 +41,10 @@ def tuning_recipe(
     full: bool = False,
     residual: Literal["mean", "last"] = "last",
 ) -> Recipe:
-    """Teaches the base to answer, and to read what is merged: half of the examples are, at random."""
+    """Return the recipe that trains the base to answer and to read merged text.
+
+    Half of the examples are cut into groups at random.
+    """
     rate, slots = FULL_RATE if full else LORA_RATE, row_slots(data, base.context_length)
     stage = Stage(
         name="tuning",
@@ -76,8 +79,11 @@ def tuning_recipe(
 
 
 def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None) -> Recipe:
-    """A new graft. A base that has learned to read merged text stays as it is, which is a third of the work;
-    any other learns that here, beside the graft."""
+    """Return the recipe of a new graft.
+
+    A base that already reads merged text stays frozen, which takes a third of the time. Any other base learns
+    to read merged text together with the graft.
+    """
     reads = tuning is not None and "embedder" in tuning.stages[0].learns
     rank = RANK if tuning is None else tuning.stages[0].lora_rank
     slots = row_slots(scored, base.context_length)
@@ -107,8 +113,10 @@ def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None)
 
 
 def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
-    """On from a graft and its base: both learn once more, the base above all to read answers in the groups
-    that this graft makes of them."""
+    """Return the recipe that continues training base and graft together on the graft's own groups.
+
+    Its main purpose is that the base learns to read those groups.
+    """
     taught = graft if tuning is None else tuning
     rank = taught.stages[0].lora_rank
     stage = Stage(
@@ -128,7 +136,10 @@ def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
 
 
 def epochs(data: DistilledData, slots: int, least: int) -> float:
-    """More where examples are few: `least` steps of so many slots, each of a token (it may hold more)."""
+    """Return epochs for at least `least` steps of `slots` slots, between EPOCHS and MOST_EPOCHS.
+
+    The estimate counts one token per slot.
+    """
     steps = max(1.0, len(data.ids) / slots)
     return min(MOST_EPOCHS, max(EPOCHS, round(least / steps, 1)))
 
@@ -146,14 +157,17 @@ def shape(scored: DistilledData, base: BaseConfig, residual: Literal["mean", "la
 
 
 def long_groups(scored: DistilledData) -> bool:
-    """Whether the base is sure of so much in a row that groups of 8 hold clearly more than groups of 4."""
+    """Return whether groups of 8 hold at least LONG_GROUPS times the tokens of groups of 4."""
     answers = _answers(scored)
     four, eight = (report_cuts(answers, most, EntropyRule()).tokens_per_group for most in (4, LONGEST))
     return eight >= LONG_GROUPS * four
 
 
 def draft_vocab_size(data: DistilledData, vocabulary: int) -> int:
-    """The smallest that holds nearly all that is said; 0, the whole vocabulary, where none does."""
+    """Return the smallest of DRAFT_VOCABS that covers COVERED of the answers' tokens, else the largest.
+
+    Sizes must be below `vocabulary`. Return 0, the whole vocabulary, if the fallback is not.
+    """
     counts = np.sort(np.bincount(data.ids[data.roles == ANSWER], minlength=vocabulary))[::-1]
     covered = np.cumsum(counts) / max(1, counts.sum())
     fitting = [size for size in DRAFT_VOCABS if size < vocabulary and covered[size - 1] >= COVERED]
@@ -162,7 +176,7 @@ def draft_vocab_size(data: DistilledData, vocabulary: int) -> int:
 
 
 def _answers(data: DistilledData) -> Sequence[np.ndarray]:
-    """Entropies of every conversation's answers."""
+    """Return the entropies of the answer tokens, one array per conversation."""
     answers = data.roles == ANSWER
     spans = zip(data.starts[:-1], data.starts[1:], strict=True)
     return [data.entropies[start:stop][answers[start:stop]].astype(np.float32) for start, stop in spans]

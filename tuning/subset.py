@@ -1,4 +1,4 @@
-"""A part of the examples, from all over their file."""
+"""Select an evenly spaced subset of the examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hamburger_edge.models.training.data.scoring import some_of
 
 
 def subset(data: DistilledData, share: float, wanted: int) -> DistilledData:
-    """About so many examples, 0: all; of what is held out and kept for calibration as large a share."""
+    """Return about `wanted` examples (0: all), with the same share of each side of the split."""
     if not 0 < wanted < len(data):
         return data
     every, split = -(-len(data) // wanted), data.split(share)
@@ -22,7 +22,7 @@ def subset(data: DistilledData, share: float, wanted: int) -> DistilledData:
 
 
 def write_subset(folder: Path, data: DistilledData, source: dict[str, Any]) -> DistilledData:
-    """As a data folder of its own, unless it is there."""
+    """Write a subset as a data folder, unless the folder already holds it."""
     if not (folder / NAME).exists() or read_data_manifest(folder).source != source:
         write_shard(folder, folder.name, {name: getattr(data, name) for name in ARRAYS}, source)
     return DistilledData.load(folder)

@@ -1,12 +1,12 @@
-"""From examples to a task's own model: every step leaves a folder behind, and a run that was stopped goes on.
+"""Train a task's model from examples. Each step writes a folder, and a stopped run resumes from them.
 
-recipe.toml    what makes it, in one file: chosen as the run gets there, or given
+recipe.toml    all choices of the run, given or made on the way
 examples/      the examples as tokens
 tuning/        training of the base                      tuned/       its checkpoint
-scored/        what that base makes of the answers       more/        answers that it wrote itself
-graft/         training of the graft, and of the base    grafted/     what comes of it
-read/          examples to be read in its own groups     reading/     training of both on them
-checkpoint/    what comes of it all
+scored/        the tuned base's outputs per token        more/        answers that the tuned base generated
+graft/         training of the graft, and of the base    grafted/     its checkpoint
+read/          examples for reading the graft's groups   reading/     training of base and graft on them
+checkpoint/    the final checkpoint
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from hamburger_edge.tuning.watching import AnswersRight
 
 RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
 EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"
-SCORED_AT_ONCE = 4  # rows of examples
-HURRIED = 60.0  # minutes; with less there is no time to read once more, or to judge every setting
+SCORED_AT_ONCE = 4  # rows per batch
+HURRIED = 60.0  # minutes; a shorter run skips the reading step and evaluates fewer settings
 
 
 class Tuning:
-    """One run in its working folder; `minutes` sizes what the recipe does not say."""
+    """One run in its working folder. `minutes` limits the trainings that the recipe does not contain."""
 
-    split: Split  # of the examples that were given, once they are written as tokens
+    split: Split  # of the given examples; set when they are written as tokens
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Tuning:
         self.dataset = Dataset(recipe, report, progress)
 
     def train(self) -> Path:
-        """The trained checkpoint."""
+        """Run all steps and return the trained checkpoint."""
         self.report(str(self.dataset.examples))
         if not (self.work / RECIPE).exists():
-            _ = self.dataset.base  # one that there is not, or that cannot be read, leaves no recipe behind
+            _ = self.dataset.base  # fails for a missing or unreadable base, before a recipe is written
         self.work.mkdir(parents=True, exist_ok=True)
         self._choose(self._in_time(self.recipe))
         data = self._write_examples()
@@ -103,7 +103,7 @@ class Tuning:
 
     @cached_property
     def requests(self) -> list[Request]:
-        """Prompts that nothing is trained on, and the answers given to them."""
+        """The held-out prompts and their answers."""
         return self.dataset.requests(self.split)
 
     @cached_property
@@ -111,14 +111,14 @@ class Tuning:
         return self.recipe.judge or fitting_judge([request.expected for request in self.requests])
 
     def baselines(self, requests: Sequence[Request]) -> list[Baseline]:
-        """What answers without a model are worth on these requests."""
+        """Return the scores of answers without a model on these requests."""
         learned = [self.dataset.examples.examples[number] for number in self.split.train]
         return baselines(learned, requests, find_judge(self.judge))
 
     # -- steps -----------------------------------------------------------------------------------------
 
     def _write_examples(self) -> DistilledData:
-        """The examples, and behind them more by exchange, of those that are trained on."""
+        """Write the examples as tokens, followed by the augmented training examples."""
         data, share = self._written(self.dataset.examples.examples), self.recipe.share
         self.split = data.split(share)
         if not (self.split.train and self.split.held_out and self.split.calibration):
@@ -162,25 +162,27 @@ class Tuning:
         self._make(replace(placed, tuned_base=self.recipe.start), self.work / TUNED, data, watch)
 
     def _tuning(self, data: DistilledData) -> tuple[str, Recipe]:
-        """The checkpoint that the tuning of the base starts from, and the recipe for these examples."""
+        """Return the start checkpoint of the base's tuning, and the recipe for these examples."""
         start, residual = self._start()
         recipe = tuning_recipe(data, self.dataset.base.config, full=self.recipe.full, residual=residual)
         return start, self._exactly(recipe)
 
     def _exactly(self, recipe: Recipe) -> Recipe:
-        """At the precision that this machine multiplies fastest."""
+        """Set the precision in which this machine multiplies fastest."""
         return replace(recipe, precision=fitting_precision("cuda" if torch.cuda.is_available() else "cpu"))
 
     def _start(self) -> tuple[str, Literal["mean", "last"]]:
-        """The checkpoint to go on from, and what its merged slots start as: a built-in graft on this base has
-        learned to read them, if its base learned by an update as this will."""
+        """Return the start checkpoint and its `merge_residual`; '' and "last" stand for the plain base.
+
+        A built-in graft on this base already reads merged text. Full tuning starts from the plain base.
+        """
         start = self.recipe.start or (self.recipe.base if self.recipe.base in built_in() else "")
         if not start or self.recipe.full:
             return "", "last"
         return start, load_checkpoint(start).model.config.merge_residual
 
     def _score(self, data: DistilledData) -> DistilledData:
-        """Examples once more, with what the base that knows the task makes of every token."""
+        """Write the examples with the tuned base's outputs for every token, unless they exist."""
         folder = self.work / SCORED
         if (folder / NAME).exists() and read_data_manifest(folder).source == self._said_by(data):
             return DistilledData.load(folder)
@@ -202,7 +204,7 @@ class Tuning:
         return DistilledData.load(folder)
 
     def _answer_more(self, data: DistilledData) -> None:
-        """Questions that are trained on, from all over the file, answered by the base that knows the task."""
+        """Let the tuned base answer evenly spaced training prompts."""
         train = self.split.train
         chosen = train[:: max(1, len(train) // self.recipe.more_answers)][: self.recipe.more_answers]
         write_answers(
@@ -216,7 +218,7 @@ class Tuning:
         )
 
     def _said_by(self, data: DistilledData) -> dict[str, Any]:
-        """Whose opinion of the examples it is."""
+        """Return the provenance of the scores: base, hash of its update, hash of the examples."""
         tuned = sha256(self.work / TUNED / DELTA) if self.recipe.tune_base else ""
         some = {"scored": self.recipe.scored} if self.recipe.scored else {}
         return {"base": self.recipe.base, "tuned": tuned, "examples": data.sha256, **some}
@@ -237,7 +239,7 @@ class Tuning:
         return self._make(recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
 
     def _read(self, grafted: Path, data: DistilledData) -> Path:
-        """On from there, on answers in the groups that this graft makes of them: what the base is to read."""
+        """Continue training base and graft on answers cut as this graft groups them."""
         assert self.recipe.graft is not None
         if self.recipe.reading is None:
             chosen = reading_recipe(self.recipe.tuning, self.recipe.graft)
@@ -256,20 +258,20 @@ class Tuning:
     def _make(
         self, recipe: Recipe, checkpoint: Path, data: DistilledData, watch: Watch | None = None
     ) -> Path:
-        """A checkpoint by a recipe, unless it is there."""
+        """Train a checkpoint by a recipe, unless one with the same provenance exists."""
         made = provenance(recipe, data, None)
         there = checkpoint / MANIFEST
         if there.exists() and made_alike(read_manifest(there).provenance, made):
             return checkpoint
         template = self.dataset.encoder.template.to_json()
         written = train(recipe, checkpoint, chat_template=template, report=self.report, watch=watch)
-        assert written is not None  # without a limit, it is trained to its end
+        assert written is not None  # no step limit was set, so training ran to its end
         return written
 
     # -- recipes ---------------------------------------------------------------------------------------
 
     def _placed(self, recipe: Recipe, data: str, out: str) -> Recipe:
-        """A training of this run: where its data is, and where it may write."""
+        """Set a training's base, data folders, output folder and held-out share."""
         return replace(
             recipe,
             base=self.recipe.base,
@@ -283,14 +285,14 @@ class Tuning:
         return replace(recipe, tuned_base=str(self.work / TUNED)) if self.recipe.tune_base else recipe
 
     def _autocast(self, kind: str) -> AbstractContextManager[Any]:
-        """On this kind of device, as the base is tuned."""
+        """Return the autocast context for a device kind, with the precision of the base's tuning."""
         exact = self.recipe.tuning is not None and self.recipe.tuning.precision == "fp32"
         return nullcontext() if exact else torch.autocast(kind, dtype=torch.bfloat16)
 
     # -- time ------------------------------------------------------------------------------------------
 
     def _plan(self, budget: Budget, data: DistilledData) -> None:
-        """Time a few steps of each training that is still to be chosen, and report what fits."""
+        """Time a few steps of each training that has no recipe yet, and report the plan."""
         chosen = list[Recipe]()
         taught, base = self.recipe.tuning, self.dataset.base
         if self.recipe.tune_base and taught is None:
@@ -312,7 +314,7 @@ class Tuning:
         return self.budget.fitted(recipe, data, ahead, per_epoch)
 
     def _ahead(self, step: str) -> list[str]:
-        """Steps still to be done, from this one on."""
+        """Return this step and the steps after it."""
         steps = ["tuning", "scoring", "graft", *(["reading"] if self.recipe.read else [])]
         return steps[steps.index(step) :]
 
@@ -322,6 +324,6 @@ class Tuning:
         return replace(recipe, read=0, evaluation=replace(recipe.evaluation, quick=True))
 
     def _choose(self, recipe: TuneRecipe) -> None:
-        """From now on this run goes by it, also if it is stopped and run again."""
+        """Use this recipe from now on, and store it for a resumed run."""
         self.recipe = recipe
         write_tune_recipe(self.work / RECIPE, recipe)

@@ -1,4 +1,4 @@
-"""All that makes a task's model, as one TOML file: written out by every run, read with `--recipe`."""
+"""The recipe of a task's model, one TOML file: every run writes it, `--recipe` reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_toml
 
 TRAININGS = ("tuning", "graft", "reading")
-# of a training: the run itself sees to these
+# keys of a training that the run sets itself
 PLACED = ("base", "data", "more_data", "out", "held_out", "tuned_base")
 
 
@@ -24,22 +24,22 @@ PLACED = ("base", "data", "more_data", "out", "held_out", "tuned_base")
 class TuneRecipe:
     base: str  # built-in name, GGUF file or Hugging Face folder
     examples: str  # file, see examples.py
-    held_out: str = ""  # file of examples to judge by, which nothing is trained on; "": a share of `examples`
-    share: float = 0.05  # of questions that nothing is trained on; half as many more calibrate the stop head
-    augment: int = 0  # copies of the examples with texts exchanged among them, see augment.py
-    template: Literal["brief", "base"] = "brief"  # marks around a prompt: as few as can be, or all the base's
-    start: str = ""  # checkpoint on this base: the tuning goes on from its changes to it, and its embedder
-    tune_base: bool = True  # False: it knows the task already
-    full: bool = False  # tune all of the base, not a low-rank update
-    scored: int = 0  # examples that the tuned base reads and the graft learns from; 0: all
-    read: int = 7500  # examples that base and graft learn to read as this graft groups them; 0: none
-    more_answers: int = 0  # prompts that the tuned base answers itself, for the graft to learn from as well
-    judge: str = ""  # see judges.py; "": as the answers are
-    precision: str = "int4"  # of the bundle that is evaluated
+    held_out: str = ""  # file of held-out examples; "": a share of `examples` is held out
+    share: float = 0.05  # held-out share of the prompts; half as many more calibrate the stop head
+    augment: int = 0  # copies of the examples with exchanged texts, see augment.py
+    template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
+    start: str = ""  # checkpoint on this base: tuning continues from its base update and its embedder
+    tune_base: bool = True  # False: the base is already tuned
+    full: bool = False  # tune all weights of the base instead of a low-rank update
+    scored: int = 0  # examples that the tuned base scores for the graft's training; 0: all
+    read: int = 7500  # examples of the reading step, cut as the graft groups them; 0: skip the step
+    more_answers: int = 0  # prompts that the tuned base answers, as more training data of the graft
+    judge: str = ""  # see judges.py; "": chosen by the form of the answers
+    precision: str = "int4"  # of the evaluated bundle
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
-    tuning: Recipe | None = None  # teaches the base the task; none: chosen by the examples, see shape.py
-    graft: Recipe | None = None  # none: chosen once the base has read the answers
-    reading: Recipe | None = None  # of both, in the graft's own groups; none: chosen by those two
+    tuning: Recipe | None = None  # training of the base; None: chosen from the examples, see shape.py
+    graft: Recipe | None = None  # None: chosen from the scored answers
+    reading: Recipe | None = None  # of base and graft, on the graft's groups; None: from the other two
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 0.5:
@@ -65,7 +65,7 @@ def read_tune_recipe(path: Path) -> TuneRecipe:
 
 
 def write_tune_recipe(path: Path, recipe: TuneRecipe) -> None:
-    """What is as it is by default is left out, so that the file shows what was chosen."""
+    """Write a recipe without default values, so that the file shows the choices."""
     tables = _chosen(recipe)
     for name in TRAININGS:
         for key in PLACED:
@@ -75,7 +75,7 @@ def write_tune_recipe(path: Path, recipe: TuneRecipe) -> None:
 
 
 def _chosen(value: Any) -> dict[str, Any]:
-    """A dataclass as nested tables, without defaults."""
+    """Return a dataclass as nested tables, without default values."""
     found: dict[str, Any] = {}
     for entry in dataclasses.fields(value):
         own = getattr(value, entry.name)
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_toml(table: Mapping[str, Any], name: str = "") -> str:
-    """Numbers, truths, texts, lists of them, tables and lists of tables."""
+    """Format as TOML: numbers, booleans, strings, lists of them, tables and lists of tables."""
     lines = [f"{key} = {_value(value)}" for key, value in table.items() if not _is_table(value)]
     parts = ["\n".join(lines) + "\n"] if lines else []
     for key, value in table.items():
@@ -114,5 +114,5 @@ def _is_table(value: Any) -> bool:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
-    # TOML's numbers, truths and basic strings are JSON's, but for DEL, which it wants escaped
+    # TOML writes numbers, booleans and basic strings as JSON does, except that DEL must be escaped
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Answers right while a base is tuned: held-out prompts, answered greedily by the model as it is then."""
+"""Measure accuracy on held-out prompts during the tuning of a base, with greedy decoding."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hamburger_edge.evaluation.judges import Case, Judge
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.distillation.generation import BatchCache, BatchStep
 
-SAMPLE = 64  # prompts of a look
+SAMPLE = 64  # prompts per measurement
 
 
 class AnswersRight:
-    """Called with a model, the judge's mean score of its answers. Nothing of it changes what is learned."""
+    """A callable that returns the judge's mean score of a model's answers. It does not affect training."""
 
     def __init__(
         self,
@@ -46,8 +46,10 @@ class AnswersRight:
 
 
 def greedy(model: Hamburger, prompts: Sequence[Sequence[int]], end: int, longest: int) -> list[list[int]]:
-    """The likeliest answer to each prompt, one token a slot, without the token that ends it. Prompts and
-    answers go through the same steps, a token of each a step."""
+    """Return the greedy answer to each prompt, one token a slot, without its end token.
+
+    Each step feeds one token of every row, of its prompt first and then of its answer.
+    """
     base = model.base
     device = base.norm.weight.device
     rows, capacity = len(prompts), max(map(len, prompts)) + longest

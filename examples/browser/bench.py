@@ -1,12 +1,12 @@
-"""Tokens a second of a bundle in Python, Node.js and Chromium, beside transformers.js decoding the same base.
+"""Measure a bundle's tokens per second in Python, Node.js and Chromium, and those of transformers.js.
 
     npm install --ignore-scripts --omit=optional --prefix examples/browser     # transformers.js
     python examples/browser/bench.py BUNDLE WEB_BUNDLE CHECKPOINT [--tokens N] [--rounds N] [--json FILE]
 
-All say as many tokens after the same prompts, greedily and past any end token, each prompt by everybody in
-turn before the next one. Python and Node.js compute BUNDLE, browsers WEB_BUNDLE. transformers.js computes the
-checkpoint's base at int4 and int8 (see bench_theirs.py), with the very files of onnxruntime-web that this
-package computes with. Needs the extras bench and dev, Chromium and npm.
+All contenders generate the same number of tokens after the same prompts, greedily and past any end token.
+Each prompt goes to every contender before the next prompt. Python and Node.js run BUNDLE, Chromium runs
+WEB_BUNDLE. transformers.js runs the checkpoint's base at int4 and int8 (see bench_theirs.py), with this
+package's files of onnxruntime-web. Needs the extras bench and dev, Chromium and npm.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ THEIRS = HERE / "node_modules" / "@huggingface" / "transformers" / "dist" / "tra
 BINDING = "/packages/onnxruntime-web/dist/ort.wasm.bundle.min.mjs"
 
 Options = dict[str, Any]
-Rate = Callable[[list[int], int, Options], float]  # a prompt, tokens, options -> tokens a second
+Rate = Callable[[list[int], int, Options], float]  # prompt, number of tokens, options -> tokens per second
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def in_node(bundle: Path, threads: int) -> Iterator[Rate]:
 
 @contextmanager
 def served(bundle: Path, base: Path, folder: Path) -> Iterator[str]:
-    """Both programs and both forms of the weights, from one server."""
+    """Serve both programs and both models from one server, and yield the page's address."""
     script = folder / "transformers.mjs"
     text = THEIRS.read_text(encoding="utf-8")
     for name in ("onnxruntime-web/webgpu", "onnxruntime-common"):
@@ -118,7 +118,7 @@ def chromium() -> Iterator[Any]:
 
 
 def in_page(driver: Any, address: str, program: str, threads: int) -> Rate:
-    """A page of its own: threads of WebAssembly are chosen once a page."""
+    """Open a separate page, because WebAssembly's number of threads is fixed per page."""
     driver.switch_to.new_window("tab")
     driver.get(f"{address}#{program}&{threads}")
     window = driver.current_window_handle
@@ -138,7 +138,7 @@ def in_page(driver: Any, address: str, program: str, threads: int) -> Rate:
 
 
 def everybody(stack: ExitStack, model: Any, options: argparse.Namespace) -> Iterator[Contender]:
-    """In the order of the table."""
+    """Yield the contenders in the order of the table."""
     threads = options.threads
     modes = settings(model.info.recommended)
     node = stack.enter_context(in_node(options.bundle, threads))
@@ -165,11 +165,11 @@ def everybody(stack: ExitStack, model: Any, options: argparse.Namespace) -> Iter
 def measure(
     contenders: list[Contender], prompts: list[list[int]], tokens: int, rounds: int
 ) -> dict[str, list[float]]:
-    """Tokens a second of each; the first round, in which everything warms up, is left out."""
+    """Return each contender's tokens per second. The first round is a warm-up and does not count."""
     found: dict[str, list[float]] = {each.name: [] for each in contenders}
     for turn in range(rounds + 1):
         for number, prompt in enumerate(prompts):
-            start = (turn + number) % len(contenders)  # nobody always follows the same one
+            start = (turn + number) % len(contenders)  # rotate the order
             for each in contenders[start:] + contenders[:start]:
                 rate = each.rate(prompt, tokens if turn else 4, each.options)
                 if turn:
@@ -178,7 +178,7 @@ def measure(
 
 
 def against(name: str) -> list[str]:
-    """Whose speed is 1."""
+    """Return the names of the contenders that `name` is compared with."""
     place, threads, mode = name.split(", ")
     if place == "Node.js":
         return [f"Python, {threads}, {mode}"]

@@ -1,4 +1,4 @@
-"""A checkpoint's base as transformers.js reads it: graphs of onnxruntime-genai's builder, in 4 and 8 bits."""
+"""Export a checkpoint's base for transformers.js with onnxruntime-genai's builder, in 4 and 8 bits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.peers.genai import Genai
 
-FILES = {"q4": "model_q4.onnx", "q8": "model_quantized.onnx"}  # transformers.js's name of a kind of weights
+FILES = {"q4": "model_q4.onnx", "q8": "model_quantized.onnx"}  # transformers.js's dtype -> file
 
 
 def write_base(source: Source, folder: Path) -> None:
-    """Under the names by which transformers.js looks for them."""
+    """Write graphs, configuration and tokenizer under the file names that transformers.js expects."""
     int4 = Genai(dataclasses.replace(source, precision="int4")).prepare()
     (folder / "onnx").mkdir(parents=True)
     for made, name in ((int4 / "model.onnx", FILES["q4"]), (_int8(source), FILES["q8"])):
@@ -24,7 +24,7 @@ def write_base(source: Source, folder: Path) -> None:
 
 
 def _int8(source: Source) -> Path:
-    """As transformers.js's own conversion rounds such a graph: `MatMulInteger` with unsigned weights."""
+    """Quantize the graph as transformers.js's conversion does: `MatMulInteger` with unsigned weights."""
 
     def make(folder: Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -42,7 +42,7 @@ def _int8(source: Source) -> Path:
 
 
 def _with_empty_cache(made: Path, hf: Path, path: Path) -> None:
-    """transformers.js makes the empty cache by the shapes that stand in the graph."""
+    """Write the graph with a fixed head size: transformers.js creates the empty cache from its shapes."""
     import onnx
 
     model = onnx.load(made)

@@ -1,4 +1,4 @@
-"""Serves the page, the package that it imports, and bundles: python serve.py FOLDER_OF_BUNDLES [--port N]"""
+"""Serve the page, its JavaScript package and bundles: python serve.py FOLDER_OF_BUNDLES [--port N]"""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.server.files.get(self.path)
-        if self.headers["Host"] not in self.server.hosts:  # a name that somebody has pointed here
+        if self.headers["Host"] not in self.server.hosts:  # refuse other names: DNS rebinding
             self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
         elif self.path == "/bundles.json":
             self._begin(".json", len(self.server.listing))

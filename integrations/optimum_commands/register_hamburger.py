@@ -1,7 +1,7 @@
-"""`optimum-cli export hamburger`: the export of `hamburger-edge`, where optimum looks for commands.
+"""Register `optimum-cli export hamburger`, which runs the export of `hamburger-edge`.
 
-This file is installed into the namespace package `optimum.commands.register`, of which optimum imports every
-module whenever it is started; what exporting needs is imported when it is asked for.
+This file is installed into the namespace package `optimum.commands.register`. Optimum imports every module of
+that package at each start, so the libraries for exporting are imported only by the export itself.
 """
 
 from __future__ import annotations
