@@ -22,11 +22,13 @@ from hamburger_edge.errors import BundleError, CheckpointError
 from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Recipe, Table, read_recipe
 from hamburger_edge.export.assembly.weights import Weights, base_of
 from hamburger_edge.export.quantization.int8_columns import quantize_columns
+from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
 from hamburger_edge.support.folders import publish
 from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.progress import Progress, no_progress
+from hamburger_edge.support.strict import from_mapping
 
 MOST_THREADS = 4  # each has some matrices of float32 in hand
 
@@ -48,7 +50,7 @@ def assemble(checkpoint: Path, out: Path, *, progress: Progress = no_progress) -
         weights = Weights(checkpoint, about, base)
         _write_weights(partial / WEIGHTS, recipe, weights, parts / STORED, progress)
         progress("finishing", 0, 0)
-        _check(partial, manifest, checkpoint).save(partial)
+        _checked(partial, manifest, checkpoint, about).save(partial)
         publish(partial, out)
     except OSError as error:
         raise BundleError(
@@ -73,8 +75,9 @@ def _tokenizer(checkpoint: Path, about: CheckpointManifest, base: Path | None) -
     return (base if base.is_dir() else base.parent) / "tokenizer.json"
 
 
-def _check(folder: Path, manifest: Manifest, checkpoint: Path) -> Manifest:
-    """The manifest, with this folder's tokenizer, which depends on the library's version."""
+def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: CheckpointManifest) -> Manifest:
+    """Return the manifest with what may change after the export: the tokenizer's spelling, which depends on
+    the library's version, and facts that were measured since."""
     entries = tuple(file_entries(folder))
     wanted = {entry.path: entry.sha256 for entry in manifest.files}
     for entry in entries:
@@ -83,7 +86,16 @@ def _check(folder: Path, manifest: Manifest, checkpoint: Path) -> Manifest:
                 f"{checkpoint}: {entry.path} differs from the exported one: the checkpoint was changed after "
                 "its assembly was made; make that again with  hamburger-edge export --assembly"
             )
-    return dataclasses.replace(manifest, files=entries)
+    recommended: Recommended | None = None
+    if about.recommended:
+        recommended = from_mapping(Recommended, about.recommended, "recommended")
+    return dataclasses.replace(
+        manifest,
+        files=entries,
+        recommended=recommended,
+        answer_prefix=about.answer_prefix,
+        edits_prompt=about.edits_prompt,
+    )
 
 
 def _write_weights(path: Path, recipe: Recipe, weights: Weights, stored: Path, progress: Progress) -> None:
