@@ -195,8 +195,8 @@ def _check(
     progress("verifying graphs", 0, 0)
     graphs = (
         check_embedder(model, embed, limits.embedder),
-        check_base(model, reference, exported, limits.graph),
-        check_micro_decoder(model, reference, exported, limits.graph),
+        check_base(checkpoint, reference, exported, limits.graph),
+        check_micro_decoder(checkpoint, reference, exported, limits.graph),
     )
     prompts = fixed_prompts(checkpoint)
     runs = list(generations(reference, exported, prompts, progress))
