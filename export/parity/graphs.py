@@ -1,7 +1,7 @@
 """First part of the parity gate: every graph against its PyTorch module.
 
-The tokens are random, or of the checkpoint's own calibration text. Low-bit weights are fitted to that text, and
-a model tuned to a task need not be robust on noise.
+The tokens are random, or of the checkpoint's own calibration text. Low-bit weights are fitted to that text,
+and a model tuned to a task need not be robust on noise.
 """
 
 from __future__ import annotations

@@ -11,10 +11,7 @@ from places import ROOT
 
 PROJECT = "hamburger_edge"
 # What stands beside hamburger_edge/ in the repository and inside it when installed.
-SISTERS = (
-    *("benchmarks", "evaluation", "export", "integrations", "models", "runtimes", "serve", "tasks"),
-    "tuning",
-)
+SISTERS = (*("benchmarks", "evaluation", "export", "integrations", "models", "runtimes", "serve", "tuning"),)
 
 # Run from the checkout alone; in no wheel.
 CHECKOUT = (ROOT / "benchmarks" / "peers", ROOT / "models" / "zoo")

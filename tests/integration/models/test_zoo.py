@@ -25,7 +25,6 @@ from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.zoo.tiny import make as tiny
 from hamburger_edge.models.zoo.tiny.corpus import TOPICS, conversations
-from hamburger_edge.tasks.proofreading.scoring import score
 
 NAMES = sorted(path.parent.name for path in ZOO.glob("*/SHA256SUMS"))
 
@@ -57,10 +56,10 @@ COMMANDS = [
 
 
 # what a task is learned and judged by, beside the model
-OF_A_TASK = {
-    "tiny": {"corpus.py", "make.py"},
-    "voice-commands": {"examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"},
-    "proofread": {"examples.jsonl.gz", "held-out.jsonl.gz"},
+OF_A_TASK: dict[str, set[str]] = {
+    "tiny": {"recipe.toml", "corpus.py", "make.py"},
+    "voice-commands": {"recipe.toml", "examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"},
+    "proofread": set(),
 }
 
 
@@ -80,8 +79,7 @@ def test_files_are_those_that_were_recorded(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_holds_what_the_model_needs_and_nothing_else(name: str) -> None:
     folder = ZOO / name
-    papers = {"README.md", "SHA256SUMS", "recipe.toml", "assembly"}
-    papers |= OF_A_TASK.get(name, set())
+    papers = {"README.md", "SHA256SUMS"} | OF_A_TASK.get(name, {"recipe.toml"})
     recorded = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
     assert {path.name for path in folder.iterdir() if path.is_file()} == recorded | papers
 
@@ -95,7 +93,7 @@ def test_card_and_provenance(name: str) -> None:
     assert set(manifest["license"]) == {"base", "graft"}
 
 
-SIZES = [("tiny", 6e6), ("smollm2-135m", 32e6), ("voice-commands", 25e6), ("proofread", 25e6)]
+SIZES = [("tiny", 6e6), ("smollm2-135m", 32e6), ("voice-commands", 25e6), ("proofread", 26e6)]
 
 
 @pytest.mark.parametrize(("name", "most"), SIZES)
@@ -188,18 +186,27 @@ def test_commands_written_by_hand_are_new_and_rightly_answered() -> None:
 
 
 def test_proofread_puts_right_what_it_is_asked() -> None:
-    """As it recommends: most mistakes of messages that were held out, hardly a clean word changed, and more
-    tokens a call of the base than any that stands alone."""
+    """As it recommends: clean sentences stay, most mistakes are mended, a base call yields several tokens."""
     torch.set_num_threads(1)
-    with gzip.open(ZOO / "proofread" / "held-out.jsonl.gz", "rt", encoding="utf-8") as file:
-        examples = [json.loads(line) for line in file][::120]
+    with gzip.open(ZOO / "proofread" / "making" / "judge.jsonl.gz", "rt", encoding="utf-8") as file:
+        cases = [json.loads(line) for line in file][::240]
     with hamburger_edge.load(ZOO / "proofread", backend="torch") as model:
-        results = [model.generate(example["prompt"], max_tokens=80) for example in examples]
-    scores = score(examples, [result.text for result in results])
-    assert scores.mistakes >= 10
-    assert scores.share_put_right > 0.6
-    assert scores.share_changed < 0.05
+        results = [model.generate(case["prompt"], max_tokens=100) for case in cases]
+    right = [result.text == case["answer"] for result, case in zip(results, cases, strict=True)]
+    clean = [good for good, case in zip(right, cases, strict=True) if case["mistake"] == "clean"]
+    assert len(clean) >= 4
+    assert all(clean)
+    assert sum(right) >= 0.7 * len(right)
     assert sum(len(result.tokens) for result in results) > 1.5 * sum(len(result.groups) for result in results)
+
+
+def test_proofread_keeps_names_whatever_its_weights_prefer() -> None:
+    torch.set_num_threads(1)
+    prompt = "Ann, Bill, Cate, and Dale gave Giselle 2 tickets."
+    with hamburger_edge.load(ZOO / "proofread", backend="torch") as model:
+        ids = model.encode(" Demon Isle two")
+        answer = model.generate(prompt, logit_bias=dict.fromkeys(ids, 30.0), max_tokens=60).text
+    assert answer == prompt
 
 
 def test_tiny_makes_groups_of_every_size(answers: tuple[Figures, Figures]) -> None:

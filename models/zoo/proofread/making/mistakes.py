@@ -1,23 +1,22 @@
 """Mistakes that people make on phones and keyboards, put into right texts.
 
-How many a text gets: none in a fifth of the texts, one or two in half, three to five in three tenths (at most
-one for every two and a half words). Which: drawn by the weights of `mistake_kinds.KINDS` among the kinds for
-which the text has room.
-
-Some kinds are kept for the dev set, so that it shows what a model makes of mistakes that it never saw.
+`CLEAN` of the texts get none. Of the others, half get one, a quarter two and a quarter three to five, at most
+one for every two and a half words. Their kinds are drawn by the weights of `mistake_kinds.KINDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from hamburger_edge.tasks.proofreading.mistake_kinds import KINDS, SEEN, UNSEEN, Sites
+from hamburger_edge.models.zoo.proofread.making.mistake_kinds import HURRIED, KINDS, Sites
+from hamburger_edge.models.zoo.proofread.making.words import Words
 
-CLEAN, LIGHT, HEAVY = 0.2, 0.5, 0.3  # shares of the texts
-LIGHT_COUNTS, HEAVY_COUNTS = (1, 2), (3, 5)
+CLEAN = 0.44
+HURRY = 0.05  # of the texts are typed without capitals, apostrophes and marks instead
+COUNTS = (1, 1, 1, 1, 2, 2, 3, 5)  # mistakes of the others, equally often; 3 to 5 where it ends
 WORDS_A_MISTAKE = 2.5
 
 
@@ -36,33 +35,29 @@ class Noisy:
 
 
 class NoiseModel:
-    """The same for the same (seed, index), whatever else was asked before."""
+    """Makes the same mistakes for the same seed."""
 
-    def __init__(self, counts: Mapping[str, int], seed: int):
-        """`counts`: lower-case words, and how often they are used; 0 for words that only must not be made."""
-        self.counts, self.seed = counts, seed
-        self.undoable = lru_cache(maxsize=1 << 16)(self._undoable)
+    def __init__(self, vocabulary: Words):
+        self.vocabulary = vocabulary
+        self.undoable = lru_cache(maxsize=1 << 18)(self._undoable)
 
-    def apply(self, text: str, index: int) -> Noisy:
-        """A text with none to five mistakes of the kinds that training sees."""
-        draw = Random(f"{self.seed}/{index}")
-        level = draw.random()
-        if level < CLEAN:
+    def apply(self, text: str, seed: str) -> Noisy:
+        """A text with none to five mistakes."""
+        draw = Random(seed)
+        kind = draw.random()
+        if kind < CLEAN:
             return Noisy(text, ())
-        count = draw.randint(*(LIGHT_COUNTS if level < CLEAN + LIGHT else HEAVY_COUNTS))
-        return self._with(text, [SEEN] * count, draw)
+        if kind < CLEAN + HURRY:
+            return self.with_mistakes(text, 12, draw, HURRIED)
+        count = draw.choice(COUNTS)
+        return self.with_mistakes(text, draw.randint(3, 5) if count > 2 else count, draw)
 
-    def apply_unseen(self, text: str, index: int) -> Noisy:
-        """A text with one or two mistakes of kinds that training never sees, maybe one of the others."""
-        draw = Random(f"{self.seed}/unseen/{index}")
-        wanted: list[Sequence[str]] = [UNSEEN] * draw.randint(1, 2)
-        return self._with(text, wanted + [SEEN] * draw.randint(0, 1), draw)
-
-    def _with(self, text: str, wanted: Iterable[Sequence[str]], draw: Random) -> Noisy:
-        sites = Sites(tuple(text.split(" ")), draw, self.undoable)
+    def with_mistakes(
+        self, text: str, count: int, draw: Random, kinds: Sequence[str] = tuple(KINDS)
+    ) -> Noisy:
+        sites = Sites(tuple(text.split(" ")), draw, self.vocabulary, self.undoable)
         taken: dict[int, Mistake] = {}  # word -> the mistake that takes it in
-        most = max(1, int(len(sites.words) / WORDS_A_MISTAKE))
-        for kinds in list(wanted)[:most]:
+        for _ in range(min(count, max(1, int(len(sites.words) / WORDS_A_MISTAKE)))):
             for kind in _drawn(draw, kinds):
                 if mistake := _place(kind, sites, taken):
                     taken.update((mistake.index + i, mistake) for i in range(mistake.count))
@@ -77,19 +72,20 @@ class NoiseModel:
         return Noisy(" ".join(pieces), tuple(mistakes))
 
     def _undoable(self, right: str, wrong: str) -> bool:
-        """Whether a spelling is no word of its own, and `right` the likeliest word one slip away from it
-        (where a word was meant at all: "" for parts of words and words in one)."""
-        if wrong in self.counts or not wrong:
+        """Whether a spelling is no word, is not kept for judging, and has `right` as the likeliest word one
+        slip away. An empty `right` stands for part of a word, or for words run together."""
+        known = self.vocabulary
+        if not wrong or wrong in known.counts or wrong in known.kept_back:
             return False
         if not right:
             return len(wrong) > 1 or wrong not in "ai"
-        others = sum(self.counts.get(word, 0) for word in one_slip_away(wrong) if word != right)
-        return self.counts.get(right, 0) >= others
+        others = max((known.counts.get(word, 0) for word in one_slip_away(wrong) if word != right), default=0)
+        return known.counts.get(right, 0) >= others
 
 
 def _drawn(draw: Random, kinds: Sequence[str]) -> Iterator[str]:
     """Kinds by their weights, without coming back to one."""
-    left = {kind: KINDS[kind].weight for kind in kinds}
+    left = {kind: KINDS[kind][0] for kind in kinds}
     while left:
         [kind] = draw.choices(list(left), weights=list(left.values()))
         del left[kind]
@@ -99,7 +95,7 @@ def _drawn(draw: Random, kinds: Sequence[str]) -> Iterator[str]:
 def _place(kind: str, sites: Sites, taken: Mapping[int, Mistake]) -> Mistake | None:
     """A mistake of this kind at one of the words that have room for it."""
     for i in sites.draw.sample(range(len(sites.words)), len(sites.words)):
-        if i not in taken and (change := KINDS[kind].make(sites, i)):
+        if i not in taken and (change := KINDS[kind][1](sites, i)):
             count, wrong = change
             if all(i + j not in taken for j in range(count)):
                 return Mistake(kind, i, count, wrong)

@@ -1,8 +1,8 @@
-"""The kinds of mistakes: for each, how often it is made where a text has room for it, and how.
+"""The kinds of mistakes: the weight of each, and the function that makes it.
 
-Every one can be undone by who reads the text: a slip that makes another word is not made, nor one whose
-spelling lies as near to a more frequent word; and what is confused is confused only where the words around it
-decide.
+A reader can undo every mistake. A slip never makes another word, nor a spelling as near to a more frequent
+word. Words are confused only where their neighbours decide. Names, numbers and rare words are never touched
+(`Sites.plain`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from hamburger_edge.tasks.proofreading.misspellings import (
+from hamburger_edge.models.zoo.proofread.making.tables import (
     AMBIGUOUS_APOSTROPHES,
     CONFUSIONS,
-    MISSPELLINGS,
     NEIGHBOURS,
     TEXT_SPEAK,
 )
+from hamburger_edge.models.zoo.proofread.making.words import CLOSED_NAMES, Words
 
 CORE = re.compile(r"([A-Za-z]+(?:'[A-Za-z]+)?)([.,!?:]*)")
-FAMILY = {"mom", "dad", "mother", "father", "grandma", "grandpa", "god", "doctor", "sir", "madam"}
 QUESTION = re.compile(
     r"(?:What|Where|When|Why|How|Who|Which|Whose)(?:'s)? (?:is|are|was|were|do|does|did|can|could|would|"
     r"should|will|much|many|long|often|the|your|a|kind|time|one)\b|(?:Do|Does|Did|Is|Are|Was|Were|Can|Could|"
@@ -30,7 +29,6 @@ QUESTION = re.compile(
 )
 TITLES = ("Mr.", "Mrs.", "Ms.", "Dr.")
 PRONOUNS_WITH_S = ("he's", "she's", "that's", "what's", "let's", "who's")
-INTRODUCTIONS = ("yes", "no", "unfortunately", "however", "hi", "hello", "hey", "okay", "well", "oh")
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,7 @@ class Sites:
 
     words: tuple[str, ...]  # with their punctuation
     draw: Random
+    vocabulary: Words
     undoable: Callable[[str, str], bool]  # (right word, wrong word), both lower-case
 
     def starts(self, i: int) -> bool:
@@ -53,6 +52,23 @@ class Sites:
         found = CORE.fullmatch(self.words[i])
         return (found[1], found[2]) if found else None
 
+    def plain(self, i: int) -> bool:
+        """Whether the word there is an ordinary one, as opposed to a name, a number or a rare word."""
+        if not (found := self.core(i)):
+            return False
+        core = found[0]
+        if core[0].isupper() and not (self.starts(i) or (core[0] == "I" and (core == "I" or core[1] == "'"))):
+            return False
+        return core[1:].islower() + (len(core) == 1) > 0 and self.vocabulary.common(core.lower())
+
+    def apostrophe(self, i: int) -> bool:
+        """Whether an apostrophe stands in an ordinary word, as opposed to a name's."""
+        if not (found := self.core(i)) or "'" not in found[0]:
+            return False
+        core = found[0]
+        stem = core.lower().removesuffix("'s")
+        return (core[0].islower() or self.starts(i) or core[0] == "I") and self.vocabulary.common(stem)
+
 
 Change = tuple[int, str]  # words taken in, what stands there instead
 Maker = Callable[[Sites, int], Change | None]  # the mistake of a kind at a word, if it has room there
@@ -62,7 +78,7 @@ def spelled(change: Callable[[Random, str, int], str], shortest: int) -> Maker:
     """A slip of the fingers at one letter; the first letter goes wrong least often."""
 
     def make(sites: Sites, i: int) -> Change | None:
-        if not (found := sites.core(i)) or len(found[0]) < shortest or "'" in found[0]:
+        if not (found := sites.core(i)) or len(found[0]) < shortest or "'" in found[0] or not sites.plain(i):
             return None
         core, tail = found
         for _ in range(3):
@@ -107,9 +123,18 @@ def with_capital(like: str, word: str) -> str:
 
 
 def misspelling(sites: Sites, i: int) -> Change | None:
-    if not (found := sites.core(i)) or found[0].lower() not in MISSPELLINGS:
+    """As people were seen to misspell it; rarer words than a slip may hit, but no names."""
+    misspelled = sites.vocabulary.misspelled
+    if not (found := sites.core(i)) or found[0].lower() not in misspelled:
         return None
-    return 1, with_capital(found[0], sites.draw.choice(MISSPELLINGS[found[0].lower()])) + found[1]
+    core, tail = found
+    if len(core) < 4 and sites.draw.random() < 0.8:  # short words are typed right more often
+        return None
+    if core.lower() in sites.vocabulary.names or not (
+        core.islower() or (sites.starts(i) and core[1:].islower())
+    ):
+        return None
+    return 1, with_capital(core, sites.draw.choice(misspelled[core.lower()])) + tail
 
 
 def text_speak(sites: Sites, i: int) -> Change | None:
@@ -141,6 +166,8 @@ def missing_apostrophe(sites: Sites, i: int) -> Change | None:
     if not (found := sites.core(i)) or "'" not in found[0]:
         return None
     core, tail = found
+    if not sites.apostrophe(i):
+        return None
     following = "" if tail else sites.near(i + 1)
     if core.lower() in AMBIGUOUS_APOSTROPHES:
         if following not in AMBIGUOUS_APOSTROPHES[core.lower()].split() or not following:
@@ -158,7 +185,7 @@ def missing_apostrophe(sites: Sites, i: int) -> Change | None:
 
 
 def moved_apostrophe(sites: Sites, i: int) -> Change | None:
-    if not (found := sites.core(i)) or "'" not in found[0]:
+    if not (found := sites.core(i)) or not sites.apostrophe(i):
         return None
     core, tail = found
     at = core.index("'")
@@ -169,7 +196,12 @@ def moved_apostrophe(sites: Sites, i: int) -> Change | None:
 
 def lower_start(sites: Sites, i: int) -> Change | None:
     word = sites.words[i]
-    if not sites.starts(i) or not word[0].isupper() or sites.near(i).split("'")[0] == "i":
+    if (
+        not sites.starts(i)
+        or not sites.plain(i)
+        or not word[0].isupper()
+        or sites.near(i).split("'")[0] == "i"
+    ):
         return None
     return 1, word[0].lower() + word[1:]
 
@@ -179,27 +211,23 @@ def lower_i(sites: Sites, i: int) -> Change | None:
 
 
 def lower_name(sites: Sites, i: int) -> Change | None:
+    """A day, a month, a country: a name that is one by its spelling alone."""
     word = sites.words[i]
-    if sites.starts(i) or not re.match(r"[A-Z][a-z]", word) or sites.words[i - 1].endswith(":"):
+    if sites.starts(i) or not word[0].isupper() or sites.near(i).removesuffix("'s") not in CLOSED_NAMES:
         return None
     return 1, word[0].lower() + word[1:]
-
-
-def stray_capital(sites: Sites, i: int) -> Change | None:
-    word = sites.words[i]
-    if sites.starts(i) or not re.match(r"[a-z]{3}", word) or sites.near(i) in FAMILY:
-        return None
-    return 1, word[0].upper() + word[1:]
 
 
 def two_capitals(sites: Sites, i: int) -> Change | None:
     """The shift key is held for too long."""
     word = sites.words[i]
-    return (1, word[:2].upper() + word[2:]) if re.match(r"[A-Z][a-z]{2}", word) else None
+    return (1, word[:2].upper() + word[2:]) if re.match(r"[A-Z][a-z]{2}", word) and sites.plain(i) else None
 
 
 def _joined(sites: Sites, i: int, mark: str) -> Change | None:
     if i + 1 == len(sites.words) or not re.fullmatch(rf"[A-Za-z']+{mark}", sites.words[i]):
+        return None
+    if not (sites.plain(i) and sites.plain(i + 1)):
         return None
     return 2, sites.words[i] + sites.words[i + 1]
 
@@ -225,7 +253,7 @@ def space_before_mark(sites: Sites, i: int) -> Change | None:
 
 
 def split_word(sites: Sites, i: int) -> Change | None:
-    if not (found := sites.core(i)) or len(found[0]) < 5 or "'" in found[0]:
+    if not (found := sites.core(i)) or len(found[0]) < 5 or "'" in found[0] or not sites.plain(i):
         return None
     core, tail = found
     at = sites.draw.randrange(2, len(core) - 1)
@@ -253,6 +281,7 @@ def doubled_word(sites: Sites, i: int) -> Change | None:
     if (
         not found
         or found[1]
+        or not sites.plain(i)
         or found[0].lower() in ("very", "so", "had", "that", "no", "really", "yes", "bye")
     ):
         return None
@@ -263,7 +292,7 @@ def missing_end(sites: Sites, i: int) -> Change | None:
     word = sites.words[i]
     if word[-1] not in ".?" or word in TITLES:
         return None
-    if i + 1 < len(sites.words) and not re.match(r"[A-Z][a-z]", sites.words[i + 1]):
+    if i + 1 < len(sites.words) and not (sites.words[i + 1][0].isupper() and sites.plain(i + 1)):
         return None
     return (1, word[:-1]) if word[-1] == "." or _asks(sites, i) else None
 
@@ -284,57 +313,48 @@ def doubled_mark(sites: Sites, i: int) -> Change | None:
     return (1, sites.words[i] + sites.words[i][-1]) if re.search(r"[a-z][.,?!]$", sites.words[i]) else None
 
 
-def missing_comma(sites: Sites, i: int) -> Change | None:
-    if not sites.words[i].endswith(",") or i + 2 >= len(sites.words):
-        return None
-    pronoun = sites.near(i + 2).split("'")[0] in ("i", "you", "he", "she", "it", "we", "they")
-    introduces = sites.starts(i) and sites.near(i) in INTRODUCTIONS
-    return (1, sites.words[i][:-1]) if introduces or (sites.near(i + 1) == "but" and pronoun) else None
-
-
-@dataclass(frozen=True)
-class Kind:
-    weight: float  # beside the others' that have room in the text
-    make: Maker
-    seen: bool = True  # in training
-
-
-KINDS: dict[str, Kind] = {
-    "neighbour_key": Kind(13, spelled(neighbour_key, 3)),
-    "swapped_letters": Kind(10, spelled(swapped_letters, 3)),
-    "dropped_letter": Kind(10, spelled(dropped_letter, 4)),
-    "doubled_letter": Kind(5, spelled(doubled_letter, 3)),
-    "inserted_letter": Kind(6, spelled(inserted_letter, 3)),
-    "misspelling": Kind(9, misspelling),
-    "missing_apostrophe": Kind(10, missing_apostrophe),
-    "lower_start": Kind(7, lower_start),
-    "lower_i": Kind(5, lower_i),
-    "lower_name": Kind(4, lower_name),
-    "stray_capital": Kind(1.5, stray_capital),
-    "its_it's": Kind(10, confusion("its_it's")),
-    "your_you're": Kind(9, confusion("your_you're")),
-    "their_there": Kind(9, confusion("their_there")),
-    "there's_theirs": Kind(2, confusion("there's_theirs")),
-    "to_too": Kind(6, confusion("to_too")),
-    "then_than": Kind(8, confusion("then_than")),
-    "lose_loose": Kind(8, confusion("lose_loose")),
-    "of_have": Kind(8, confusion("of_have")),
-    "whose_who's": Kind(5, confusion("whose_who's")),
-    "sound_alike": Kind(6, confusion("sound_alike")),
-    "run_together": Kind(5, run_together),
-    "split_word": Kind(2, split_word),
-    "missing_space": Kind(3, missing_space),
-    "doubled_space": Kind(2, doubled_space),
-    "space_before_mark": Kind(2, space_before_mark),
-    "missing_end": Kind(5, missing_end),
-    "wrong_end": Kind(2, wrong_end),
-    "doubled_mark": Kind(2, doubled_mark),
-    "missing_comma": Kind(3, missing_comma),
-    "text_speak": Kind(3, text_speak),
-    "doubled_word": Kind(3, doubled_word, seen=False),
-    "shifted_space": Kind(3, shifted_space, seen=False),
-    "two_capitals": Kind(3, two_capitals, seen=False),
-    "moved_apostrophe": Kind(3, moved_apostrophe, seen=False),
+# How often each kind is made, beside the others that have room in a text.
+KINDS: dict[str, tuple[float, Maker]] = {
+    "misspelling": (40, misspelling),
+    "neighbour_key": (10, spelled(neighbour_key, 3)),
+    "swapped_letters": (9, spelled(swapped_letters, 3)),
+    "dropped_letter": (9, spelled(dropped_letter, 4)),
+    "doubled_letter": (5, spelled(doubled_letter, 3)),
+    "inserted_letter": (5, spelled(inserted_letter, 3)),
+    "missing_apostrophe": (14, missing_apostrophe),
+    "moved_apostrophe": (2, moved_apostrophe),
+    "lower_start": (4, lower_start),
+    "lower_i": (5, lower_i),
+    "lower_name": (2, lower_name),
+    "two_capitals": (1, two_capitals),
+    "its_it's": (12, confusion("its_it's")),
+    "your_you're": (12, confusion("your_you're")),
+    "their_there": (12, confusion("their_there")),
+    "there's_theirs": (3, confusion("there's_theirs")),
+    "to_too": (6, confusion("to_too")),
+    "then_than": (12, confusion("then_than")),
+    "lose_loose": (8, confusion("lose_loose")),
+    "of_have": (10, confusion("of_have")),
+    "whose_who's": (8, confusion("whose_who's")),
+    "sound_alike": (8, confusion("sound_alike")),
+    "run_together": (3, run_together),
+    "split_word": (2, split_word),
+    "shifted_space": (1, shifted_space),
+    "missing_space": (1.5, missing_space),
+    "doubled_space": (1, doubled_space),
+    "space_before_mark": (1, space_before_mark),
+    "missing_end": (3, missing_end),
+    "wrong_end": (1, wrong_end),
+    "doubled_mark": (1, doubled_mark),
+    "text_speak": (1.5, text_speak),
+    "doubled_word": (2.5, doubled_word),
 }
-SEEN = tuple(name for name, kind in KINDS.items() if kind.seen)
-UNSEEN = tuple(name for name, kind in KINDS.items() if not kind.seen)
+HURRIED = (
+    "lower_start",
+    "lower_i",
+    "lower_name",
+    "missing_apostrophe",
+    "missing_end",
+    "text_speak",
+    "missing_space",
+)

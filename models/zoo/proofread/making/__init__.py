@@ -1,0 +1,1 @@
+"""How `proofread` was made: texts that people wrote, the mistakes that people make, training and judging."""

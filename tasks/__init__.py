@@ -1,1 +1,0 @@
-"""Programs that write training data."""

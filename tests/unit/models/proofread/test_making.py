@@ -1,0 +1,136 @@
+"""What `proofread` is made of: texts, mistakes, tokens, and the counts it is judged by."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hamburger_edge.models.zoo.proofread.making.judge import Count, changed
+from hamburger_edge.models.zoo.proofread.making.low_rank import Folded, add_folded, pairs_of
+from hamburger_edge.models.zoo.proofread.making.mistakes import NoiseModel
+from hamburger_edge.models.zoo.proofread.making.names import Names
+from hamburger_edge.models.zoo.proofread.making.numbers import NUMBER, other_numbers
+from hamburger_edge.models.zoo.proofread.making.sources import Cleaner, other_names, side
+from hamburger_edge.models.zoo.proofread.making.templates import PATTERNS, Filler
+from hamburger_edge.models.zoo.proofread.making.tokens import END, START, Encoded
+from hamburger_edge.models.zoo.proofread.making.words import COMMON, Words, even
+
+TEXT = "Dexter paid $55 to Ann O'Hara yesterday because the ukulele was broken."
+
+
+@pytest.fixture(scope="module")
+def words() -> Words:
+    common = "paid to yesterday because the was broken they know whether their house is too small a i".split()  # noqa: SIM905
+    counts = {**dict.fromkeys(common, 10 * COMMON), "ukulele": 5, "wether": 3}
+    return Words(
+        counts,
+        names=frozenset({"dexter", "ann"}),
+        misspelled={"because": ("becuase",)},
+        reserved={"because": ("beacuse",)},
+        wrong=frozenset({"becuase", "beacuse"}),
+        kept_back=frozenset({"beacuse", "yesteday"}),
+    )
+
+
+def test_mistakes_leave_names_numbers_and_rare_words(words: Words) -> None:
+    model = NoiseModel(words)
+    texts = [model.apply(TEXT, str(seed)) for seed in range(600)]
+    spoiled = [each for each in texts if each.mistakes]
+    assert 0.35 < 1 - len(spoiled) / len(texts) < 0.6
+    for kept in ("Dexter", "$55", "Ann", "O'Hara", "ukulele"):
+        assert all(kept in each.text for each in texts)
+    assert any("becuase" in each.text for each in texts)
+    assert not any("beacuse" in each.text or "yesteday" in each.text for each in texts)
+    assert model.apply(TEXT, "7") == NoiseModel(words).apply(TEXT, "7")
+
+
+def test_a_slip_never_makes_another_word(words: Words) -> None:
+    model = NoiseModel(words)
+    assert not model.undoable("whether", "wether")
+    assert model.undoable("whether", "whethr")
+
+
+def test_texts_that_differ_in_names_and_numbers_are_on_one_side() -> None:
+    texts = [
+        f"I need {number} tickets to {city}." for number, city in ((2, "Rome"), (71, "Oslo"), (3, "Lima"))
+    ]
+    assert len({side(text) for text in texts}) == 1
+    assert {side(f"text {letter * 9} here") for letter in "abcdefghijklmnopqrstuvwxyz" * 9} >= {"train"}
+
+
+def test_which_texts_are_clean(words: Words) -> None:
+    cleaner = Cleaner(words)
+    assert not cleaner.faulty("They know whether their house is too small.")
+    for text in (
+        "they know.",
+        "They know",
+        "They knwo.",
+        "They know ann.",
+        "They  know.",
+        "Do they know.",
+        "They is small.",
+    ):
+        assert cleaner.faulty(text), text
+
+
+def test_other_names_and_numbers() -> None:
+    names = Names(("Zoe",), ("Quill",), ("Bergen",), ("Acme",), ("Elm Way",))
+    draw = Random(0)
+    made = other_names("Please meet them, Ann Smith, at 5 pm.", names, draw, share=1)
+    assert made.startswith("Please meet them, ")
+    assert "Ann Smith" not in made
+    assert other_numbers("1 of them", draw) == "1 of them"
+    assert other_numbers("300 of them", draw) != "300 of them"
+    assert [
+        found.lastgroup for found in NUMBER.finditer("$5.00 on the 3rd at 3:30, 408-735-7448, 7.5 and 12")
+    ] == [*("money", "ordinal", "time", "phone", "decimal", "number")]
+
+
+def test_every_pattern_is_filled() -> None:
+    names = Names(("Zoe",), ("Quill",), ("Bergen",), ("Acme",), ("Elm Way",))
+    filler = Filler(names, {kind: ["apple"] for kind in ("food", "thing", "animal", "plant")})
+    for pattern in PATTERNS:
+        text = filler.fill(pattern, Random(1))
+        assert not set("{}[]|") & set(text), text
+        assert " a apple" not in text
+
+
+def test_folded_updates_are_the_layers_with_low_rank_updates() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 5, bias=False))
+    weight = module[0].weight.detach().clone()
+    learned = add_folded(module, 2)
+    assert isinstance(module[0], Folded)
+    x = torch.randn(3, 6)
+    assert torch.equal(module(x), x @ weight.T)
+    nn.init.normal_(module[0].up)
+    pairs = pairs_of(module)
+    update = pairs["0.weight.lora_b"] @ pairs["0.weight.lora_a"]
+    torch.testing.assert_close(module(x), x @ (weight + update).T)
+    assert len(learned) == 2
+    assert not weight.requires_grad
+
+
+def test_answers_alone_are_learned() -> None:
+    ids = np.array([START, 7, 8, END, 9, END, START, 7, END, 8, 9, END], dtype=np.uint16)
+    data = Encoded(ids, np.array([0, 6, 12]), np.array([4, 3])).data()
+    assert (data.roles > 0).tolist() == [False] * 4 + [True] * 2 + [False] * 3 + [True] * 3
+    assert len(data) == 2
+
+
+def test_counts_of_the_judge() -> None:
+    case = {"prompt": "I saw teh red dog .", "answer": "I saw the red dog."}
+    assert changed(case["prompt"].split(" "), case["answer"].split(" ")) == {2, 4}
+    right, other = Count(), Count()
+    right.add(case, case["answer"])
+    assert (right.whole, right.mended, right.spoiled) == (1, 1, 0)
+    other.add(case, "I saw the blue dog.")
+    assert (other.whole, other.mended, other.spoiled, other.words) == (0, 1, 1, 3)
+
+
+def test_misspellings_are_halved_by_their_hash() -> None:
+    assert {even(word) for word in ("becuase", "recieve", "adress", "seperate", "untill")} == {True, False}
