@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -201,12 +202,20 @@ def test_proofread_puts_right_what_it_is_asked() -> None:
 
 
 def test_proofread_keeps_names_whatever_its_weights_prefer() -> None:
+    """Even where scores make it stray: all names, in their order, and no other number."""
     torch.set_num_threads(1)
     prompt = "Ann, Bill, Cate, and Dale gave Giselle 2 tickets."
     with hamburger_edge.load(ZOO / "proofread", backend="torch") as model:
         ids = model.encode(" Demon Isle two")
         answer = model.generate(prompt, logit_bias=dict.fromkeys(ids, 30.0), max_tokens=60).text
-    assert answer == prompt
+    assert answer != prompt
+    assert re.findall(r"\b(?:Bill|Cate|Dale|Giselle|[0-9]+)\b", answer) == [
+        "Bill",
+        "Cate",
+        "Dale",
+        "Giselle",
+        "2",
+    ]
 
 
 def test_tiny_makes_groups_of_every_size(answers: tuple[Figures, Figures]) -> None:
