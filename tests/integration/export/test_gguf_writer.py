@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 import toy_tokenizers
+from exports import export
 from gguf_bundles import WIDE, gguf_bundle
 from toy_bundles import toy_checkpoint
 from toy_models import toy_config
 
 from hamburger_edge import ChatTemplate, load
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import PRESETS
 from hamburger_edge.chat.tokenizer import Tokenizer

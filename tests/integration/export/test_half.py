@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from exports import export
 from toy_bundles import toy_checkpoint
 from toy_checkpoints import same_outputs, save, write_hf
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.support.files import sha256

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from exports import export
 from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, ParityError
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, verify

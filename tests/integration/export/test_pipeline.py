@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from exports import export
 from places import PROGRAMS, environment
 from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.inspection import describe
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ConfigError, InputError

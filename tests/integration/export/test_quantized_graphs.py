@@ -13,10 +13,10 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from exports import export
 from gguf import GGMLQuantizationType as Type
 from toy_bundles import ONE_LAYER, toy_checkpoint
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.export.graphs.tracing import quiet

@@ -7,9 +7,9 @@ import tempfile
 from pathlib import Path
 
 import torch
+from exports import export
 from toy_bundles import toy_checkpoint
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "draft_vocab_size": 100}
