@@ -219,7 +219,7 @@ def test_proofread_keeps_names_whatever_its_weights_prefer() -> None:
 
 
 def test_tiny_makes_groups_of_every_size(answers: tuple[Figures, Figures]) -> None:
-    assert set(answers[1].group_shares) == {1, 2, 3, 4}
+    assert {1, 2, 3, 4} <= set(answers[1].group_shares)  # a verified draft may be longer than a group
 
 
 def test_tiny_verified_says_what_it_says_plainly() -> None:
