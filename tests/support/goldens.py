@@ -154,6 +154,7 @@ def write_goldens(
             longer = [*model.encode(prompt), *said]
             answers += [_answer(model, longer, {**options, "max_tokens": max_tokens}) for options in repeated]
         told = [_talk(model, {**options, "max_tokens": max_tokens}) for options in talks]
+        assert not talks or any(turn["goesOn"] for talk in told for turn in talk["turns"])
     path.write_text(json.dumps({"bundle": str(bundle), "answers": answers, "conversations": told}))
     return sum(len(group) > 1 for answer in answers for group in answer["groups"])
 
@@ -175,9 +176,9 @@ def _talk(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
     for text in TURNS:
         groups = [list(chunk.tokens) for chunk in chat.send(text)]
-        if text == TURNS[1]:  # the middle answer is cut, and goes on
+        if goes_on := text == TURNS[1] and chat.unfinished:  # the middle answer is cut
             groups += [list(chunk.tokens) for chunk in chat.continue_answer(max_tokens=7)]
-        turns.append({"text": text, "groups": groups, "answer": chat.messages[-1].text})
+        turns.append({"text": text, "groups": groups, "goesOn": goes_on, "answer": chat.messages[-1].text})
     slots = [list(group) for group in chat.groups]
     return {"options": _camel(options), "turns": turns, "slots": slots}
 
