@@ -52,9 +52,9 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
   for (const { options, turns, slots } of conversations) {
     const chat = model.chat({ system: "Be brief.", ...options });
     let isSame = true;
-    for (const [i, { text, groups, answer }] of turns.entries()) {
+    for (const { text, groups, goesOn, answer } of turns) {
       const said = await groupsOf(chat.send(text));
-      if (i === 1) said.push(...(await groupsOf(chat.continue_answer({ maxTokens: 7 }))));
+      if (goesOn) said.push(...(await groupsOf(chat.continueAnswer({ maxTokens: 7 }))));
       isSame &&= same(said, groups) && chat.messages.at(-1).text === answer;
     }
     counts.conversations += isSame && same(chat.groups, slots);

@@ -168,7 +168,7 @@ def test_a_graph_that_no_manifest_names_is_no_bundle_of_graphs(spoiled: Path) ->
 def test_a_failed_computation_says_what_to_do(spoiled: Path) -> None:
     with load(spoiled, threads=1) as model:
         context = model.backend.base.context  # type: ignore[attr-defined]
-        with pytest.raises(RuntimeFailureError, match=r"compute 0 rows \(code -1, .*smaller context, or"):
+        with pytest.raises(RuntimeFailureError, match=r"compute 0 rows \(code -1, .*smaller cache_slots, or"):
             context.decode(0, [])  # llama.cpp refuses a batch of nothing
 
 

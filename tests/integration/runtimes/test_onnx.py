@@ -265,7 +265,7 @@ def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
     with pytest.raises(RuntimeFailureError, match="could not run the micro decoder: not enough memory"):
         ours.micro(5)
     with pytest.raises(
-        RuntimeFailureError, match=r"no memory for a cache of 1073741824 slots.*smaller context"
+        RuntimeFailureError, match=r"no memory for a cache of 1073741824 slots.*smaller cache"
     ):
         KVBuffer(KVLayout(64, 64, 1024, "float32"), 1 << 30)
 

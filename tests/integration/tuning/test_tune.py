@@ -133,8 +133,8 @@ def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     assert plain["tokens_per_step"] == 1
     assert merged["tokens_per_step"] > 1.5
     assert merged["slots_per_token"] < plain["slots_per_token"]
-    nothing_in_doubt = pytest.approx(merged["tokens_per_step"], rel=0.05)  # at confidence 0
-    assert reread["tokens_per_step"] == nothing_in_doubt
+    # at confidence 0 nothing is in doubt, and guesses of the index make a draft longer than a group
+    assert reread["tokens_per_step"] > 0.95 * merged["tokens_per_step"]
     assert verify["same"] == 1  # in float32, plain decoding's answers
     assert verify["lost"] == 0
     plain, *others = figures["confirming"]
