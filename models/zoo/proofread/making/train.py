@@ -35,9 +35,10 @@ from hamburger_edge.models.checkpoints.calibration_text import (
     CalibrationExample,
     write_calibration,
 )
-from hamburger_edge.models.checkpoints.checkpoint import DELTA, save_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
 from hamburger_edge.models.checkpoints.delta import add_delta
 from hamburger_edge.models.checkpoints.facts import write_into
+from hamburger_edge.models.checkpoints.manifest import DELTA
 from hamburger_edge.models.checkpoints.rows import load_rows, save_rows
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData, TrainingBatch
 from hamburger_edge.models.training.data.scoring import score
