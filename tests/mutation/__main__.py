@@ -1,10 +1,10 @@
 """Do the tests notice? `make mutation` runs them against each change of `mutants.py`, in a copy of the
 checkout.
 
-A mutant is killed when a test fails. To save time only tests run that import the changed module, themselves
-or by a helper of tests/support (or a module that imports it, where none does); with --whole also the others
-of `make test`, against mutants that survive those. The unchanged program has to pass first. Results are one
-line of JSON a mutant; a run that was stopped continues.
+A mutant is killed when a test fails. The tests that its line in `mutants.py` names run first; a mutant that
+survives them meets every test that imports the changed module, itself or by a helper of tests/support (or a
+module that imports it, where none does); with --whole also the others of `make test`. The unchanged program
+has to pass first. Results are one line of JSON a mutant; a run that was stopped continues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import functools
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +54,10 @@ class Suite:
         self.copy = copy
         self.helpers = {path.stem: path for path in (copy / "tests" / "support").rglob("*.py")}
 
+    def named(self, mutant: Mutant) -> list[str]:
+        found = [path for name in mutant.tests.split() for path in (self.copy / "tests").glob(name)]
+        return [str(path.relative_to(self.copy)) for path in found]
+
     def of(self, module: str) -> list[str]:
         """Test files that import the module, or one that does where none does; unit tests first."""
         modules = {module}
@@ -80,14 +86,21 @@ class Suite:
                 if (helper := self.helpers.get(name)) and helper != path:
                     yield from self.imports(helper)
 
-    def run(self, files: list[str]) -> tuple[bool, str]:
-        """Whether all passed, and the first that did not."""
+    def run(self, files: list[str], seconds: int = 3600) -> tuple[bool, str]:
+        """Whether all passed, and the first that did not; mutants that would never end are ended."""
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
         path = os.pathsep.join([str(self.copy), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
         done = subprocess.run(
-            [*command, *files], cwd=self.copy, env=environment, capture_output=True, text=True
-        )
+            [*command, *files],
+            cwd=self.copy, env=environment, capture_output=True, text=True, preexec_fn=limit,
+        )  # fmt: skip
+        if done.returncode < 0:
+            return False, f"ended by {signal.Signals(-done.returncode).name}"
         if done.returncode not in (0, 1):  # a collection that fails is a failure as well
             assert "error" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
@@ -99,15 +112,21 @@ def module_of(file: str) -> str:
     return name if name.startswith("hamburger_edge.") else f"hamburger_edge.{name}"
 
 
-def attempt(mutant: Mutant, suite: Suite, *, whole: bool) -> tuple[bool, str]:
+def processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def attempt(mutant: Mutant, suite: Suite, usual: float, *, whole: bool) -> tuple[bool, str]:
     path = suite.copy / mutant.file
     text = path.read_text(encoding="utf-8")
     assert text.count(mutant.before) == 1, f"{mutant.file}: {mutant.before!r} is not there once"
     path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
     try:
-        passed, by = suite.run(suite.of(module_of(mutant.file)))
-        if passed and whole:
-            passed, by = suite.run(["tests"])
+        passed, by = suite.run(suite.named(mutant), 60 + round(3 * usual))
+        for tests in (suite.of(module_of(mutant.file)), ["tests"] if whole else []):
+            if passed and tests:
+                passed, by = suite.run(tests)
         return not passed, by
     finally:
         path.write_text(text, encoding="utf-8")
@@ -127,22 +146,24 @@ def main() -> int:
     done = {tuple(found["mutant"]): found for found in map(json.loads, lines)}
     with tempfile.TemporaryDirectory(prefix="mutation-") as place:
         suite = Suite(copy_of(ROOT, options.tests.resolve(), Path(place)))
-        sound: set[str] = set()
+        usual: dict[str, float] = {}  # seconds that the named tests take without any change
         for mutant in MUTANTS:
-            if tuple(mutant) in done or options.only not in mutant.file:
+            if mutant[:3] in done or options.only not in mutant.file:
                 continue
-            if mutant.file not in sound:
-                passed, by = suite.run(suite.of(module_of(mutant.file)))
+            if mutant.tests not in usual:
+                before = processor_seconds()
+                passed, by = suite.run(suite.named(mutant))
                 assert passed, f"{by} fails without any change"
-                sound.add(mutant.file)
-            killed, by = attempt(mutant, suite, whole=options.whole)
+                usual[mutant.tests] = processor_seconds() - before
+            killed, by = attempt(mutant, suite, usual[mutant.tests], whole=options.whole)
             print("killed  " if killed else "SURVIVED", f"{mutant.file}: {mutant.before}", by, flush=True)
-            done[tuple(mutant)] = {"mutant": [*mutant], "killed": killed, "by": by}
+            found = {"mutant": mutant[:3], "killed": killed, "by": by}
+            done[mutant[:3]] = found
             with open(options.results, "a") as file:
-                file.write(json.dumps(done[tuple(mutant)]) + "\n")
-    found = [done[tuple(mutant)]["killed"] for mutant in MUTANTS if tuple(mutant) in done]
-    print(f"{sum(found)} of {len(found)} mutants killed")
-    return 0 if all(found) else 1
+                file.write(json.dumps(found) + "\n")
+    killed_ones = [done[mutant[:3]]["killed"] for mutant in MUTANTS if mutant[:3] in done]
+    print(f"{sum(killed_ones)} of {len(killed_ones)} mutants killed")
+    return 0 if all(killed_ones) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Single-line changes of the program that a test has to notice: file, text as it is, text of the mutant."""
+"""Single-line changes of the program, and which tests should notice each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ class Mutant(NamedTuple):
     file: str
     before: str  # occurs once in the file, inside one line
     after: str
+    tests: str  # patterns of files below tests/, which run first
 
 
-def _of(file: str, *changes: tuple[str, str]) -> list[Mutant]:
-    return [Mutant(file, *change) for change in changes]
+def _of(file: str, tests: str, *changes: tuple[str, str]) -> list[Mutant]:
+    return [Mutant(file, *change, tests) for change in changes]
 
 
 LOOP, CHAT = "hamburger_edge/loop", "hamburger_edge/chat"
@@ -21,6 +22,7 @@ QUANTIZATION = "export/quantization"
 MUTANTS = [
     *_of(
         f"{LOOP}/engine.py",
+        "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("match(groups[:-1], merged", "match(groups, merged"),
         ('merged=reuse == "tokens" and not decoding.exact', 'merged=reuse == "tokens"'),
         ("kept, covered = matched if reuse", "kept, covered = matched if True or reuse"),
@@ -32,6 +34,7 @@ MUTANTS = [
     ),
     *_of(
         f"{LOOP}/ledger.py",
+        "unit/loop/test_ledger.py unit/loop/test_engine*.py unit/chat/test_*.py",
         ("self.tokens + tokens - 1", "self.tokens + tokens"),
         ("last < self.context_length", "last <= self.context_length"),
         ("self.slots + len(sizes) <= self.cache_slots and", "self.slots + len(sizes) < self.cache_slots and"),
@@ -45,6 +48,7 @@ MUTANTS = [
     ),
     *_of(
         f"{LOOP}/sampling.py",
+        "unit/loop/test_sampling.py unit/loop/test_engine.py unit/chat/test_*.py",
         ("np.where(seen > 0, seen / r, seen * r)", "np.where(seen > 0, seen / r, seen / r)"),
         (
             "seen -= np.float32(settings.presence_penalty) * (counts > 0)",
@@ -62,6 +66,7 @@ MUTANTS = [
     ),
     *_of(
         f"{LOOP}/scores.py",
+        "unit/loop/test_sampling.py unit/loop/test_engine.py unit/loop/test_engine_structured.py",
         (
             'draw * total, side="right")), int(np.flatnonzero(inside)[-1]))',
             'draw, side="right")), int(np.flatnonzero(inside)[-1]))',
@@ -70,22 +75,31 @@ MUTANTS = [
     ),
     *_of(
         f"{LOOP}/step.py",
+        "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("self.confidence) ** (1 / info.max_group_tokens)", "self.confidence)"),
-        ("trying = 1 - p_stop >= rules.confidence", "trying = p_stop >= rules.confidence"),
-        ("if joins and len(groups[-1]) < backend.info.max_group_tokens:", "if joins:"),
+        ("trying = 1 - self.p_stop >= rules.confidence", "trying = self.p_stop >= rules.confidence"),
+        ("if joins and len(self.groups[-1]) < self.backend.info.max_group_tokens:", "if joins:"),
         ("if tokens[-1] in self.eos_ids:", "if tokens[0] in self.eos_ids:"),
-        ("if token in self.eos_ids or self.sampler.ended:", "if self.sampler.ended:"),
+        ("return self.tokens[-1] in self.rules.eos_ids or self.sampler.ended", "return self.sampler.ended"),
+        ("joins = rules.hybrid and guess.floor >= rules.unchecked", "joins = guess.floor >= rules.unchecked"),
+        ("self.fed, self.p_stop = len(self.tokens),", "self.fed, self.p_stop = self.fed + 1,"),
     ),
     *_of(
-        f"{LOOP}/copies.py",
-        (
-            "self._next, self._holds, self._start = index + kept,",
-            "self._next, self._holds, self._start = index,",
-        ),
-        ("return place >= self._next, -abs", "return True, -abs"),
+        f"{LOOP}/drafting.py",
+        "unit/loop/test_drafting.py",
+        ("self._kept, self._next = self._kept + 1, place + 1", "self._kept = self._kept + 1"),
+        ("if copied and (found is None or copied.chance > found.chance)", "if copied"),
+        ("in enumerate(self._drafted[: kept + 1])", "in enumerate(self._drafted[:kept])"),
+    ),
+    *_of(
+        f"{LOOP}/draft_index.py",
+        "unit/loop/test_drafting.py",
+        ("or (tokens >= vocab_size).any()", ""),
+        ("key = ((key ^ token) * 0x01000193)", "key = (token * 0x01000193)"),
     ),
     *_of(
         "hamburger_edge/bundle/reading.py",
+        "integration/bundle/test_*.py",
         ("if manifest.sha256 != content_hash(data):", "if False:"),
         ("if version != FORMAT or isinstance(version, bool):", "if version != FORMAT:"),
         ("all(0 <= i < model.vocab_size for i in ids)", "all(0 <= i <= model.vocab_size for i in ids)"),
@@ -97,12 +111,14 @@ MUTANTS = [
     ),
     *_of(
         "hamburger_edge/bundle/files.py",
+        "integration/bundle/test_*.py",
         ("if not path.resolve().is_relative_to(root):", "if False:"),
         ("if size != entry.bytes:", "if size < entry.bytes:"),
         ("if hashes and sha256(path) != entry.sha256:", "if False:"),
     ),
     *_of(
         f"{CHAT}/session_file.py",
+        "unit/chat/test_session*.py",
         ("if file.read(_HASH) != digest:", "if False:"),
         ("if version != VERSION:", "if version > VERSION:"),
         ("if length > limits.header:", "if False:"),
@@ -111,6 +127,7 @@ MUTANTS = [
     ),
     *_of(
         f"{CHAT}/session.py",
+        "unit/chat/test_session*.py",
         ('if (theirs := header["model"][name]) != mine:', 'if (theirs := header["model"][name]) is None:'),
         ("if bool(saved.messages) != bool(saved.groups):", "if False:"),
         ("engine.fill(groups[:slots], snapshot, owner)", "engine.fill(groups[:slots], snapshot, None)"),
@@ -118,6 +135,7 @@ MUTANTS = [
     ),
     *_of(
         "serve/gate.py",
+        "unit/serve/test_gate.py",
         ("if not self.access.knows(hosts[0]):", "if False:"),
         ("if origin is not None and not self.access.allows_origin(origin, hosts[0]):", "if False:"),
         ('if scheme.lower() == "bearer" and any(found) else None', "if any(found) else None"),
@@ -127,6 +145,7 @@ MUTANTS = [
     ),
     *_of(
         "export/precision_plan.py",
+        "integration/export/test_quantized_graphs.py integration/export/test_graph_contents.py",
         (
             'return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision',
             "return precision",
@@ -137,6 +156,7 @@ MUTANTS = [
     ),
     *_of(
         "export/graphs/modules.py",
+        "integration/export/test_graph_contents.py integration/export/test_parity.py",
         (
             "order = torch.cat([model.draft_vocab, (~chosen).nonzero().squeeze(1)])",
             "order = torch.cat([(~chosen).nonzero().squeeze(1), model.draft_vocab])",
@@ -146,6 +166,7 @@ MUTANTS = [
     ),
     *_of(
         f"{QUANTIZATION}/block_quantizer.py",
+        "unit/export/test_quantization.py",
         ("zero = (natural + shift).clamp_(0, top)", "zero = natural.clone()"),
         ("w[:, stop:] -= errors @ share[start:stop, stop:]", "pass"),
         ("return pairs[..., 0] | pairs[..., 1] << 4", "return pairs[..., 1] | pairs[..., 0] << 4"),
@@ -154,11 +175,13 @@ MUTANTS = [
     ),
     *_of(
         f"{QUANTIZATION}/own_grid.py",
+        "unit/export/test_quantization.py",
         ("return each[:, :-count] + each", "return each[:, :-count] - each"),
         ("< without / 2)", "< without * 2)"),
     ),
     *_of(
         f"{QUANTIZATION}/cache_ranges.py",
+        "integration/export/test_calibration.py",
         ("torch.maximum(before, found)", "found"),
         (
             "lengths = heads.unflatten(-1, (2, -1)).square().sum(-2).sqrt()",

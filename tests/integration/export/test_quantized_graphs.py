@@ -5,46 +5,25 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import gguf
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 import torch
 from exports import export
-from gguf import GGMLQuantizationType as Type
+from quantizing import plan_for, q4_1, weights
 from toy_bundles import ONE_LAYER, toy_checkpoint
 
-from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.export.graphs.tracing import quiet
-from hamburger_edge.export.options import ExportOptions
-from hamburger_edge.export.precision_plan import Former, apply_plan, make_plan
+from hamburger_edge.export.precision_plan import Former, apply_plan
 from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.own_grid import GridForm
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
     FormedLinear,
 )
-
-
-def plan_for(precision: str, **options: Any) -> PrecisionPlan:
-    asked = ExportOptions(precision=precision, **options)
-    return make_plan(
-        asked.precision, block_size=asked.block_size, keep_head=asked.keep_head, prefer=asked.prefer
-    )
-
-
-def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(N, K, generator=torch.Generator().manual_seed(seed))
-
-
-def q4_1(N: int, K: int, seed: int = 0) -> torch.Tensor:
-    """Weights as a Q4_1 file has them."""
-    packed = gguf.quants.quantize(weights(N, K, seed).numpy(), Type.Q4_1)
-    return torch.from_numpy(gguf.quants.dequantize(packed, Type.Q4_1))
 
 
 @pytest.mark.parametrize("K", [96, 576])

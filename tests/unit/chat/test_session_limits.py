@@ -30,6 +30,7 @@ def test_arrays_are_bounded_before_they_are_allocated(model: Model, saved: Path)
         [["sizes", "float64", [1]]],
         [["sizes", "int32", [-1]]],
         [["sizes", "int32", [0] * 9]],
+        [["sizes", "int32", [1]]],
         [["sizes", "int32", [2]]] * 2,
         [["sizes", "int32", [2]], ["tokens", "int32", [2]]],
     ):
@@ -37,8 +38,22 @@ def test_arrays_are_bounded_before_they_are_allocated(model: Model, saved: Path)
         content = b"hamburger-edge session 3\n" + len(text).to_bytes(8, "little") + text + bytes(8)
         digest = hashlib.sha256(content).digest()
         saved.write_bytes(content + digest)
+        with pytest.raises(ValueError, match="array"):
+            session_file.read(saved, ANY)
         with pytest.raises(SessionError, match="damaged"):
             model.resume(saved)
+
+
+def test_a_header_larger_than_any_of_this_model_is_not_parsed(saved: Path) -> None:
+    header, _ = session_file.read(saved, ANY)
+    assert header["messages"]
+    with pytest.raises(ValueError, match="a header of"):
+        session_file.read(saved, ANY._replace(header=10))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such rights")
+def test_only_its_owner_can_read_it(saved: Path) -> None:
+    assert saved.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_larger_than_any_session_of_this_model_is_not_read(model: Model, saved: Path) -> None:

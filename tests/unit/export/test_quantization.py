@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
+from quantizing import plan_for, q4_1, weights
 from toy_models import toy_model
 
-from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.gguf.tensors import four_bits
-from hamburger_edge.export.options import ExportOptions
-from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan, make_plan
+from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan
 from hamburger_edge.export.quantization import block_quantizer
 from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.block_quantizer import (
@@ -38,17 +36,6 @@ from hamburger_edge.export.quantization.weight_forms import (
     FormedLinear,
     TieredForm,
 )
-
-
-def plan_for(precision: str, **options: Any) -> PrecisionPlan:
-    asked = ExportOptions(precision=precision, **options)
-    return make_plan(
-        asked.precision, block_size=asked.block_size, keep_head=asked.keep_head, prefer=asked.prefer
-    )
-
-
-def weights(N: int, K: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(N, K, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize(
@@ -174,12 +161,6 @@ def test_low_bits_come_first() -> None:
     assert blocks.packed[0, 0, 0] == 0 | 1 << 4
 
 
-def q4_1(N: int, K: int, seed: int = 0) -> torch.Tensor:
-    """Weights as a Q4_1 file has them."""
-    packed = gguf.quants.quantize(weights(N, K, seed).numpy(), Type.Q4_1)
-    return torch.from_numpy(gguf.quants.dequantize(packed, Type.Q4_1))
-
-
 def correlated_inputs(K: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(500, 20, generator=generator) @ torch.randn(20, K, generator=generator)
@@ -257,7 +238,8 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     assert plan.frequent_rows == 40
     assert fit_plan(plan_for("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
     assert fit_plan(plan_for("int8"), model, tiers=True).frequent_rows == 0
-    assert fit_plan(plan_for("int4"), toy_model(draft_vocab_size=0), tiers=True).frequent_rows == 0
+    for size in (0, 60):  # of 97 tokens: twice the draft vocabulary is all
+        assert fit_plan(plan_for("int4"), toy_model(draft_vocab_size=size), tiers=True).frequent_rows == 0
     _, vocabulary = apply_plan(model, plan, Calibration(None))
     assert isinstance(vocabulary.head, TieredForm)
     assert vocabulary.places is not None
