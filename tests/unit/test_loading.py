@@ -81,8 +81,6 @@ def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(BundleError, match="no such folder"):
         hamburger_edge.load(tmp_path / "manifest.json")
-    with pytest.raises(InputError, match="unknown backend 'tpu'"):
-        hamburger_edge.load(tmp_path, backend="tpu")
     with pytest.raises(InputError, match=r"backend 'torch'.*onnx or llamacpp"):
         hamburger_edge.load(tmp_path, backend="torch")
     with pytest.raises(InputError, match=r"unknown option 'provider' .*known: threads"):

@@ -39,15 +39,12 @@ def test_a_conversation_in_messages_is_what_a_chat_reads(model: Model) -> None:
     ("messages", "reason"),
     [
         ("hello", "messages must be a list"),
-        ([], "the last message must be of the user"),
         ([HELLO, HI], "the last message must be of the user"),
         ([HI], r"messages\[0\]: a message of the user must come before"),
         ([HELLO, HELLO], r"messages\[1\]: a message of the assistant must come before"),
         ([HELLO, BRIEF], r"messages\[1\]: the system's message must be the first"),
         ([{"role": "user", "content": ""}], r"messages\[0\] is empty"),
-        ([{"role": "user"}], r"messages\[0\] must have a role and a content"),
         ([HELLO | {"name": "x"}], r"messages\[0\] must have a role and a content"),
-        ([{"role": "robot", "content": "x"}], r"messages\[0\].role must be system, user, assistant"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content"),
     ],
 )

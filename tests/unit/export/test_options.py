@@ -92,6 +92,7 @@ def test_a_preset_and_a_recipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"formats": []}, "formats must be"),
         ({"formats": "tflite"}, "formats must be 'onnx', 'gguf' or both, got tflite"),
         ({"precision": "q4_1"}, "precision must be one of fp32, fp16, int8, int4, got 'q4_1'"),
         ({"precision": "int3", "formats": "gguf"}, "precision must be one of f32, .* for GGUF, got 'int3'"),
@@ -99,7 +100,12 @@ def test_a_preset_and_a_recipe(tmp_path: Path) -> None:
         ({"kv_cache_dtype": "f16"}, "kv_cache_dtype must be one of fp32, fp16, int8, got 'f16'"),
         ({"block_size": "64"}, "block_size must be 16, 32, 64, 128 or 256, got '64'"),
         ({"cache_slots": 128}, "cache_slots is for portable graphs"),
+        ({"gguf_precision": "q8_0"}, "gguf_precision is for GGUF files"),
+        ({"flavor": "strange"}, "flavor must be one of"),
         ({"kv_cache_dtype": "int8", "formats": ["gguf"]}, "kv_cache_dtype 'int8' is for fused graphs"),
+        ({"kv_cache_dtype": "int8", "flavor": "portable"}, "for fused graphs"),
+        ({"prefer": "speed", "flavor": "portable"}, "'speed' is for fused graphs"),
+        ({"prefer": "speed", "precision": "q4_1", "formats": ["gguf"]}, "prefer are for graphs"),
     ],
     ids=str,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 import pytest
 from engine_runs import PROMPT, check_the_books, run, said, sampler
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
+from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.engine import Engine, Flag
 from hamburger_edge.loop.settings import Decoding
 
@@ -52,21 +50,13 @@ def test_context_runs_out_while_answering(mode: str) -> None:
     ("options", "named"),
     [
         ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": -5}, "max_tokens"),
-        ({"max_tokens": 1.5}, "max_tokens"),
-        ({"max_tokens": True}, "max_tokens"),
-        ({"confidence": -0.1}, "confidence"),
         ({"confidence": 2}, "confidence"),
-        ({"confidence": math.nan}, "confidence"),
-        ({"confidence": "high"}, "confidence"),
         ({"mode": "hope"}, "mode"),
         ({"force_group": 0}, "force_group"),
         ({"force_group": 5}, "force_group"),
-        ({"probabilities": 1}, "probabilities"),
         ({"prompt": []}, "empty"),
         ({"prompt": [40]}, "token"),
         ({"prompt": [-1]}, "token"),
-        ({"prompt": [1.5]}, "token"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: str) -> None:
@@ -147,10 +137,3 @@ def test_a_prompt_half_read_by_a_failing_backend_is_read_again() -> None:
     steps, stats = run(engine, prompt, max_tokens=5)
     assert said(steps) == backend.plain(prompt, 5)
     assert stats.reused_tokens == 4
-
-
-def test_damaged_scores_end_with_a_typed_error() -> None:
-    backend = ScriptedBackend()
-    backend.scores = lambda text, salt=0: np.full(40, np.nan, dtype=np.float32)  # type: ignore[method-assign]
-    with pytest.raises(HamburgerError, match="not usable"):
-        run(Engine(backend))

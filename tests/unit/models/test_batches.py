@@ -56,11 +56,8 @@ def test_folders_of_two_bases_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "not valid JSON"),
         ("[]", "not of format 1"),
         ('{"format": 1}', "missing key"),
-        ('{"format": 1, "source": 5, "shards": []}', r"source: expected dict, got 5"),
-        ('{"format": 1, "source": {}, "shards": [7]}', r"shards\[0\]: expected a table"),
         ('{"format": 1, "source": {}, "shards": []}', "holds no shards"),
     ],
 )

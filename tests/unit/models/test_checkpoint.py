@@ -57,14 +57,6 @@ def test_embedded_checkpoint_round_trips(changes: dict[str, Any], tmp_path: Path
     assert sorted(p.name for p in tmp_path.iterdir()) == ["saved", "tokenizer.json"]
 
 
-def test_checkpoints_from_before_merge_residual_merge_onto_the_mean(tmp_path: Path) -> None:
-    folder = save(tmp_path / "saved", toy_model())
-    data = json.loads((folder / "hamburger.json").read_text(encoding="utf-8"))
-    assert data["config"].pop("merge_residual") == "mean"
-    (folder / "hamburger.json").write_text(json.dumps(data))
-    assert load_checkpoint(folder).model.embedder.residual == "mean"
-
-
 @pytest.mark.parametrize(("rows", "tolerance"), [("fp16", 1e-3), ("int8", 2e-2)])
 def test_narrow_rows(rows: Any, tolerance: float, tmp_path: Path) -> None:
     model = toy_model()
@@ -185,9 +177,6 @@ def test_bad_changes_are_named(delta: dict[str, tuple[int, ...]], message: str, 
 BAD_FOLDERS = {
     "no manifest": (lambda folder: (folder / "hamburger.json").unlink(), "holds no hamburger.json"),
     "newer format": (edit_json("hamburger.json", format=2), "format 2, this version reads 1"),
-    "no format": (edit_json("hamburger.json", format="absent"), "format None"),
-    "unknown key": (edit_json("hamburger.json", colour=1), "unknown key 'colour'"),
-    "unknown base": (edit_json("hamburger.json", base={"kind": "cloud"}), r"base\.kind: expected one of"),
     "base without a name": (edit_json("hamburger.json", base={"kind": "fetch"}), "has no name or path"),
     "base without a path": (edit_json("hamburger.json", base={"kind": "path"}), "has no name or path"),
     "absent base": (edit_json("hamburger.json", base={"kind": "path", "path": "../gone"}), "no such file"),
@@ -203,8 +192,6 @@ BAD_FOLDERS = {
     ),
     "graft gone": (lambda folder: (folder / "graft.safetensors").unlink(), "graft.safetensors: no such file"),
     "graft cut": (cut("graft.safetensors", 0.5), "graft.safetensors: truncated"),
-    "graft empty": (cut("graft.safetensors", 0.0), "graft.safetensors: truncated"),
-    "base cut": (cut("base.safetensors", 0.9), "base.safetensors: truncated"),
     "missing": (edit_tensors("graft.safetensors", embedder__places=None), "missing tensor embedder.places"),
     "unknown": (
         edit_tensors("graft.safetensors", extra=lambda _: torch.ones(2)),

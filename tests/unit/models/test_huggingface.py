@@ -58,12 +58,10 @@ BAD_CONFIGS = {
     "family 'gemma' is not supported": {"model_type": "gemma"},
     "family None": {"model_type": "absent"},
     "rope type 'yarn'": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-    "rope type 'linear'": {"rope_scaling": {"type": "linear", "factor": 4.0}},
     "llama3 rope scaling: bad or missing 'low_freq_factor'": {
         "rope_scaling": {"type": "llama3", "factor": 4.0}
     },
     "attention_bias puts a bias on o_proj": {"attention_bias": True},
-    "mlp_bias": {"mlp_bias": True},
     "activation 'gelu'": {"hidden_act": "gelu"},
     "quantized": {"quantization_config": {"bits": 4}},
     "partial_rotary_factor": {"partial_rotary_factor": 0.5},
@@ -80,7 +78,6 @@ BAD_CONFIGS = {
     "differ from layer to layer": {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
     "does not divide": {"num_key_value_heads": 3},
     "missing tensor.* layers.3": {"num_hidden_layers": 4},
-    "unknown tensor.* layers.2": {"num_hidden_layers": 2},
     "missing tensor lm_head.weight": {"tie_word_embeddings": False},
     "missing tensors layers.0.self_attn.k_norm.weight": {"model_type": "qwen3"},
     r"embed_tokens.weight has shape \[97, 32\]": {"vocab_size": 98},
@@ -141,7 +138,6 @@ BAD_BASES = {
         lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
         "pickled .bin weights",
     ),
-    "not JSON": (lambda folder: (folder / "config.json").write_text("{"), "not valid JSON"),
     "not an object": (lambda folder: (folder / "config.json").write_text("[]"), "expected a JSON object"),
     "experts": (
         edit_tensors("model.safetensors", model__layers__0__mlp__gate__weight=lambda _: torch.ones(2)),
@@ -165,7 +161,6 @@ BAD_BASES = {
     "no map": (lambda folder: (folder / "model.safetensors.index.json").write_text("{}"), "no weight_map"),
     "tokenizer": (lambda folder: write_tokenizer(folder / "tokenizer.json", 120), "token id 119"),
     "not a tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not a tokenizer file"),
-    "a list": (lambda folder: (folder / "config.json").write_text("[]"), "expected a JSON object"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "neither config.json nor"),
 }
 
@@ -220,11 +215,6 @@ def test_markup_beside_the_weights_counts(
     ("text", "message"),
     [
         ('{"kind": "alpaca"}', "unknown kind 'alpaca' \\(known: plain, chatml"),
-        ('{"kind": ["llama3"]}', "unknown kind"),
-        ('{"before_usr": ""}', "unknown key 'before_usr'"),
-        ('{"before_user": 3}', "before_user: expected str"),
-        ('["llama3"]', "expected {"),
-        ("{", "not valid JSON"),
     ],
 )
 def test_bad_markup_is_named(text: str, message: str, tmp_path: Path) -> None:
@@ -233,11 +223,6 @@ def test_bad_markup_is_named(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message) as error:
         load_base(folder)
     assert str(folder / "chat_markup.json") in str(error.value)
-
-
-def test_absent_base(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nowhere: no such file or folder"):
-        load_base(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -37,18 +37,6 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
     ("old", "new", "message"),
     [
         ("epochs = 1", "epochs = 1\nepohcs = 2", r"stages\[0\]: unknown key 'epohcs'"),
-        ("taps = [0, 1]", "taps = [0, 1]\nheads = 3", r"shape: unknown key 'heads'"),
-        ('out = "out"', 'out = "out"\nthreads = 3', r"unknown key 'threads'"),
-        ("epochs = 1", "", r"stages\[0\]: missing key 'epochs'"),
-        ('base = "toy"', "", r"missing key 'base'"),
-        ("epochs = 1", 'epochs = "many"', r"stages\[0\]\.epochs: expected float, got 'many'"),
-        ("taps = [0, 1]", "taps = 3", r"shape\.taps: expected a list, got 3"),
-        (
-            "taps = [0, 1]",
-            'taps = [0]\nposition_rule = "last"',
-            r"shape\.position_rule: expected one of 'token'",
-        ),
-        ("ratio = [0.3, 0.4]", "ratio = [true]", r"cuts\.ratio\[0\]: expected float, got True"),
         ('"micro", "base"', '"micro", "bass"', r"'joint': learns has 'bass'"),
         ("ratio = [0.3, 0.4]", "random = 0.5", r"'joint': the shares of cuts add up to 1.1, more than 1"),
         (
@@ -56,7 +44,6 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
             "ratio = [0.3]",
             r"'joint': cuts: low and ratio are rules in pairs, got 2 and 1",
         ),
-        ("low = [0.1, 0.2], ratio = [0.3, 0.4]", "low = [], ratio = []", r"rules in pairs, got 0 and 0"),
         (
             "ratio = [0.3, 0.4]",
             "ratio = [0.3, 0.4], entropy = -0.1",
@@ -65,10 +52,7 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ("epochs = 1", "epochs = 1\nlora_rank = -4", r"'joint': lora_rank must be 0 or more, got -4"),
         ("epochs = 1", "epochs = 1\nloss = { hard = 1.5 }", r"'joint': loss\.hard must be 0 to 1, got 1\.5"),
         ("epochs = 1", "epochs = -1", r"'joint': epochs must be positive, got -1"),
-        ("epochs = 1", "epochs = nan", r"'joint': epochs must be positive, got nan"),
         ("epochs = 1", "epochs = 1\nfinal_rate = 1.5", r"'joint': final_rate must be 0 to 1, got 1.5"),
-        ("epochs = 1", "epochs = 1\nwarmup = nan", r"'joint': warmup must be 0 to 1, got nan"),
-        ("epochs = 1", "epochs = 1\naverage = 2", r"'joint': average must be 0 to 1, got 2"),
         ("[shape]", 'more_starts = ["a"]\n[shape]', r"recipe\.more_starts: there is no start"),
         (
             "epochs = 1",
@@ -78,7 +62,6 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ('learns = ["micro", "base"]', "learns = []", r"'joint': learns is empty"),
         ("[shape]", "rows = 0\n[shape]", r"recipe\.rows must be positive, got 0"),
         ("[shape]", "row_slots = 3\n[shape]", r"recipe\.row_slots must be at least 16, got 3"),
-        ("learning_rate = 1e-3", "learning_rate = 1e-3 1", r"not valid TOML"),
     ],
 )
 def test_bad_recipes_are_refused_with_the_key_named(tmp_path: Path, old: str, new: str, message: str) -> None:

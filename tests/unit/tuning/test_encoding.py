@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toy_tokenizers import IM_END, byte_level
+from toy_tokenizers import IM_END
 
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -11,11 +11,6 @@ from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.examples import Example, Turn
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return Tokenizer(byte_level(tmp_path_factory.mktemp("tokenizer")))
 
 
 def written(tokenizer: Tokenizer, example: Example, template: ChatTemplate) -> tuple[list[int], str]:

@@ -41,9 +41,6 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps(PAIR).encode()))
     assert read_examples(path).examples == (Example((Turn("Play jazz", "ok"),)),)
-    path.write_bytes(gzip.compress(json.dumps(PAIR).encode())[:-9])
-    with pytest.raises(InputError, match=r"x\.jsonl\.gz: not a whole gzip file"):
-        read_examples(path)
 
 
 def test_duplicates_and_contradictions_are_counted(tmp_path: Path) -> None:
@@ -81,15 +78,9 @@ def test_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2: not JSON"),
-        ("[1]", r"line 2: expected \{"),
         ({"prompt": "a"}, "line 2: has no answer"),
         ({"prompt": "a", "answer": " "}, "line 2: answer must be a text, got ' '"),
         ({"prompt": 5, "answer": "b"}, "line 2: prompt must be a text, got 5"),
-        (
-            {"prompt": "a", "answer": "b", "tool": 1},
-            r"line 2: unknown key 'tool' \(known: prompt, answer, system\)",
-        ),
         ({"prompt": "a", "answer": "x\ud800"}, "line 2: answer: the text is not valid UTF-8"),
         ({"messages": []}, r"line 2: messages must be a list, got \[\]"),
         ({"messages": [5]}, r"line 2: messages\[0\] must be an object, got 5"),
