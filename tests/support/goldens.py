@@ -59,7 +59,7 @@ REPEATED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3, "mode": "verify", "temperature": 0.7, "seed": 6},
     {"confidence": 0.6, "mode": "hybrid"},
 )
-# toy bundles of every kind a runtime must know; with a stop head that is sure, mode hybrid merges
+# toy bundles of every kind a runtime must know, in pairs; with a stop head that is sure, mode hybrid merges
 BUNDLES: tuple[dict[str, Any], ...] = (
     {"draft_vocab_size": 100},
     {"draft_vocab_size": 100, "flavor": "portable"},
@@ -67,9 +67,9 @@ BUNDLES: tuple[dict[str, Any], ...] = (
     {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
     {"stop_rule": "after", "draft_vocab_size": 100, "precision": "int4", "stop_bias": -2.5},
     {"position_rule": "slot", "stop_bias": -2.5},
-    {"stop_rule": "after", "position_rule": "slot"},
-    {"precision": "int8", "draft_vocab_size": 100},
 )
+# of each position rule and stop rule, with and without a draft vocabulary
+LOOPS = (BUNDLES[0], BUNDLES[3], {"stop_rule": "after", "draft_vocab_size": 100, "stop_bias": -2.5})
 CALLS = {
     "anyOf": [
         {

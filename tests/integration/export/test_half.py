@@ -54,17 +54,16 @@ def test_it_computes_the_same(stored: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("kind", "options"),
     [
-        {"precision": "int4"},
-        {"precision": "int8", "flavor": "portable"},
-        {"precision": "fp16"},
-        {"precision": "fp32"},
-        {"precision": "q4_1", "formats": ["gguf"]},
+        ("stored", {"precision": "int4"}),
+        ("beside", {"precision": "int8", "flavor": "portable"}),
+        ("stored", {"precision": "fp16"}),
+        ("beside", {"precision": "fp32"}),
+        ("stored", {"precision": "q4_1", "formats": ["gguf"]}),
     ],
-    ids=lambda options: options["precision"],
+    ids=lambda given: given if isinstance(given, str) else given["precision"],
 )
-@pytest.mark.parametrize("kind", ["stored", "beside"])
 def test_the_bundle_is_the_same(
     kind: str, tmp_path: Path, options: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:

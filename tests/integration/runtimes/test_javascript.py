@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from goldens import BUNDLES, PROMPTS, REPEATED, STRUCTURED, STRUCTURED_TALKS, TALKS, write_goldens
+from goldens import BUNDLES, LOOPS, PROMPTS, REPEATED, STRUCTURED, STRUCTURED_TALKS, TALKS, write_goldens
 from places import ROOT
 
 import hamburger_edge
@@ -53,9 +53,11 @@ def test_its_dates_and_times_are_python_s() -> None:
     assert json.loads(node("--input-type=module", "--eval", code)) == PATTERNS
 
 
-@pytest.mark.parametrize(
-    "changes", BUNDLES, ids=lambda changes: " ".join(str(value) for value in changes.values())
-)
+def named(changes: dict[str, Any]) -> str:
+    return " ".join(map(str, changes.values()))
+
+
+@pytest.mark.parametrize("changes", BUNDLES, ids=named)
 def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
     goldens = tmp_path / "goldens.json"
     groups_of_several = write_goldens(goldens, bundles(**changes), repeated=REPEATED)
@@ -66,9 +68,7 @@ def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path],
     assert "# pass 88" in said
 
 
-@pytest.mark.parametrize(
-    "changes", BUNDLES, ids=lambda changes: " ".join(str(value) for value in changes.values())
-)
+@pytest.mark.parametrize("changes", LOOPS, ids=named)
 def test_what_all_answers_begin_with_is_said_the_same(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -86,10 +86,7 @@ def test_what_all_answers_begin_with_is_said_the_same(
         assert f"# pass {len(answers) + len(TALKS)}" in said
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"draft_vocab_size": 100}, {"stop_rule": "after", "position_rule": "slot"}, {"position_rule": "slot"}],
-)
+@pytest.mark.parametrize("changes", LOOPS, ids=named)
 def test_structured_answers_are_the_same(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:

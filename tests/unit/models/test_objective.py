@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -33,26 +36,24 @@ def conversations(seed: int = 0) -> DistilledData:
     return DataFiles.in_memory(roles=roles, seed=seed)
 
 
-@pytest.mark.parametrize("rule", ["token", "slot"])
-@pytest.mark.parametrize("draft_vocab", [0, 60])
-@pytest.mark.parametrize("stop_rule", ["before", "after"])
+def batches_of(data: DistilledData, numbers: Iterable[int], **options: Any) -> Batches:
+    given = {"max_group_tokens": 4, "draft_vocab": None, "vocab_size": 97, "rows": 1, "cuts": None, "seed": 0}
+    return Batches(data, list(numbers), **{**given, **options})
+
+
+@pytest.mark.parametrize(
+    ("rule", "draft_vocab", "stop_rule"),
+    [("token", 0, "before"), ("token", 60, "after"), ("slot", 0, "after"), ("slot", 60, "before")],
+)
 @torch.no_grad()
 def test_packed_loss_equals_a_loop_over_groups(rule: str, draft_vocab: int, stop_rule: str) -> None:
     """Conversation by conversation, slot by slot, stepped through a cache; sums written out by hand."""
     model = toy_model(position_rule=rule, draft_vocab_size=draft_vocab, stop_rule=stop_rule)
     data = conversations()
     weights = LossWeights(first=0.7, micro=1.3, stop=0.4, hard=0.2)
-    batches = Batches(
-        data,
-        list(range(len(data))),
-        max_group_tokens=4,
-        draft_vocab=model.draft_vocab.numpy() if draft_vocab else None,
-        vocab_size=97,
-        rows=3,
-        row_slots=40,
-        cuts=Cuts(entropy=0.5, random=0.4),
-        seed=3,
-    )
+    usual = model.draft_vocab.numpy() if draft_vocab else None
+    cuts = Cuts(entropy=0.5, random=0.4)
+    batches = batches_of(data, range(len(data)), draft_vocab=usual, rows=3, row_slots=40, cuts=cuts, seed=3)
     [rows] = batches.plan(0)
     assert any(len(row) > 1 for row in rows), "nothing is packed"
     batch = batches.build(rows)
@@ -102,8 +103,8 @@ def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
             ids.append(says(ids, length)[-1])
     roles = [0] * 6 + [2] * (len(ids) - 6)
     data = DataFiles.in_memory(roles=[roles], ids=[ids])
-    options = {"max_group_tokens": 4, "draft_vocab": model.draft_vocab.numpy(), "vocab_size": 97, "rows": 1}
-    batches = Batches(data, [0], row_slots=len(ids), cuts=None, seed=0, **options)
+    usual = model.draft_vocab.numpy()
+    batches = batches_of(data, [0], row_slots=len(ids), draft_vocab=usual)
     found = own_lengths(Objective(model, LossWeights()), batches, torch.device("cpu"))
     expected = [1] * 6
     for i in range(6, len(ids)):
@@ -113,7 +114,7 @@ def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
         expected.append(length)
     assert found.tolist() == expected
     assert {1, 2, 3, 4} == set(expected)
-    merging = Batches(data, [0], row_slots=64, cuts=Cuts(0.0, 0.0, agreement=1.0), seed=0, **options)
+    merging = batches_of(data, [0], row_slots=64, cuts=Cuts(0.0, 0.0, agreement=1.0), draft_vocab=usual)
     merging.own_lengths = found
     [[[slots]]] = merging.plan(0)
     at = 6
@@ -176,9 +177,8 @@ def target(data: DistilledData, index: int, hard: float, place: dict[int, int]) 
     return probabilities / probabilities.sum()
 
 
-@pytest.mark.parametrize("rule", ["token", "slot"])
+@pytest.mark.parametrize(("rule", "every"), [("token", 1), ("slot", 2)])
 @torch.no_grad()
-@pytest.mark.parametrize("every", [1, 2])
 def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> None:
     """Merged slots against the plain text, both stepped through a cache; the base moved by LoRA."""
     model, data = toy_model(position_rule=rule), conversations()
@@ -187,17 +187,8 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> Non
     for module in model.base.modules():
         if isinstance(module, LoraLinear):
             torch.nn.init.normal_(module.up, std=0.05)
-    batches = Batches(
-        data,
-        list(range(len(data))),
-        max_group_tokens=4,
-        draft_vocab=None,
-        vocab_size=97,
-        rows=3,
-        row_slots=40,
-        cuts=Cuts(entropy=0.5, random=0.5),
-        seed=3,
-    )
+    cuts = Cuts(entropy=0.5, random=0.5)
+    batches = batches_of(data, range(len(data)), rows=3, row_slots=40, cuts=cuts, seed=3)
     [rows] = batches.plan(0)
     weights = LossWeights(first=0, micro=0, features=2.0, features_every=every)
     got = Objective(model, weights)(batches.build(rows))
@@ -225,17 +216,7 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> Non
 @torch.no_grad()
 def test_first_tokens_can_be_scored_now_and_then() -> None:
     model, data = toy_model(), conversations()
-    batches = Batches(
-        data,
-        [0, 1, 2],
-        max_group_tokens=4,
-        draft_vocab=None,
-        vocab_size=97,
-        rows=1,
-        row_slots=90,
-        cuts=None,
-        seed=0,
-    )
+    batches = batches_of(data, [0, 1, 2], row_slots=90)
     batch = batches.build(batches.plan(0)[0])
     out = model(batch.groups)
     logits = model.base.logits(out.final)
@@ -278,17 +259,7 @@ def test_a_batch_without_an_answer_teaches_nothing() -> None:
 
 def test_parts_can_be_left_out() -> None:
     model, data = toy_model(), conversations()
-    batches = Batches(
-        data,
-        [0, 1],
-        max_group_tokens=4,
-        draft_vocab=None,
-        vocab_size=97,
-        rows=1,
-        row_slots=80,
-        cuts=None,
-        seed=0,
-    )
+    batches = batches_of(data, [0, 1], row_slots=80)
     batch = batches.build(batches.plan(0)[0])
     both = Objective(model, LossWeights())(batch)
     first = Objective(model, LossWeights(micro=0))(batch)
@@ -376,17 +347,7 @@ def test_reliability_error_by_hand() -> None:
 @torch.no_grad()
 def test_lora_starts_as_identity_and_merges_into_the_same_model() -> None:
     model = toy_model()
-    batches = Batches(
-        conversations(),
-        [0],
-        max_group_tokens=4,
-        draft_vocab=None,
-        vocab_size=97,
-        rows=1,
-        row_slots=40,
-        cuts=None,
-        seed=0,
-    )
+    batches = batches_of(conversations(), [0], row_slots=40)
     batch = batches.build(batches.plan(0)[0]).groups
     before = {name: t.clone() for name, t in model.base.state_dict().items()}
     plain = model.features(batch)
