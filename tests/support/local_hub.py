@@ -6,8 +6,6 @@ import base64
 import contextlib
 import hashlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -133,16 +131,3 @@ def serving(hub: LocalHub) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-FETCH = "import sys; from hamburger_edge.models.bases.fetch import fetch; print(fetch(sys.argv[1]))"
-
-
-def fetch_from(address: str, name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """`fetch` in a process of its own: the client reads the hub's address when it is imported."""
-    return subprocess.run(
-        [sys.executable, "-c", FETCH, name],
-        env={**environment, "HF_ENDPOINT": address, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "NO_PROXY": "*"},
-        capture_output=True,
-        text=True,
-    )

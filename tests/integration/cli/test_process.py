@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import pty
@@ -13,11 +14,14 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from places import PATIENCE
+from toy_bundles import ONE_LAYER, saved_toy
+
+from hamburger_edge.cli.main import main
 
 PROGRAM = "import sys; from hamburger_edge.cli.main import main; sys.exit(main())"
 HOLDING = """
@@ -45,41 +49,44 @@ sys.exit(main())
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 
 
-def start(
-    *arguments: str | Path, stdin: bytes = b"", **environment: str
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "hamburger_edge", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE,
-        env={**ENVIRONMENT, **environment},
-    )
+Start = Callable[..., tuple[int, bytes, bytes]]
 
 
-def test_standard_input(bundle: Path) -> None:
-    options = ("--json", "--max-tokens", "5", "--threads", "1")
-    typed, piped = (
-        start("run", bundle, "日本", *options),
-        start("run", bundle, "-", *options, stdin="日本".encode()),
-    )
-    assert json.loads(typed.stdout)["tokens"] == json.loads(piped.stdout)["tokens"]
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Start:
+    """A command in this process, with pipes of its own: exit code, standard output, standard error."""
+
+    def call(*arguments: str | Path, stdin: bytes = b"", encoding: str = "utf-8") -> tuple[int, bytes, bytes]:
+        out, err = io.BytesIO(), io.BytesIO()
+        with monkeypatch.context() as patched:
+            for name, pipe in (("stdin", io.BytesIO(stdin)), ("stdout", out), ("stderr", err)):
+                patched.setattr(sys, name, io.TextIOWrapper(pipe, encoding, write_through=name != "stdin"))
+            code = main([*map(str, arguments), "--threads", "1"])
+            return code, out.getvalue(), err.getvalue()
+
+    return call
+
+
+def test_standard_input(start: Start, bundle: Path) -> None:
+    options = ("--json", "--max-tokens", "5")
+    _, typed, _ = start("run", bundle, "日本", *options)
+    _, piped, _ = start("run", bundle, "-", *options, stdin="日本".encode())
+    assert json.loads(typed)["tokens"] == json.loads(piped)["tokens"]
     for stdin, named in ((b"a\xff", b"UTF-8"), (b"", b"empty")):
-        refused = start("run", bundle, "-", stdin=stdin)
-        assert (refused.returncode, refused.stdout) == (1, b"")
-        assert re.fullmatch(rb"error: .+\n", refused.stderr)
-        assert named in refused.stderr
+        code, out, err = start("run", bundle, "-", stdin=stdin)
+        assert (code, out) == (1, b"")
+        assert re.fullmatch(rb"error: .+\n", err)
+        assert named in err
 
 
-def test_output_that_cannot_show_a_character(bundle: Path) -> None:
-    options = ("--max-tokens", "40", "--threads", "1")
-    ascii = {"PYTHONIOENCODING": "ascii"}
-    shown = start("run", bundle, "hi", *options, "--mode", "merge", "--confidence", "0.4", **ascii)
-    assert (shown.returncode, shown.stderr) == (0, b"")
-    assert shown.stdout.isascii()
-    exact = start("run", bundle, "hi", *options, "--json")
-    escaped = start("run", bundle, "hi", *options, "--json", **ascii)
-    assert json.loads(escaped.stdout)["text"] == json.loads(exact.stdout)["text"]
+def test_output_that_cannot_show_a_character(start: Start, bundle: Path) -> None:
+    asked = ("run", bundle, "hi", "--max-tokens", "40")
+    code, shown, err = start(*asked, "--mode", "merge", "--confidence", "0.4", encoding="ascii")
+    assert (code, err) == (0, b"")
+    assert shown.isascii()
+    _, exact, _ = start(*asked, "--json")
+    _, escaped, _ = start(*asked, "--json", encoding="ascii")
+    assert json.loads(escaped)["text"] == json.loads(exact)["text"]
 
 
 def test_a_reader_that_goes_away(bundle: Path) -> None:
@@ -102,7 +109,8 @@ def test_a_reader_of_progress_that_goes_away(tmp_path: Path) -> None:
     """The work is done all the same, and the exit code says so."""
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "hamburger_edge", "export", "tiny", "-o", str(tmp_path / "bundle")]
+    checkpoint = saved_toy(tmp_path / "checkpoint", **ONE_LAYER)
+    command = [sys.executable, "-m", "hamburger_edge", "export", checkpoint, "-o", tmp_path / "bundle"]
     with open(write, "wb") as nobody:
         done = subprocess.run(
             [*command, "--precision", "int8", "--no-verify"], stdout=subprocess.PIPE, stderr=nobody,
@@ -132,36 +140,36 @@ def test_closed_standard_streams(closed: int, bundle: Path) -> None:
     assert bool(done.stdout) == (closed != 1)
 
 
-def test_chat_through_a_pipe(bundle: Path, tmp_path: Path) -> None:
+def test_chat_through_a_pipe(start: Start, bundle: Path, tmp_path: Path) -> None:
     saved = tmp_path / "session"
     lines = [
         *("hello", "/stats", f"/save {saved}", "again", "/reset", f"/load {saved}", "again", "/continue"),
         *("/load", f"/load {tmp_path}/nowhere", "/help", "", "/quit", "never read"),
     ]
     stdin = "\n".join(lines).encode().replace(b"never", b"\xff")
-    done = start("chat", bundle, "--max-tokens", "7", "--threads", "1", stdin=stdin)
-    assert done.returncode == 0, done.stderr
+    code, out, err = start("chat", bundle, "--max-tokens", "7", stdin=stdin)
+    assert code == 0, err
     printed = re.split(
         rb"\n?\d+ tokens in .+ saved\n\d+ groups hold \d+ tokens of conversation\n|"
         rb"saved to .+\n|a new conversation\n|loaded 2 messages from .+\n",
-        done.stdout,
+        out,
     )
     first, _, again, _, after = printed
     assert first
     assert after.startswith(again)  # the same answer after coming back
     assert len(after.splitlines()) > len(again.splitlines())  # and it went on, and showed the commands
     assert b"/save FILE" in after
-    errors = done.stderr.splitlines()
+    errors = err.splitlines()
     assert [line.startswith(b"error: ") for line in errors] == [True, True]
     assert b"file name" in errors[0]
     assert b"no session" in errors[1]
 
 
-def test_chat_refuses_a_turn_that_is_not_utf8_and_goes_on(bundle: Path) -> None:
-    done = start("chat", bundle, "--max-tokens", "3", "--threads", "1", stdin=b"a\xffb\nhello\n")
-    assert done.returncode == 0
-    assert re.fullmatch(rb"error: .*UTF-8.*\n", done.stderr)
-    assert done.stdout.strip()
+def test_chat_refuses_a_turn_that_is_not_utf8_and_goes_on(start: Start, bundle: Path) -> None:
+    code, out, err = start("chat", bundle, "--max-tokens", "3", stdin=b"a\xffb\nhello\n")
+    assert code == 0
+    assert re.fullmatch(rb"error: .*UTF-8.*\n", err)
+    assert out.strip()
 
 
 class Terminal:
@@ -236,19 +244,8 @@ def terminal() -> Iterator[type[Terminal]]:
 
 
 def test_groups_are_coloured_on_a_terminal(bundle: Path, terminal: type[Terminal]) -> None:
-    run = terminal(
-        PROGRAM,
-        "run",
-        bundle,
-        "hello",
-        "--show-steps",
-        "--max-tokens",
-        "12",
-        "--mode",
-        "merge",
-        "--confidence",
-        "0.2",
-    )
+    options = ("--show-steps", "--max-tokens", "12", "--mode", "merge", "--confidence", "0.2")
+    run = terminal(PROGRAM, "run", bundle, "hello", *options)
     code, shown = run.end()
     assert code == 0
     assert re.search(rb"\x1b\[48;5;\d+m[^\x1b]+\x1b\[0m", shown)

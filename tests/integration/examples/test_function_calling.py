@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,17 @@ def example() -> Any:
     return module
 
 
-def test_it_runs_as_a_program(bundle: Path) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, bundle, "add 1 and 2"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    call, result, *_ = done.stdout.splitlines()
+def test_the_program(
+    bundle: Path, example: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["function_calling.py", str(bundle), "add 1 and 2"])
+    example.main()
+    call, result, *_ = capsys.readouterr().out.splitlines()
     assert json.loads(call)["name"] in ("add", "set_timer", "take_note")
     assert isinstance(json.loads(result.removeprefix("-> ")), dict)
-
-
-def test_it_says_what_it_lacks(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, tmp_path / "none"], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
+    monkeypatch.setattr(sys, "argv", ["function_calling.py", "no-such-folder"])
+    with pytest.raises(SystemExit, match=r"^error: "):
+        example.main()
 
 
 def test_every_function_can_be_called(bundle: Path, example: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_hub import LocalHub, fetch_from, serving
+from huggingface_hub import constants, file_download
+from local_hub import LocalHub, serving
 from places import names
 from toy_checkpoints import same_weights, save, write_hf
 from toy_models import toy_model
@@ -27,16 +27,20 @@ OLD, NEW = "0" * 39 + "1", "0" * 39 + "2"  # commits
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
     """`hub(name)` fetches from a repository of two commits, whose first is tagged v1."""
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
+    monkeypatch.setenv("NO_PROXY", "*")
     files = {"config.json": b"{}", "pytorch_model.bin": b"", "model.pt": b"", "code.py": b"raise"}
     local = LocalHub({"main": NEW, "v1": OLD}, {OLD: files, NEW: {**files, "LICENSE": b"MIT"}})
     with serving(local) as address:
+        # what the client takes from the environment as it is imported
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{repo_id}")
+        for module in (constants, file_download):
+            monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", address + "".join(template[1:]))
 
         def bring(name: str) -> Path:
-            done = fetch_from(address, name, dict(os.environ))
-            assert done.returncode == 0, done.stderr[-2000:]
-            return Path(done.stdout.strip())
+            return fetch(name)
 
-        bring.asked, bring.local, bring.address = local.asked, local, address  # type: ignore[attr-defined]
+        bring.asked, bring.local = local.asked, local  # type: ignore[attr-defined]
         yield bring
 
 
@@ -50,8 +54,8 @@ def test_repository(tmp_path: Path, hub: Any) -> None:
     assert "*.safetensors" in hub_module._WANTED
     record = json.loads((folder / "fetched.json").read_text())
     assert (record["source"], record["commit"]) == ("hf:Org/Name-1.5", NEW)
-    assert fetch("hf:Org/Name-1.5") == folder  # nobody is asked: in this process there is no such hub
-    assert hub.asked == asked
+    assert fetch("hf:Org/Name-1.5") == folder
+    assert hub.asked == asked  # nobody is asked
 
 
 def test_weights_come_once(hub: Any) -> None:
@@ -94,8 +98,8 @@ def test_what_a_killed_fetch_left_of_another_commit_is_thrown_away(tmp_path: Pat
 
 
 def test_a_revision_that_is_not_there(hub: Any) -> None:
-    done = fetch_from(hub.address, "hf:Org/Name-1.5@v2", dict(os.environ))
-    assert "FetchError: hf:Org/Name-1.5@v2 could not be fetched" in done.stderr
+    with pytest.raises(FetchError, match=r"hf:Org/Name-1\.5@v2 could not be fetched"):
+        hub("hf:Org/Name-1.5@v2")
     assert not base_folder("hf:Org/Name-1.5@v2").exists()
 
 

@@ -22,11 +22,6 @@ def fallback(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(byte_fallback(tmp_path_factory.mktemp("tokenizer")))
 
 
-@pytest.fixture(scope="module")
-def grammars(tokenizer: Tokenizer) -> Grammars:
-    return Grammars(tokenizer.to_json, tokenizer.vocab_size, [EOS])
-
-
 @pytest.mark.parametrize("kind", ["tokenizer", "fallback"])
 @settings(max_examples=60)
 @given(schema=schemas, seed=st.integers(0, 2**32))
