@@ -45,7 +45,7 @@ runtimes/javascript/node_modules/.package-lock.json: runtimes/javascript/package
 	@touch $@
 
 test: check
-	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m "not slow"
+	@$(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.dev
 	@$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile -m slow

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import places
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -36,15 +38,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # `make test-slow`: what kills processes, fills disks, soaks, builds wheels, starts browsers or clusters,
 # runs peers, trains, or asks the built-in models. Whole files, or single tests of one.
 SLOW = {
+    "assembly/test_assembly.py": ("test_built_in_models_are_what_was_exported",),
+    "benchmarks/test_bench.py": ("test_a_random_model_of_a_known_shape_is_measured_with_forced_groups",),
     "benchmarks/test_peers.py": (),
     "cli/test_eval_recommend.py": ("test_a_killed_run_goes_on",),
     "docs/test_documents.py": ("test_every_block_of_a_page_runs",),
+    "export/test_pipeline.py": ("test_killed_exports_leave_nothing_that_loads",),
     "faults/test_full_disk.py": (),
     "faults/test_kills_and_soak.py": (),
+    "models/test_distill.py": ("test_killed_in_between_it_ends_with_the_same_bytes",),
     "models/test_distill_cluster.py": (),
     "models/test_full_disk.py": (),
     "models/test_simulated_gpu.py": (),
     "models/test_smollm2.py": (),
+    "models/test_trainer.py": ("test_killed_and_run_again_it_ends_with_the_same_weights",),
     "models/test_training_together.py": (),
     "models/test_zoo.py": (
         *("test_smollm2_is_not_broken", "test_voice_commands_understands_and_merges"),
@@ -52,7 +59,10 @@ SLOW = {
             "test_commands_written_by_hand_are_new_and_rightly_answered",
             "test_building_twice_gives_the_same_bytes",
         ),
-        "test_proofread_puts_right_what_it_is_asked",
+        *(
+            "test_proofread_puts_right_what_it_is_asked",
+            "test_proofread_keeps_names_whatever_its_weights_prefer",
+        ),
     ),
     "repository/test_wheel.py": (),
     "runtimes/test_browser.py": (),
@@ -64,22 +74,56 @@ SLOW = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
-        names = SLOW.get("/".join(item.path.parts[-2:])) if "integration" in item.path.parts else None
+        names = SLOW.get("/".join(item.path.parts[-2:]))
         if names is not None and (not names or item.originalname in names):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
+    yield
+    items[:] = unit_tests_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def unit_tests_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Work stealing gives each worker an equal stretch: each begins with unit tests, files stay together."""
+    files = [list(each) for _, each in itertools.groupby(items, lambda item: item.path)]
+    stretches: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for file in sorted(files, key=lambda file: ("unit" not in file[0].path.parts, -len(file))):
+        min(stretches, key=len).extend(file)
+    return list(itertools.chain(*stretches))
+
+
+class Failures:
+    """Tells each failure as it happens, not after the last test."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            terminal.write_line(f"\n{report.nodeid} failed: {crash.message if crash else ''}"[:500])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Failures(config))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of all processes that run tests. What is in it is made once, by the first that needs it."""
+    own = tmp_path_factory.getbasetemp()
+    places.shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    return places.shared
 
 
 @pytest.fixture(scope="session")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Toy bundles by their configuration, each exported once a session, by whichever of the processes that
-    share its folder needs it first; do not write into them."""
-    own = tmp_path_factory.getbasetemp()
-    toys = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "toys"
+def bundles(shared: Path) -> Callable[..., Path]:
+    """Toy bundles by their configuration; do not write into them."""
 
     def bundle(**changes: object) -> Path:
-        folder = toys / hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
+        folder = shared / "toys" / hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
         with locked(folder.with_suffix(".lock")):
             if not (folder / "bundle").exists():
                 from toy_bundles import toy_bundle  # not at the top: it imports torch
@@ -91,10 +135,8 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def exported_tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def exported_tiny(shared: Path) -> Callable[..., Path]:
     """Bundles of `tiny` by their precision, likewise; without the parity gate, which has its own tests."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
     def bundle(precision: str) -> Path:
         folder = shared / "tiny" / precision

@@ -10,6 +10,7 @@ SUPPORT = ROOT / "tests" / "support"  # importable for tests, through pyproject.
 TOYS = SUPPORT / "toys"  # likewise: models small enough to make for a test
 PATIENCE = 300  # seconds until a test gives up waiting: never part of what is tested
 PROGRAMS = SUPPORT / "programs"  # run by tests as processes of their own
+shared: Path  # of all processes that run tests; set by tests/conftest.py
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -21,3 +22,8 @@ def environment(**changes: str) -> dict[str, str]:
 def names(folder: Path) -> list[str]:
     """What a folder holds, by name."""
     return sorted(path.name for path in folder.iterdir())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

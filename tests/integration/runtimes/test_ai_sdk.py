@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,6 @@ from browsing import LACKING, browsing, site
 from places import ROOT
 
 import hamburger_edge
-from hamburger_edge import export_checkpoint
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 HERE = ROOT / "runtimes" / "javascript"
 PACKAGES = HERE / "node_modules"
@@ -50,9 +49,8 @@ const [prompt, done] = arguments;
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bundle = tmp_path_factory.mktemp("ai-sdk") / "tiny"
-    return Path(export_checkpoint(load_checkpoint("tiny"), bundle, precision="fp32", verify=False))
+def tiny(exported_tiny: Callable[..., Path]) -> Path:
+    return exported_tiny("fp32")
 
 
 def test_its_suite_passes(tiny: Path) -> None:

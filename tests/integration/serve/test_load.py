@@ -7,14 +7,13 @@ import json
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
-from serving import Program, question, served
+from serving import Program, question, served, until
 
 from hamburger_edge import load
 
@@ -117,15 +116,6 @@ async def all_clients(port: int, alone: dict[str, str]) -> Counter[str]:
 def metric(program: Program, name: str) -> float:
     text = httpx.get(f"http://127.0.0.1:{program.port}/metrics", trust_env=False).text
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name}{{"))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    async def wait() -> None:
-        async with asyncio.timeout(60):
-            while not condition():
-                await asyncio.sleep(0.1)
-
-    asyncio.run(wait())
 
 
 def test_under_load(tiny: Path, alone: dict[str, str]) -> None:

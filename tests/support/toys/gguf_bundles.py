@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import functools
-import tempfile
+import hashlib
+import os
 from pathlib import Path
 
+import places
 import torch
 from exports import export
 from toy_bundles import toy_checkpoint
 
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.files import locked
 
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "draft_vocab_size": 100}
-FOLDER = tempfile.TemporaryDirectory(prefix="gguf-bundles-")
 
 
 @functools.cache
 def gguf_bundle(precision: str = "f32", **changes: object) -> tuple[Path, Checkpoint]:
-    """Do not write into it."""
+    """Made once for all processes that run tests; do not write into it."""
     torch.set_num_threads(1)
-    folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
-    checkpoint = toy_checkpoint(folder / "checkpoint", **{**WIDE, **changes})
-    out = folder / "bundle"
-    return export(checkpoint, out, formats=["gguf"], precision=precision, verify=False), checkpoint
+    made = hashlib.sha256(repr([precision, sorted(changes.items())]).encode()).hexdigest()[:16]
+    folder = places.shared / "gguf" / made
+    checkpoint = toy_checkpoint(folder / f"checkpoint-{os.getpid()}", **{**WIDE, **changes})
+    with locked(folder.with_suffix(".lock")):
+        if not (folder / "bundle").exists():
+            export(checkpoint, folder / "bundle", formats=["gguf"], precision=precision, verify=False)
+    return folder / "bundle", checkpoint
