@@ -29,7 +29,7 @@ def optimum_cli(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment(OMP_NUM_THREADS="1"))
 
 
-@pytest.mark.parametrize("options", [[], ["--format", "gguf", "--precision", "q8_0"]], ids=["onnx", "gguf"])
+@pytest.mark.parametrize("options", [[], ["--format", "gguf", "--precision", "int8"]], ids=["onnx", "gguf"])
 def test_the_bundle_is_the_same_byte_for_byte(options: list[str], checkpoint: Path, tmp_path: Path) -> None:
     done = optimum_cli("--model", checkpoint, tmp_path / "theirs", *options)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from places import environment
+from places import contents, environment
 from toy_distillation import PROMPTS, SETTINGS, TURNS, make, toy_base
 
 from hamburger_edge.errors import ConfigError, HamburgerWarning
@@ -33,10 +33,6 @@ from hamburger_edge.models.distillation.distill import distill, shard_size
 from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.support.repetition import four_gram_repetition
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +123,7 @@ def test_a_shard_is_no_larger_than_what_was_asked_for(made: Path, tmp_path: Path
     assert shard_size(tmp_path, 10**6, rows=16) == 128
     assert shard_size(tmp_path, 450, rows=128) == 5
     assert shard_size(tmp_path, 1, rows=128) == 1
-    with pytest.warns(HamburgerWarning, match=r"in shards of \d+ conversations, as it was begun"):
+    with pytest.warns(HamburgerWarning, match=r"shards of \d+ conversations"):
         assert shard_size(made, 10**6, rows=128) == SETTINGS.shard_conversations
 
 
