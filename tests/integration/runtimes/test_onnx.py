@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from toy_bundles import toy_checkpoint
+from toy_bundles import CHANGES, toy_checkpoint
 
 from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout
@@ -29,7 +29,7 @@ from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
-BY_TOKEN = {"draft_vocab_size": 40, "context_length": 2600}
+BY_TOKEN = CHANGES
 BY_SLOT = {
     "position_rule": "slot",
     "micro_final_norm": False,
@@ -239,10 +239,8 @@ def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> Non
     with pytest.raises(InputError, match="cache_slots"):
         open_bundle(bundle, cache_slots=0)
     for threads in (0, 1 << 31):
-        with pytest.raises(InputError, match="threads must be a whole number, 1 or more and at most 1024"):
+        with pytest.raises(InputError, match="threads"):
             open_bundle(bundle, threads=threads)
-    with pytest.raises(InputError, match="threads"):
-        open_bundle(bundle, threads=0)
     with pytest.raises(InputError, match=r"kv_cache_dtype='int8'.*is float32.*llamacpp"):
         open_bundle(bundle, kv_cache_dtype="int8")
 
