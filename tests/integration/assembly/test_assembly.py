@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import contents
 from toy_bundles import saved_toy
 from without_extras import WITHOUT_EXTRAS
 
@@ -34,11 +35,7 @@ def assembled(checkpoint: Path, bundle: Path) -> dict[str, bytes]:
     code = [sys.executable, "-c", WITHOUT_EXTRAS + PROGRAM, checkpoint, bundle]
     done = subprocess.run(code, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return files(bundle)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return contents(bundle)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +51,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_checkpoint_is_assembled(changes: dict[str, object], tmp_path: Path) -> None:
     checkpoint = saved_toy(tmp_path / "toy", **changes)
     bundle = export_checkpoint(checkpoint, tmp_path / "bundle", precision="int8", verify=False, assembly=True)
-    assert assembled(checkpoint, tmp_path / "assembled") == files(bundle)
+    assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
 
 
 def test_load_opens_the_assembled_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +108,7 @@ def test_a_built_in_model_is_exported_so_again(tmp_path: Path) -> None:
     bundle = export_checkpoint(load_checkpoint("tiny"), tmp_path / "bundle", precision="int8", verify=False)
     found = find_built_in("tiny")
     assert found is not None
-    assert assembled(found, tmp_path / "assembled") == files(bundle)
+    assert assembled(found, tmp_path / "assembled") == contents(bundle)
 
 
 def test_the_first_answer_needs_the_core_alone(tmp_path: Path) -> None:

@@ -17,14 +17,13 @@ from gguf_bundles import WIDE, gguf_bundle
 from toy_bundles import toy_checkpoint
 from toy_models import toy_config
 
-from hamburger_edge import ChatTemplate, load
+from hamburger_edge import load
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.chat.template import PRESETS
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, HamburgerWarning, InputError
 from hamburger_edge.export import pipeline as bundle_module
 from hamburger_edge.export.gguf.tensors import GGUFBuilder, make_gguf_plan
-from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
+from hamburger_edge.export.gguf.vocabulary import add_vocabulary
 from hamburger_edge.export.gguf.writer import check_supported
 from hamburger_edge.export.parity.gate import check_parity, verify
 from hamburger_edge.models.architecture.config import RopeScaling
@@ -210,26 +209,6 @@ def test_an_unknown_way_to_cut_text_is_a_warning(tmp_path: Path) -> None:
         add_vocabulary(GGUFBuilder(tmp_path / "x.gguf", "llama", "base", "x"), tokenizer, size, ())
 
 
-@pytest.mark.parametrize("system", [None, "Be brief."])
-@pytest.mark.parametrize("name", list(PRESETS))
-def test_the_template_says_the_same_conversation(name: str, system: str | None) -> None:
-    jinja2 = pytest.importorskip("jinja2")
-    template = ChatTemplate.preset(name)
-    messages = [{"role": "system", "content": system}] if system else []
-    messages += [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello!"},
-        {"role": "user", "content": "Bye"},
-    ]
-    said = (
-        jinja2.Environment()
-        .from_string(jinja(template))
-        .render(messages=messages, add_generation_prompt=True)
-    )
-    parts = [*template.first_turn("Hi", system), ("Hello!", False), *template.next_turn("Bye")]
-    assert said == "".join(text for text, _ in parts)
-
-
 def test_one_bundle_for_both_runtimes(tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp")
     checkpoint = toy_checkpoint(tmp_path / "c", **WIDE)
@@ -293,9 +272,3 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(Exception, match="No space left"):
         export(toy_checkpoint(tmp_path / "c"), tmp_path / "b", formats=["gguf"], precision="f32")
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
-
-
-def test_formats_are_checked(tmp_path: Path) -> None:
-    for formats in ([], ["tflite"]):
-        with pytest.raises(InputError, match="formats must be"):
-            export("tiny", tmp_path / "b", formats=formats)

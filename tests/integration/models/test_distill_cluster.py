@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from places import contents
 from toy_checkpoints import write_hf
 from toy_distillation import PROMPTS, SETTINGS, TURNS, make, toy_base
 from toy_models import toy_model
@@ -35,10 +36,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone")
     assert len(make(folder).shards) > 2
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def together(out: str | Path, cluster: Cluster) -> None:

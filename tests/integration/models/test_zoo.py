@@ -102,12 +102,6 @@ def test_files_fit_their_size(name: str, most: float) -> None:
     assert sum(path.stat().st_size for path in (ZOO / name).iterdir() if path.is_file()) <= most
 
 
-def test_tiny_is_small_and_complete() -> None:
-    config = load_checkpoint("tiny").model.config
-    assert 0 < config.draft_vocab_size < config.base.vocab_size
-    assert (config.max_group_tokens, config.micro_layers, config.base.context_length) == (4, 2, 512)
-
-
 def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figures]:
     """Plain, and at confidence 0.8."""
     judge = reference_base(name).judge

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import contents
 from safetensors.numpy import save
 from toy_distillation import SETTINGS
 from toy_training import RECIPE
@@ -43,10 +44,6 @@ SHARDS = (shard("a", "b"), shard("c", "a", given_up=("d",)), shard("d", "e", "c"
 
 def joining(folder: Path, tokens: int = 30) -> Joining:
     return Joining(DiskFolder(folder), DataManifest(FORMAT, {"base": "toy"}, ()), tokens)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def join(folder: Path, order: list[int], tokens: int = 30) -> Joining:

@@ -93,11 +93,6 @@ def test_settings_that_documents_call_recommended(document: Path) -> None:
         assert setting == recommended(model), model
 
 
-def test_the_first_page_names_all_of_them() -> None:
-    page = ROOT / "docs" / "guide" / "first-answer.md"
-    assert sorted(model or "" for model, _ in named(page)) == MODELS
-
-
 def test_contributing_lists_every_folder_of_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
     assert set(rows) == {PROJECT, *SISTERS, "tests"}

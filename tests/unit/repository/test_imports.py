@@ -142,28 +142,6 @@ def test_models_use_nothing_but_leaves_of_the_core() -> None:
             assert part_of(other) == "models" or other.startswith(LEAVES), f"{module} imports {other}"
 
 
-def test_runtimes_use_core_and_only_the_reference_uses_models() -> None:
-    for module in of_part("runtimes"):
-        allowed = {"core", "runtimes"} | ({"models"} if room_of(module) == "runtimes.torch" else set())
-        for other in imports(module):
-            assert part_of(other) in allowed, f"{module} imports {other}"
-
-
-def test_export_uses_runtimes_for_parity_only() -> None:
-    for module in of_part("export"):
-        for other in imports(module):
-            if part_of(other) == "runtimes":
-                assert room_of(module) == "export.parity", f"{module} imports {other}"
-
-
-@pytest.mark.parametrize("part", ["benchmarks", "serve"])
-def test_only_the_command_line_uses(part: str) -> None:
-    for module in modules():
-        if part_of(module) != part and room_of(module) != "cli.commands":
-            used = {m for m in imports(module) if part_of(m) == part}
-            assert not used, f"{module} imports {used}"
-
-
 def test_every_part_has_modules_to_check() -> None:
     assert all(len(of_part(part)) >= 3 for part in ("core", *SISTERS))
 

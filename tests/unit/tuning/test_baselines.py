@@ -85,8 +85,3 @@ def test_prompts_that_choose_and_prompts_that_confirm_count_together() -> None:
     assert plain.figures["valid"] == pytest.approx(0.15)
     table = comparison(plain, [Baseline("most frequent", 0.1, {"valid": 1.0})])
     assert table[1:] == [["most frequent", "10.0", "100.0"], ["the model, plain", "30.0", "15.0"]]
-
-
-@pytest.mark.parametrize("answers", [["a"], ["a", "a", "b"]])
-def test_ties_and_single_answers(answers: list[str]) -> None:
-    assert most_frequent(answers) == "a"
