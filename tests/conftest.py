@@ -9,7 +9,7 @@ from pathlib import Path
 
 import places
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
@@ -27,6 +27,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # failure: what it finds becomes an explicit example. Nothing depends on the load of the machine.
 unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=unhurried)
+# `make mutation` looks for a failure, and not for the smallest.
+searched = (Phase.explicit, Phase.generate)
+settings.register_profile("first", settings.get_profile("fixed"), phases=searched)
 settings.register_profile("explore", deadline=None, suppress_health_check=unhurried, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 

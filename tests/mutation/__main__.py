@@ -93,7 +93,8 @@ class Suite:
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
         path = os.pathsep.join([str(self.copy), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        options = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "first"}
+        environment = {**os.environ, **options}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
         done = subprocess.run(
             [*command, *files],
