@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hamburger_edge.export.quantization.input_covariance import DAMPING, InputCovariance
+from hamburger_edge.export.quantization.error_compensation import refitted, rounded
+from hamburger_edge.export.quantization.input_covariance import InputCovariance
 
 AT_ONCE = 1 << 18  # weights per batch: they stay in the processor's cache
 ROWS_AT_ONCE = 1 << 14  # of a matrix: every step over a large vocabulary needs its memory again
-FACTORS_AT_ONCE = 1 << 20  # entries of the matrices in the fit of scales and minima
 SMALLEST = 1e-7  # scale: the smallest that float16 holds
 
 
@@ -69,9 +69,9 @@ def quantize(
     ]
     q, scales, zeros = (torch.cat(tensors) for tensors in zip(*fits, strict=True))
     if covariance is not None:
-        q = _compensate(padded, scales, -scales * zeros, bits, covariance)
+        q = rounded(padded, scales, -scales * zeros, bits, covariance)
         centred = q.reshape(N, blocks, size) - zeros[..., None].float()
-        scales = _larger(_refit(padded, [centred], [scales], covariance)[0], scales)
+        scales = _larger(refitted(padded, centred, scales, covariance)[0], scales)
     return Blocks(bits, size, (N, K), pack(q.reshape(N, blocks, size), bits), scales, pack(zeros, bits))
 
 
@@ -105,9 +105,9 @@ def quantize_with_minimum(
     scales, minima = scales.squeeze(-1), minima.squeeze(-1)
     q = round_to_grid(weight, scales, minima, covariance)
     if covariance is not None:
-        levels = q.unflatten(1, (-1, size)).float()
-        fitted, minima = _refit(weight, [levels, torch.ones_like(levels)], [scales, minima], covariance)
-        scales, minima = _larger(fitted, scales).half().float(), minima.half().float()
+        fitted, least = refitted(weight, q.unflatten(1, (-1, size)), scales, covariance, minima)
+        assert least is not None
+        scales, minima = _larger(fitted, scales).half().float(), least.half().float()
     return q, scales, minima
 
 
@@ -116,7 +116,7 @@ def round_to_grid(
 ) -> Tensor:
     """4 bits: q uint8 [N, K] of  scales * q + minima  [N, blocks]"""
     if covariance is not None:
-        return _compensate(weight, scales, minima, 4, covariance)
+        return rounded(weight, scales, minima, 4, covariance)
     w = weight.unflatten(1, (scales.shape[1], -1))
     q: Tensor = ((w - minima[..., None]) / scales[..., None]).round_().clamp_(0, 15)
     return q.flatten(1).to(torch.uint8)
@@ -153,59 +153,6 @@ def _fit(w: Tensor, bits: int, ranges: int, weigh: Tensor) -> tuple[Tensor, Tens
         scale_best = torch.where(better, scale, scale_best)
         zero_best = torch.where(better, zero, zero_best)
     return q_best.to(torch.uint8), scale_best.squeeze(-1), zero_best.to(torch.uint8).squeeze(-1)
-
-
-def _compensate(w: Tensor, scales: Tensor, minima: Tensor, bits: int, covariance: InputCovariance) -> Tensor:
-    """w [N, K'] (padded to whole blocks) -> q uint8 [N, K'] of  scales * q + minima  [N, blocks]
-
-    Column by column in the order of the inputs' size; errors go on to the others by their `share`.
-    """
-    order, share = covariance.order(w.shape[1])
-    K, at_once, top = w.shape[1], 64, 2**bits - 1
-    w = w[:, order]
-    scales, minima = (x.repeat_interleave(K // x.shape[1], 1)[:, order] for x in (scales, minima))
-    q = torch.empty(w.shape, dtype=torch.uint8)
-    for start in range(0, K, at_once):
-        columns = range(start, min(start + at_once, K))
-        stop = columns.stop
-        block, errors = w[:, start:stop].clone(), torch.empty_like(w[:, start:stop])
-        for i, k in enumerate(columns):
-            value = block[:, i]
-            level = ((value - minima[:, k]) / scales[:, k]).round_().clamp_(0, top)
-            q[:, order[k]] = level.to(torch.uint8)
-            errors[:, i] = (value - level * scales[:, k] - minima[:, k]) / share[k, k]
-            block[:, i + 1 :] -= errors[:, i : i + 1] * share[k, k + 1 : stop]
-        w[:, stop:] -= errors @ share[start:stop, stop:]
-    return q
-
-
-def _refit(
-    w: Tensor, levels: list[Tensor], factors: list[Tensor], covariance: InputCovariance
-) -> list[Tensor]:
-    """Fit factors of  sum(factor * level)  to a layer's output by least squares, row by row.
-
-    w [N, K'] (padded to whole blocks); levels, each [N, blocks, size]; factors so far, each [N, blocks].
-    Directions that the covariance does not determine keep their factors.
-    """
-    N, blocks, size = levels[0].shape
-    M = covariance.damped(blocks * size)
-    at_once = max(1, FACTORS_AT_ONCE // (len(levels) * blocks) ** 2)
-    fitted = []
-    for start in range(0, N, at_once):
-        rows = slice(start, start + at_once)
-        each = torch.stack([level[rows] for level in levels], dim=1)  # [n, L, blocks, size]
-        normal = torch.empty(len(each), len(levels), blocks, len(levels), blocks, dtype=torch.float64)
-        for b in range(blocks):
-            # [n, L, blocks, size]: the effect of one unit of the block's factors, weighted by M
-            moved = (each[:, :, b] @ M[b * size : (b + 1) * size]).unflatten(-1, (blocks, size))
-            normal[:, :, b] = torch.einsum("nlck,nmck->nlmc", moved, each)
-        normal = normal.flatten(3).flatten(1, 2)
-        wanted = torch.einsum("nbk,nlbk->nlb", (w[rows] @ M).unflatten(1, (blocks, size)), each)
-        before = torch.stack([factor[rows] for factor in factors], dim=1).flatten(1).double()
-        held = DAMPING * normal.diagonal(dim1=1, dim2=2) + 1e-12
-        target = wanted.flatten(1).double() + held * before
-        fitted.append(torch.linalg.solve(normal + torch.diag_embed(held), target).float())
-    return list(torch.cat(fitted).unflatten(1, (len(levels), blocks)).unbind(1))
 
 
 def _larger(scales: Tensor, before: Tensor) -> Tensor:

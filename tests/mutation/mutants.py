@@ -168,10 +168,16 @@ MUTANTS = [
         f"{QUANTIZATION}/block_quantizer.py",
         "unit/export/test_quantization.py",
         ("zero = (natural + shift).clamp_(0, top)", "zero = natural.clone()"),
-        ("w[:, stop:] -= errors @ share[start:stop, stop:]", "pass"),
         ("return pairs[..., 0] | pairs[..., 1] << 4", "return pairs[..., 1] | pairs[..., 0] << 4"),
         ("torch.where(slope > 0, slope, scales)", "scales"),
         ("padded.split(at_once)", "padded[:at_once].split(at_once)"),
+    ),
+    *_of(
+        f"{QUANTIZATION}/error_compensation.py",
+        ("columns[stop:].addmm_(share[start:stop, stop:].T, errors, alpha=-1)", "pass"),
+        ("columns[last:stop].addmm_(share[first:last, last:stop].T, own, alpha=-1)", "pass"),
+        ("normal[:, blocks:, b] = each[:, b] @ summed[rows]", "pass"),
+        ("torch.where(failed[:, None] == 0, solved, kept)", "kept"),
     ),
     *_of(
         f"{QUANTIZATION}/own_grid.py",
