@@ -46,6 +46,7 @@ from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.parity.gate import ParityReport, check_parity
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.quantization.activations import Calibration
+from hamburger_edge.export.stages import stages_of
 from hamburger_edge.export.target import check_target, clear_leftovers
 from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
 from hamburger_edge.loop.draft_index import read_draft_index
@@ -53,7 +54,7 @@ from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkp
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import locked
 from hamburger_edge.support.folders import publish
-from hamburger_edge.support.progress import Progress, no_progress
+from hamburger_edge.support.progress import Progress, StagedProgress, no_progress
 from hamburger_edge.support.values import whole_in
 
 CACHE_LENGTH, SHORTEST_CACHE = 2048, 64  # slots of a portable cache; the parity gate needs some room
@@ -68,6 +69,7 @@ def export(
 ) -> Path:
     """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`."""
     out = Path(out).resolve()  # a link to a bundle stands for that bundle
+    progress = StagedProgress(progress, stages_of(options))
     try:
         with locked(lock_for(out)):
             check_target(out, force=options.force)

@@ -37,7 +37,8 @@ def export_checkpoint(
 
         formats         "onnx" (default), "gguf" for llama.cpp, or both
         flavor          "fused" (default): ONNX Runtime's own operators; "portable": standard operators only
-        precision       "int4" (default), "int4-fast" (coarser, fused graphs only), "int8", "fp16", "fp32"
+        precision       "int4", "int4-fast" (coarser, fused graphs only), "int8", "fp16" or "fp32"; None: the
+                        one that the checkpoint recommends, else int4
         kv_cache_dtype  "int8", "fp16" or "fp32" KV cache of fused graphs; None: int8 with int4 or int8
                         weights, else fp32
         cache_slots     slots of a portable bundle's KV cache; None: 2048
@@ -60,9 +61,26 @@ def export_checkpoint(
         "cache_slots": cache_slots,
         "context_length": context_length,
     }
+    if precision is None and recipe is None:
+        named["precision"] = _recommended_precision(checkpoint)
     given = {name: value for name, value in named.items() if value is not None}
     chosen = options_of({**given, "verify": verify, "assembly": assembly, "force": force}, recipe)
     with needing("export"):
         from hamburger_edge.export.pipeline import export
     bundle: Path = export(checkpoint, output, chosen, progress=progress)
     return bundle
+
+
+def _recommended_precision(checkpoint: str | Path | Checkpoint) -> str | None:
+    from hamburger_edge.models.checkpoints.built_in import find_built_in
+    from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
+
+    if not isinstance(checkpoint, str | Path):
+        found: str | None = checkpoint.manifest.get("recommended_precision")
+        return found
+    folder = Path(checkpoint)
+    if not (folder / MANIFEST).exists():
+        folder = find_built_in(str(checkpoint)) or folder
+    if not (folder / MANIFEST).exists():
+        return None  # a file of another kind, or nothing: loading reports it
+    return read_manifest(folder / MANIFEST).recommended_precision

@@ -1,7 +1,7 @@
 """First part of the parity gate: every graph against its PyTorch module.
 
-The tokens are random, or of the checkpoint's own calibration text. Low-bit weights are fitted to that text,
-and a model tuned to a task need not be robust on noise.
+The tokens are those of calibration text, or random without a tokenizer. Low-bit weights are fitted to that
+text, and no model need be robust on noise: int8 activations share one scale, which a rare token's may fill.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from hamburger_edge.export.quantization.activations import calibration_texts
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Ledger
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
@@ -85,7 +84,7 @@ class Tokens:
         self._vocab = checkpoint.model.config.base.vocab_size
         self._text: list[int] = []
         self._next = 0
-        if (checkpoint.path / CALIBRATION).exists():  # from the beginning of a conversation
+        if checkpoint.tokenizer is not None:  # from the beginning of a conversation
             said = itertools.islice(calibration_texts(checkpoint), 8 * seed, 8 * seed + 8)
             self._text = [token for parts in said for groups in parts for group in groups for token in group]
 

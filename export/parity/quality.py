@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from hamburger_edge.bundle.manifest import KV_TYPES, PrecisionPlan
 from hamburger_edge.export.parity.graphs import Array, restart
-from hamburger_edge.export.parity.text import reading
+from hamburger_edge.export.parity.text import MicroSteps, micro_steps, micro_steps_at_once, reading
 from hamburger_edge.export.quantization.activations import judging_texts
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 from hamburger_edge.support.progress import Progress
+
+MOST_TOKENS = 2000  # of the answers that are compared: the share of equal tokens to within a percent
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,16 @@ def refused(quality: Quality) -> tuple[str, Loss] | None:
 
 
 def compare(
-    checkpoint: Checkpoint, reference: Backend, exported: Backend, precision: str, progress: Progress
+    checkpoint: Checkpoint, reference: TorchBackend, exported: Backend, precision: str, progress: Progress
 ) -> Quality:
     """Compare both models on text; `checkpoint` needs a tokenizer."""
     texts = list(judging_texts(checkpoint))
+    answers = sum(len(group) for _, groups in texts for group in groups)
+    texts = texts[:: -(-answers // MOST_TOKENS) or 1]
+    backends: tuple[tuple[Backend, MicroSteps], ...] = (
+        (reference, partial(micro_steps_at_once, reference)),
+        (exported, partial(micro_steps, exported)),
+    )
     base, micro = _Distances(), _Distances()
     for done, (prompt, groups) in enumerate(texts):
         progress("measuring quality", done, len(texts))
@@ -113,7 +123,7 @@ def compare(
         if not prompt or not groups:
             continue
         restart(reference, exported)
-        pairs = (_scores(backend, prompt, groups) for backend in (reference, exported))
+        pairs = (_scores(backend, steps, prompt, groups) for backend, steps in backends)
         for (want, further_want), (got, further_got) in zip(*pairs, strict=True):
             base.add(want, got)
             for each in zip(further_want, further_got, strict=True):
@@ -123,14 +133,13 @@ def compare(
 
 
 def _scores(
-    backend: Backend, prompt: list[Group], groups: list[Group]
+    backend: Backend, steps: MicroSteps, prompt: list[Group], groups: list[Group]
 ) -> Iterator[tuple[Array, list[Array]]]:
     """Yield the scores of each group's first token, and those of each further one."""
     for readout, said in reading(backend, prompt, groups):
-        for row, group in enumerate(said):
-            logits = readout.logits[row].copy()
-            backend.micro_begin(readout.features[row])
-            yield logits, [backend.micro(token).logits.copy() for token in group[:-1]]
+        first = [readout.logits[row].copy() for row in range(len(said))]  # before the next call
+        further = steps(readout, [group[:-1] for group in said])
+        yield from zip(first, ([each.logits for each in scored] for scored in further), strict=True)
 
 
 class _Distances:

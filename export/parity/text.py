@@ -7,9 +7,9 @@ reading         the exported model reads the reference's generations: extra surp
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +17,18 @@ import numpy as np
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.parity.graphs import Array, restart
-from hamburger_edge.loop.backend import Backend, Readout
+from hamburger_edge.export.quantization.activations import judging_texts
+from hamburger_edge.loop.backend import Backend, MicroReadout, Readout
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler, SamplingSettings
 from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.support.progress import Progress
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
+from hamburger_edge.support.progress import Progress, no_progress
+
+MicroSteps = Callable[[Readout, list[tuple[int, ...]]], Iterator[list[MicroReadout]]]
 
 PROMPTS = (
     "Why is the sky blue?",
@@ -31,14 +36,22 @@ PROMPTS = (
     "List five animals that live in the sea.",
 )
 NEW_TOKENS = 24
+GROUPS_AT_ONCE = 32  # of the reference's micro decoder
 LEAST_SPREAD = 0.05  # of stop probabilities: the least spread that errors are relative to
 
 
 def fixed_prompts(checkpoint: Checkpoint) -> list[list[int]]:
-    """Encode prompts with the model's tokenizer and template; without one, token ids over the vocabulary."""
+    """Encode prompts with the model's tokenizer and template; without one, token ids over the vocabulary.
+
+    A model with calibration text of its own gets the prompts of the longest answers in it that nothing was
+    fitted to. On other prompts, and beyond the end of an answer, a task model's scores mean nothing.
+    """
     vocab = checkpoint.model.config.base.vocab_size
     if checkpoint.tokenizer is None:
         return [[(7 * i + 31 * n) % vocab for i in range(6 + n)] for n in range(len(PROMPTS))]
+    if (checkpoint.path / CALIBRATION).exists():
+        texts = sorted(judging_texts(checkpoint), key=lambda text: -sum(map(len, text[1])))
+        return [[token for (token,) in prompt] for prompt, _ in texts[: len(PROMPTS)]]
     tokenizer = Tokenizer(checkpoint.tokenizer)
     if checkpoint.chat_template is None:
         return [tokenizer.encode(prompt) for prompt in PROMPTS]
@@ -58,17 +71,19 @@ class Run:
 def generations(
     reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
 ) -> Iterator[Run]:
-    """Answer each prompt with groups of each forced length, and with those of the stop head."""
+    """Answer each prompt with groups of the stop head, and the prompts in turn with groups of each length."""
     most = reference.info.max_group_tokens
     tokens = new_tokens(most)
     room = max(1, min(backend.info.cache_slots for backend in (reference, exported)) - tokens)
     prompts = [prompt[:room] for prompt in prompts]  # a template may bring a long system text
-    kinds = [
-        *((f"groups of {n}", Decoding(tokens, force_group=n, ignore_eos=True)) for n in range(1, most + 1)),
-        ("confidence 0.5", Decoding(tokens, confidence=0.5, ignore_eos=True)),
-    ]
-    for index, (prompt, (kind, decoding)) in enumerate((p, k) for p in prompts for k in kinds):
-        progress("verifying text", index, len(prompts) * len(kinds))
+    forced = (
+        (prompts[n % len(prompts)], f"groups of {n}", Decoding(tokens, force_group=n, ignore_eos=True))
+        for n in range(1, most + 1)
+    )
+    free = Decoding(tokens, confidence=0.5, ignore_eos=True)
+    asked = [*forced, *((prompt, "confidence 0.5", free) for prompt in prompts)]
+    for index, (prompt, kind, decoding) in enumerate(asked):
+        progress("verifying text", index, 2 * len(asked))  # then they are read
         ours, theirs = (_generate(backend, prompt, decoding) for backend in (exported, reference))
         flat = [[token for group in groups for token in group] for groups in (ours, theirs)]
         differing = (i for i, (a, b) in enumerate(zip(*flat, strict=False)) if a != b)
@@ -99,16 +114,24 @@ class ReadingComparison(NamedTuple):
 
 
 def read(
-    reference: Backend, exported: Backend, texts: list[tuple[list[int], list[Group]]]
+    reference: TorchBackend,
+    exported: Backend,
+    texts: list[tuple[list[int], list[Group]]],
+    progress: Progress = no_progress,
 ) -> ReadingComparison:
     """Let both read the reference's generations in their groups; score every group's first token."""
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
     micro: dict[Backend, list[float]] = {reference: [], exported: []}
     stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
+    steps: dict[Backend, MicroSteps] = {
+        reference: partial(micro_steps_at_once, reference),
+        exported: partial(micro_steps, exported),
+    }
     listed = [] if reference.info.draft_vocab is None else reference.info.draft_vocab.tolist()
     row_of = {token: index for index, token in enumerate(listed)}  # among the micro logits
     agree, worst = [], 0.0
-    for prompt, groups in texts:
+    for number, (prompt, groups) in enumerate(texts):
+        progress("verifying text", len(texts) + number, 2 * len(texts))
         slots: list[Group] = [(token,) for token in prompt]
         targets = [group[0] for group in groups]
         restart(reference, exported)
@@ -117,7 +140,7 @@ def read(
             read_out = []
             for readout, said in reading(backend, slots, groups):
                 read_out.append(readout.logits.copy())
-                micro[backend] += _read_groups(backend, readout, said, row_of, stops[backend])
+                micro[backend] += _read_groups(backend, readout, said, row_of, stops[backend], steps[backend])
             scores[backend] = np.concatenate(read_out)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
@@ -157,19 +180,50 @@ class _Stops(NamedTuple):
     micro_decoder: list[float]  # after each of its tokens that another may follow
 
 
+def micro_steps(
+    backend: Backend, readout: Readout, groups: list[tuple[int, ...]]
+) -> Iterator[list[MicroReadout]]:
+    """Yield what the micro decoder makes of each token of the groups after a readout's rows."""
+    for row, group in enumerate(groups):
+        if group:
+            backend.micro_begin(readout.features[row])
+        scored = (backend.micro(token) for token in group)
+        yield [MicroReadout(each.logits.copy(), each.p_stop) for each in scored]
+
+
+def micro_steps_at_once(
+    reference: TorchBackend, readout: Readout, groups: list[tuple[int, ...]]
+) -> Iterator[list[MicroReadout]]:
+    """Like `micro_steps`, by few calls."""
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        part = groups[start : start + GROUPS_AT_ONCE]
+        rows = [row for row, group in enumerate(part) if group]
+        steps = iter(
+            reference.micro_groups(
+                readout.features[[start + row for row in rows]], [part[row] for row in rows]
+            )
+            if rows
+            else ()
+        )
+        yield from (next(steps) if group else [] for group in part)
+
+
 def _read_groups(
-    backend: Backend, readout: Readout, groups: list[Group], row_of: dict[int, int], stops: _Stops
+    backend: Backend,
+    readout: Readout,
+    groups: list[Group],
+    row_of: dict[int, int],
+    stops: _Stops,
+    steps: MicroSteps,
 ) -> list[float]:
     """Return the surprise at the further tokens of the groups that follow a readout's rows."""
     nats: list[float] = []
-    for row, group in enumerate(groups):
+    fed = [group[: backend.info.max_group_tokens - 1] for group in groups]
+    for row, (group, scored) in enumerate(zip(groups, steps(readout, fed), strict=True)):
         stops.base.append(float(readout.p_stop[row]))
-        backend.micro_begin(readout.features[row])
-        for token, following in itertools.zip_longest(group[: backend.info.max_group_tokens - 1], group[1:]):
-            scored = backend.micro(token)
-            stops.micro_decoder.append(float(scored.p_stop))
-            if following is not None:
-                nats += list(_surprise(scored.logits[None], [row_of.get(following, following)]))
+        stops.micro_decoder.extend(float(each.p_stop) for each in scored)
+        for following, each in zip(group[1:], scored, strict=False):
+            nats += list(_surprise(each.logits[None], [row_of.get(following, following)]))
     return nats
 
 

@@ -41,13 +41,15 @@ def silence(stream: TextIO) -> None:
 class ProgressBar:
     """Display `progress(stage, done, total)`.
 
-    A terminal shows a bar. Other streams get one line per stage and at most one per minute.
+    A terminal shows a bar, and leaves a line with the seconds of each finished stage. Other streams get one
+    line per stage and at most one per minute. `seconds` holds the time of each finished stage.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.live = is_terminal(self.stream)
         self.stage, self.began, self.shown = "", 0.0, 0.0
+        self.seconds: dict[str, float] = {}
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -69,12 +71,16 @@ class ProgressBar:
             bar = f"[{'#' * (24 * min(done, total) // total):24}] " if total else ""
             _tell(self.stream, f"\r\x1b[K{stage:32} {bar}{share} {note}")
         else:
-            _tell(self.stream, f"{stage} ...\n" if new else f"{stage} {share} {note}\n")
+            line = f"{stage} ... {share if done else ''} {note}" if new else f"{stage} {share} {note}"
+            _tell(self.stream, f"{line.rstrip()}\n")
 
     def close(self) -> None:
         """End the line of the current stage."""
-        if self.stage and self.live:
-            _tell(self.stream, f"\r\x1b[K{self.stage:32} {time.monotonic() - self.began:6.1f} s\n")
+        if self.stage:
+            passed = time.monotonic() - self.began
+            self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + passed
+            if self.live:
+                _tell(self.stream, f"\r\x1b[K{self.stage:32} {passed:6.1f} s\n")
         self.stage = ""
 
 

@@ -116,6 +116,22 @@ class TorchBackend:
         logits = self.model.micro_logits(hidden)
         return MicroReadout(_numpy(logits), float(self.model.stop_logits(hidden, logits).sigmoid()))
 
+    @torch.inference_mode()
+    def micro_groups(self, features: Tensor, groups: Sequence[Sequence[int]]) -> list[list[MicroReadout]]:
+        """Return what `micro` would after each token of each group, all groups at once.
+
+        features [G, F, d] of the slots before them; `groups` are not empty.
+        """
+        ids, _ = pad_groups(groups)
+        hidden = self.model.teacher_forced(features, ids)
+        logits = self.model.micro_logits(hidden)
+        stops = self.model.stop_logits(hidden, logits).sigmoid().tolist()
+        scores = _numpy(logits)
+        return [
+            [MicroReadout(scores[g, i], stops[g][i]) for i in range(len(group))]
+            for g, group in enumerate(groups)
+        ]
+
     def truncate(self, slots: int) -> None:
         self.cache.used = min(slots, self.cache.used)
 

@@ -6,6 +6,8 @@ import argparse
 from typing import Any
 
 from hamburger_edge.cli.command import Command, Option, option
+from hamburger_edge.cli.options import JSON
+from hamburger_edge.cli.outputs import print_json
 from hamburger_edge.support.terminal import ProgressBar
 
 
@@ -15,7 +17,11 @@ def run(options: argparse.Namespace) -> None:
     given = {name: getattr(options, name) for name in NAMES if getattr(options, name) is not None}
     with ProgressBar() as progress:
         bundle = export_checkpoint(options.source, options.output, progress=progress, **given)
-    print(bundle)
+    if options.json:
+        stages = {stage: round(seconds, 3) for stage, seconds in progress.seconds.items()}
+        print_json({"bundle": str(bundle), "seconds": stages})
+    else:
+        print(bundle)
 
 
 def _asked(name: str, flag: str = "", **settings: Any) -> Option:
@@ -40,7 +46,8 @@ OPTIONS = (
     _asked(
         "precision",
         choices=["int4", "int4-fast", "int8", "fp16", "fp32"],
-        help="int4 (default); int4-fast: coarser, a fifth faster, of fused graphs; int8; fp16; fp32",
+        help="int4 (default, if the model recommends none); int4-fast: coarser, a fifth faster, of fused "
+        "graphs; int8; fp16; fp32",
     ),
     _asked(
         "kv_cache_dtype",
@@ -84,6 +91,7 @@ COMMAND = Command(
         ),
         option("-o", "--output", required=True, metavar="BUNDLE", help="folder to write"),
         *OPTIONS,
+        JSON,
     ),
     examples=(
         "hamburger-edge export tiny -o tiny-bundle",

@@ -17,8 +17,15 @@ from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, ParityError
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, verify
-from hamburger_edge.export.parity.text import read, stop_error
+from hamburger_edge.export.parity.graphs import Tokens
+from hamburger_edge.export.parity.text import fixed_prompts, read, stop_error
+from hamburger_edge.export.quantization.activations import calibration_texts, judging_texts
 from hamburger_edge.loop.backend import MicroReadout
+from hamburger_edge.models.checkpoints.calibration_text import (
+    CALIBRATION,
+    CalibrationExample,
+    write_calibration,
+)
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.onnx.parts import OnnxMicroDecoder
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
@@ -32,7 +39,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def test_float32_agrees_word_for_word(bundles: Callable[..., Path], checkpoint: Checkpoint) -> None:
     bundle = bundles(**CHANGES)
     report = check_parity(bundle, load_manifest(bundle), checkpoint)
-    assert report.prompts == report.identical >= 10
+    assert report.prompts == report.identical >= 7
     assert report.first_divergence is None
     assert [graph.name for graph in report.graphs] == ["embedder", "base", "micro_decoder"]
     assert all(graph.max_abs_error < 1e-4 for graph in report.graphs)
@@ -143,8 +150,8 @@ def test_proposals_are_judged_on_text_too(checkpoint: Checkpoint) -> None:
     other.micro = wrong_tokens  # type: ignore[method-assign]
     text = [([5, 6, 7], [(8, 9, 10), (11, 12), (13,)])]
     same, wrong = read(reference, equal, text), read(reference, other, text)
-    assert (same.surprise, same.micro_surprise) == (wrong.surprise, 0.0)
-    assert wrong.micro_surprise != 0
+    assert same.surprise == wrong.surprise
+    assert abs(same.micro_surprise) < 1e-6 < abs(wrong.micro_surprise)  # the reference reads all at once
 
 
 def test_a_constant_is_never_a_stop_probability() -> None:
@@ -152,6 +159,22 @@ def test_a_constant_is_never_a_stop_probability() -> None:
         for constant in (0.0, 0.5, 1.0, float(np.mean(want))):
             error = stop_error(np.full(3, constant), np.array(want))
             assert error > LIMITS["int4"].stop
+
+
+def test_the_gate_asks_what_the_model_was_made_for(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """A task model's scores mean nothing after questions of a chat, and no model is fitted to noise.
+
+    The gate refused bundles of two built-in models at int8 for their errors on such text.
+    """
+    own = replace(checkpoint, path=tmp_path)
+    general = list(calibration_texts(own))
+    first = [token for parts in general[8:10] for groups in parts for group in groups for token in group]
+    assert Tokens(own, 1).take(20) == first[:20]
+    text = [CalibrationExample(f"task {n}", "word " * (n + 1)) for n in range(18)]
+    write_calibration(tmp_path / CALIBRATION, text)
+    longest = sorted(judging_texts(own), key=lambda one: len(one[1]))[::-1]
+    assert fixed_prompts(own) == [[token for (token,) in prompt] for prompt, _ in longest] != []
+    assert fixed_prompts(own) != fixed_prompts(checkpoint)
 
 
 def test_coarser_embeddings_pass_with_a_float32_base(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_same_model_loses_nothing(checkpoint: Checkpoint) -> None:
     found = measured(checkpoint, altered(checkpoint), "fp32")
-    assert (found.base, found.micro) == (Loss(1.0, 0.0), Loss(1.0, 0.0))
+    assert found.base == Loss(1.0, 0.0)
+    assert found.micro == Loss(1.0, pytest.approx(0.0, abs=1e-9))  # the reference takes all steps at once
     assert found.as_known
     assert found.positions > 50
     assert found.further_positions > found.positions  # groups of 1, 2, 3, 4
@@ -72,7 +73,7 @@ def test_a_loss_is_measured_and_judged(checkpoint: Checkpoint) -> None:
     """Independent noise of deviation s moves a flat distribution by about s^2 / 2 nats."""
     some = measured(checkpoint, altered(checkpoint, noise=0.3))
     assert 0 < some.base.divergence < 0.3**2
-    assert some.micro == Loss(1.0, 0.0)
+    assert some.micro == Loss(1.0, pytest.approx(0.0, abs=1e-9))
     more = measured(checkpoint, altered(checkpoint, noise=0.3), "int8")
     assert not more.as_known
     assert refused(some) is None

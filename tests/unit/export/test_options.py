@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from toy_checkpoints import save
+from toy_models import toy_model
 
 import hamburger_edge
 from hamburger_edge.cli import main as cli
@@ -18,6 +20,7 @@ from hamburger_edge.cli.parser import build_parser
 from hamburger_edge.errors import ConfigError, InputError, MissingExtraError
 from hamburger_edge.export.options import CHOICES, FORMATS, PRESETS, ExportOptions, options_of
 from hamburger_edge.exporting import export_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 RESEARCH = {"block_size", "keep_head", "prefer", "gguf_precision"}  # of recipe files alone
 FIELDS = {field.name for field in dataclasses.fields(ExportOptions)}
@@ -126,3 +129,29 @@ def test_asking_is_light_and_a_missing_extra_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "onnx_ir", None)
     with pytest.raises(MissingExtraError, match=r"onnx_ir.*\[export\]"):
         export_checkpoint("tiny", "bundle")
+
+
+def test_without_a_precision_the_checkpoint_recommends_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checkpoint = save(tmp_path / "checkpoint", toy_model())
+    manifest = json.loads((checkpoint / "hamburger.json").read_text())
+    asked: list[ExportOptions] = []
+
+    def take(checkpoint: object, output: Path, options: ExportOptions, **_: object) -> Path:
+        asked.append(options)
+        return output
+
+    monkeypatch.setattr("hamburger_edge.export.pipeline.export", take)
+    export_checkpoint(checkpoint, tmp_path / "bundle")
+    manifest["recommended_precision"] = "int8"
+    (checkpoint / "hamburger.json").write_text(json.dumps(manifest))
+    export_checkpoint(checkpoint, tmp_path / "bundle")
+    export_checkpoint(load_checkpoint(checkpoint), tmp_path / "bundle")
+    export_checkpoint(checkpoint, tmp_path / "bundle", precision="int4-fast")
+    assert [(options.precision, options.prefer) for options in asked] == [
+        ("int4", "accuracy"),
+        ("int8", "accuracy"),
+        ("int8", "accuracy"),
+        ("int4", "speed"),
+    ]
