@@ -3,7 +3,7 @@
 # make test-slow  the others: killed processes, full disks, wheels, browsers, clusters, peers, the built-in models' answers
 # make check  lint, format and types only
 # make serve  a local server with the built-in model, and a page to try it in
-# make browser BUNDLES="tiny smollm2-135m"  a page in which a model runs inside the browser; tiny where nothing is named
+# make browser BUNDLES="tiny voice-commands"  a page in which built-in models, or bundles, run inside the browser
 # make docs   build the site of docs/ into site/; a broken link fails
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
 # make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped; then random tests, drawn anew
@@ -33,11 +33,8 @@ serve: $(VENV)/.serve
 	@$(BIN)/hamburger-edge serve $(BUNDLE)
 
 BUNDLES ?= tiny
-browser: $(BUNDLES:%=runs/browser/%) runtimes/javascript/node_modules/.package-lock.json
-	@$(BIN)/python examples/browser/serve.py runs/browser
-
-runs/browser/%: | $(VENV)/.demo
-	@$(BIN)/hamburger-edge export $* --precision int8 -o $@
+browser: $(VENV)/.core runtimes/javascript/node_modules/.package-lock.json
+	@$(BIN)/python examples/browser/serve.py $(BUNDLES)
 
 runtimes/javascript/node_modules/.package-lock.json: runtimes/javascript/package.json
 	@echo "installing what the package for JavaScript needs ..."

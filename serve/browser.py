@@ -5,7 +5,9 @@ A table built at the start maps each URL path to a file. No file path is derived
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,10 @@ NAMES = {
     "onnxruntime-web/wasm": "/packages/onnxruntime-web/dist/ort.wasm.bundle.min.mjs",
     "onnxruntime-web/webgpu": "/packages/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs",
 }
+OWN = ("browser.js", "browser.css", "worker.js", "service-worker.js", "app.webmanifest")
+SHARED = ("/page.css", "/parts.js", "/icon.svg")  # with the server's page
+FOR_GPUS = ("webgpu", "asyncify")  # in names of files that only WebGPU loads: large, and not kept
+_IMPORTED = re.compile(r'(\bfrom\s*|\bimport\s*\(?\s*)"([^"\n]+)"')
 LOADED = ("ort-wasm-simd-threaded.wasm", "ort-wasm-simd-threaded.asyncify.wasm")  # loaded by onnxruntime-web
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -33,6 +39,7 @@ KINDS = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
     ".json": "application/json",
+    ".webmanifest": "application/manifest+json",
     ".wasm": "application/wasm",
 }
 HEADERS = {
@@ -42,7 +49,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; "
-        "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "img-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
@@ -74,7 +82,7 @@ def code(package: Path) -> dict[str, Path]:
     if not (installed / "onnxruntime-web").is_dir():
         raise InputError(f"{package}: lacks packages: run  npm install --ignore-scripts --prefix {package}")
     found = {"/browser": PAGE / "browser.html"}
-    found |= {f"/{name}": PAGE / name for name in ("browser.js", "browser.css", "worker.js")}
+    found |= {f"/{name}": PAGE / name for name in OWN}
     for path in sorted(package.rglob("*.js")):
         if path.relative_to(package).parts[0] not in ("node_modules", "tests"):
             found[f"/hamburger-edge/{path.relative_to(package).as_posix()}"] = path
@@ -95,9 +103,16 @@ def bundle_files(bundles: Mapping[str, Path]) -> dict[str, Path]:
     return found
 
 
-def script(path: Path) -> bytes:
-    """Return a module's text with imported names replaced by URL paths."""
+def kept(addresses: Iterable[str]) -> list[str]:
+    """Return the URL paths that the page's service worker keeps, so that the page works without a network."""
+    return sorted(path for path in {*addresses, *SHARED} if not any(name in path for name in FOR_GPUS))
+
+
+def script(path: Path, addresses: Iterable[str] = ()) -> bytes:
+    """Return a module's text with imported names replaced by URL paths.
+
+    In the service worker `addresses` are the page's files.
+    """
     text = path.read_text(encoding="utf-8")
-    for name, address in NAMES.items():
-        text = text.replace(f'"{name}"', f'"{address}"')
-    return text.encode()
+    text = _IMPORTED.sub(lambda found: f'{found[1]}"{NAMES.get(found[2], found[2])}"', text)
+    return text.replace('["@kept"]', json.dumps(kept(addresses))).encode()

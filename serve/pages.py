@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from starlette.requests import Request
@@ -27,7 +27,7 @@ def routes(in_browser: InBrowser) -> list[Route]:
     offered = {**in_browser.code, **in_browser.files}
     return [
         *(Route(address, _of_the_page(PAGE / name)) for address, name in ADDRESSES.items()),
-        *(Route(address, _in_browser(path)) for address, path in offered.items()),
+        *(Route(address, _in_browser(path, in_browser.code)) for address, path in offered.items()),
     ]
 
 
@@ -40,9 +40,9 @@ def _of_the_page(path: Path) -> _Endpoint:
     return send
 
 
-def _in_browser(path: Path) -> _Endpoint:
+def _in_browser(path: Path, code: Iterable[str]) -> _Endpoint:
     kind = KINDS.get(path.suffix, "application/octet-stream")
-    content = script(path) if path.suffix == ".js" else None
+    content = script(path, code) if path.suffix == ".js" else None
 
     async def send(request: Request) -> Response:
         if content is None:

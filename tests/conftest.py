@@ -69,6 +69,7 @@ SLOW = {
     ),
     "repository/test_wheel.py": (),
     "runtimes/test_browser.py": (),
+    "runtimes/test_browser_app.py": (),
     "serve/test_in_browser.py": (),
     "serve/test_load.py": (),
     "serve/test_openai_in_browser.py": (),

@@ -1,17 +1,22 @@
-"""Serve the page, its JavaScript package and bundles: python serve.py FOLDER_OF_BUNDLES [--port N]"""
+"""Serve the page, its JavaScript package and bundles: python serve.py BUNDLE... [--port N]"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from hamburger_edge import HamburgerError
-from hamburger_edge.serve.browser import HEADERS, KINDS, PAGE, bundle_files, code, script
+from hamburger_edge import HamburgerError, InputError
+from hamburger_edge.assembling import assembled_bundle, can_assemble
+from hamburger_edge.models.checkpoints.built_in import NAMES, find_built_in
+from hamburger_edge.serve.browser import HEADERS, KINDS, PAGE, SHARED, bundle_files, code, script
+from hamburger_edge.support.terminal import ProgressBar
 
 PACKAGE = Path(__file__).resolve().parents[2] / "runtimes" / "javascript"
 
@@ -20,12 +25,10 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, bundles: dict[str, Path], port: int = 0) -> None:
-        self.files = {
-            **code(PACKAGE),
-            "/": PAGE / "browser.html",
-            **{f"/{name}": PAGE / name for name in ("page.css", "parts.js", "icon.svg")},
-            **bundle_files(bundles),
-        }
+        page = {**code(PACKAGE), "/": PAGE / "browser.html"}
+        page |= {path: PAGE / path.removeprefix("/") for path in SHARED}
+        self.page = list(page)  # what works without a network
+        self.files = {**page, **bundle_files(bundles)}
         self.listing = json.dumps(list(bundles)).encode()
         super().__init__(("127.0.0.1", port), Handler)
         self.hosts = [f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")]
@@ -46,19 +49,40 @@ class Handler(BaseHTTPRequestHandler):
         elif path is None or not path.is_file():
             self._refuse(HTTPStatus.NOT_FOUND)
         elif path.suffix == ".js":
-            content = script(path)
+            content = script(path, self.server.page)
             self._begin(path.suffix, len(content))
             self.wfile.write(content)
         else:
-            with path.open("rb") as file:
-                self._begin(path.suffix, path.stat().st_size)
-                shutil.copyfileobj(file, self.wfile)
+            self._send(path)
 
-    def _begin(self, suffix: str, length: int, status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _send(self, path: Path) -> None:
+        """Send a file, from the byte on that a broken download asks for."""
+        size = path.stat().st_size
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+        start = int(asked[1]) if asked else 0
+        if start >= max(size, 1):
+            self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
+            return
+        with path.open("rb") as file:
+            file.seek(start)
+            if asked:
+                place = {"Content-Range": f"bytes {start}-{size - 1}/{size}"}
+                self._begin(path.suffix, size - start, HTTPStatus.PARTIAL_CONTENT, place)
+            else:
+                self._begin(path.suffix, size)
+            shutil.copyfileobj(file, self.wfile)
+
+    def _begin(
+        self,
+        suffix: str,
+        length: int,
+        status: HTTPStatus = HTTPStatus.OK,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", KINDS.get(suffix, "application/octet-stream"))
         self.send_header("Content-Length", str(length))
-        for name, value in HEADERS.items():
+        for name, value in {**HEADERS, **(more or {})}.items():
             self.send_header(name, value)
         self.end_headers()
 
@@ -69,17 +93,26 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def bundles_of(names: list[str]) -> dict[str, Path]:
+    """Return name -> folder. A built-in model is assembled first, at int8, which browsers compute fast."""
+    found = {}
+    with ProgressBar() as progress:
+        for name in names:
+            folder = Path(name) if Path(name).exists() else find_built_in(name)
+            if folder is None:
+                raise InputError(f"{name}: no bundle and no built-in model ({', '.join(NAMES)})")
+            bundle = assembled_bundle(folder, progress=progress) if can_assemble(folder) else folder
+            found[folder.resolve().name] = bundle
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve the page and the bundles of a folder.")
-    parser.add_argument("folder", type=Path, help="whose folders are bundles of ONNX graphs")
+    parser = argparse.ArgumentParser(description="Serve the page and models that run in it.")
+    parser.add_argument("bundle", nargs="+", help="folder of a bundle of ONNX graphs, or a built-in model")
     parser.add_argument("--port", type=int, default=8090)
     options = parser.parse_args()
-    found = sorted(path.parent for path in options.folder.glob("*/manifest.json"))
-    bundles = {folder.name: folder for folder in found}
-    if not bundles:
-        folder = options.folder
-        sys.exit(f"error: {folder}: no bundles: make one with  hamburger-edge export tiny -o {folder}/tiny")
     try:
+        bundles = bundles_of(options.bundle)
         server = Server(bundles, options.port)
     except HamburgerError as error:
         sys.exit(f"error: {error}")

@@ -17,8 +17,10 @@ export class InputError extends HamburgerError {}
 export class ContextFullError extends InputError {}
 /** an exported folder: missing or changed file, wrong version */
 export class BundleError extends HamburgerError {}
-/** a download failed, or the browser's store has no room for it */
+/** a download failed; what arrived is kept for the next try */
 export class FetchError extends HamburgerError {}
+/** a `FetchError`: the browser has no room to keep the files */
+export class StorageFullError extends FetchError {}
 /** a model whose scores are not finite */
 export class CheckpointError extends HamburgerError {}
 /** a binding of ONNX Runtime that is not installed or does not start */

@@ -57,12 +57,12 @@ const heard = {
     remember();
   },
 
-  step({ tokens, text, tokensPerStep, decodeRate, saved }) {
+  step({ tokens, text, tokensPerStep, decodeTps, saved }) {
     if (!answer) return;
     if (tokens.length > 1) answer.groups += 1;
     const shade = tokens.length > 1 ? `g${answer.groups % 4}` : "";
     if (text) answer.text.append(made("span", shade, text));
-    at("rate").textContent = decodeRate ? decodeRate.toFixed(decodeRate < 10 ? 1 : 0) : "–";
+    at("rate").textContent = decodeTps ? decodeTps.toFixed(decodeTps < 10 ? 1 : 0) : "–";
     at("perstep").textContent = tokensPerStep.toFixed(2);
     at("saved").textContent = `${Math.round(100 * saved)}%`;
     follow();
@@ -82,6 +82,10 @@ const heard = {
       at("state").textContent = "The model could not be loaded.";
     }
     finish("failed");
+  },
+
+  unkept({ message }) {
+    notice(`The model is used without keeping it. ${message}`);
   },
 
   forgotten() {
@@ -189,14 +193,33 @@ if (navigator.gpu) at("provider").append(new Option("graphics (WebGPU)", "webgpu
 at("threads").max = crossOriginIsolated ? navigator.hardwareConcurrency : 1;
 at("threads").value = Math.min(4, Number(at("threads").max));
 at("threads-note").textContent = crossOriginIsolated ? "" : "This page is not cross-origin isolated: one thread.";
+navigator.serviceWorker?.register("/service-worker.js", { type: "classic" }).catch(() => {}); // none in private windows
+navigator.serviceWorker?.ready.then(() => {
+  at("offline").hidden = false;
+});
+if (matchMedia("(display-mode: standalone)").matches) navigator.storage?.persist?.(); // an installed app keeps its files
 try {
-  const response = await fetch("/bundles.json", { headers });
-  const names = await response.json();
-  if (!response.ok) throw new Error(names.error.message);
+  const names = await listed();
   at("model").replaceChildren(...names.map((name) => new Option(name, name)));
   const asked = decodeURIComponent(location.hash.slice(1));
   if (names.includes(asked)) at("model").value = asked;
   open();
 } catch (error) {
-  notice(`The server does not say which models it has (${error.message}).`);
+  notice(`The server does not list its models (${error.message}).`);
+}
+
+/** Names of bundles; without a network those of the last visit. */
+async function listed() {
+  let response;
+  try {
+    response = await fetch("/bundles.json", { headers });
+  } catch (error) {
+    const kept = localStorage.getItem("hamburger.bundles");
+    if (!kept) throw error;
+    return JSON.parse(kept);
+  }
+  const names = await response.json();
+  if (!response.ok) throw new Error(names.error.message);
+  localStorage.setItem("hamburger.bundles", JSON.stringify(names));
+  return names;
 }

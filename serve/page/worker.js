@@ -1,5 +1,5 @@
 // The model, away from the page's own thread. The page posts {task, ...}; what comes back is {said, ...}.
-import { setDial } from "hamburger-edge";
+import { StorageFullError, setDial } from "hamburger-edge";
 import { clearStore, load } from "hamburger-edge/web";
 
 let model, chat, seed, control;
@@ -13,7 +13,11 @@ const tasks = {
       told = now;
       postMessage({ said: "progress", ...progress });
     };
-    model = await load(address, { ...options, onProgress });
+    model = await load(address, { ...options, onProgress }).catch((error) => {
+      if (!(error instanceof StorageFullError)) throw error;
+      postMessage({ said: "unkept", message: error.message });
+      return load(address, { ...options, onProgress, store: false });
+    });
     const { provider, precision, recommended } = model.info;
     const modes = ["plain", "verify", "hybrid", "merge"];
     const confidences = Object.fromEntries(modes.map((mode) => [mode, setDial({ mode }, recommended).confidence]));
@@ -28,9 +32,9 @@ const tasks = {
     control = new AbortController();
     const stream = chat.send(text, { signal: control.signal });
     for await (const { tokens, text: piece } of stream) {
-      const { tokensPerStep, decodeRate, kvBytes, kvBytesUncompressed } = stream.stats;
+      const { tokensPerStep, decodeTps, kvBytes, kvBytesUncompressed } = stream.stats;
       const saved = kvBytesUncompressed ? 1 - kvBytes / kvBytesUncompressed : 0;
-      postMessage({ said: "step", tokens: [...tokens], text: piece, tokensPerStep, decodeRate, saved });
+      postMessage({ said: "step", tokens: [...tokens], text: piece, tokensPerStep, decodeTps, saved });
     }
     postMessage({ said: "ended", finishReason: stream.finishReason, stats: stream.stats.toJSON() });
   },

@@ -31,6 +31,8 @@ class Served:
         self.url: str = server.url
         self.asked: list[str] = []
         self.is_reachable = True  # what is under /bundles/
+        self.cuts: dict[str, int] = {}  # path -> bytes after which its next response breaks off
+        self.ranges: dict[str, str] = {}  # path -> range of the last request for it that had one
 
     def asked_of(self, bundle: str) -> set[str]:
         """Names of the files that were asked for since the last look."""
@@ -38,6 +40,27 @@ class Served:
         found = {path.removeprefix(start) for path in self.asked if path.startswith(start)}
         self.asked.clear()
         return found
+
+
+class Cut:
+    """A connection that breaks after some bytes."""
+
+    def __init__(self, connection: Any, left: int) -> None:
+        self.connection, self.left = connection, left
+        self.closed = False
+
+    def write(self, content: bytes) -> int:
+        self.connection.write(content[: self.left])
+        self.left -= len(content)
+        if self.left < 0:
+            raise ConnectionAbortedError
+        return len(content)
+
+    def flush(self) -> None:
+        self.connection.flush()
+
+    def close(self) -> None:
+        self.connection.close()
 
 
 @contextmanager
@@ -49,10 +72,17 @@ def example(bundles: dict[str, Path]) -> Iterator[Served]:
     class Handler(module.Handler):  # type: ignore[misc, name-defined]
         def do_GET(self) -> None:
             served.asked.append(self.path)
+            if self.headers["Range"]:
+                served.ranges[self.path] = self.headers["Range"]
             if self.path.startswith("/bundles/") and not served.is_reachable:
                 self.close_connection = True  # without a word, as a server that is not there
-            else:
+                return
+            if (left := served.cuts.pop(self.path, None)) is not None:
+                self.wfile = Cut(self.wfile, left)
+            try:
                 super().do_GET()
+            except ConnectionAbortedError:
+                self.close_connection = True
 
     server.RequestHandlerClass = Handler
     thread = threading.Thread(target=server.serve_forever, daemon=True)

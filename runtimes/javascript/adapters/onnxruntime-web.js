@@ -9,7 +9,7 @@ import { safeRepr, wholeIn } from "../support/values.js";
 /** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime } from "../onnx/runtime.js" */
 
-export { clearStore } from "../bundle/download.js";
+export { clearStore } from "../bundle/store.js";
 
 /** @typedef {import("../bundle/download.js").Progress} Progress */
 /**
@@ -18,7 +18,8 @@ export { clearStore } from "../bundle/download.js";
  * @property {number} [threads]  default ONNX Runtime's choice; more than one need a cross-origin isolated page. The first
  *   model of a page sets it for all
  * @property {"wasm" | "webgpu"} [provider]  default "wasm"
- * @property {boolean} [store]  keep the files in the browser for the next load; default true
+ * @property {boolean} [store]  keep the files in the browser for the next load, which also continues a download that broke;
+ *   default true
  * @property {(progress: Progress) => void} [onProgress]
  * @property {AbortSignal} [signal]  ends the download
  * @property {HeadersInit} [headers]  of each request: for example a server's key

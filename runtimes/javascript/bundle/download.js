@@ -1,8 +1,10 @@
-// Downloads the files of a bundle, checks them, and keeps them so that the next load needs no network.
+// Downloads the files of a bundle, checks them, and keeps them so that the next load needs no network. A download that
+// broke goes on where it ended.
 import { BundleError, FetchError, reason } from "../errors.js";
 import { checkContent } from "./files.js";
 import { FILE_NAME, filesToRun, readManifest } from "./manifest.js";
 import { checkManifest } from "./manifest_hash.js";
+import { Store, megabytes } from "./store.js";
 
 /** @import { FileEntry, Manifest } from "./manifest.js" */
 
@@ -11,7 +13,7 @@ import { checkManifest } from "./manifest_hash.js";
  * @property {string} file  the current one
  * @property {number} loaded  bytes of all files
  * @property {number} total
- * @property {boolean} isStored  whether this file was kept from an earlier load
+ * @property {boolean} isStored  whether an earlier load kept the bytes that were just read
  */
 
 /**
@@ -23,17 +25,15 @@ import { checkManifest } from "./manifest_hash.js";
  * @property {(progress: Progress) => void} [onProgress]
  */
 
-const STORE = "hamburger-edge"; // of the Cache API
-
 /**
  * Return the manifest of a bundle, and the contents of its files by name. With `isStored` the browser keeps files by
- * hash, if it has a store.
+ * hash, if it has a store; what an earlier load kept of them is not fetched again.
  * @param {string} address  of the folder
  * @param {DownloadOptions} options
  */
 export async function download(address, { isStored, check, signal, headers, onProgress }) {
-  const base = address.replace(/\/*$/, "/");
-  const store = isStored && typeof caches !== "undefined" ? await caches.open(STORE) : null;
+  const base = new URL(address.replace(/\/*$/, "/"), globalThis.location?.href).href;
+  const store = isStored ? await Store.open(base) : null;
   const written = await readManifestFile(base, store, { signal, headers });
   const manifest = readManifest(written, address);
   await checkManifest(written, address);
@@ -44,39 +44,95 @@ export async function download(address, { isStored, check, signal, headers, onPr
   /** @type {Map<string, Uint8Array>} */
   const contents = new Map();
   for (const entry of entries) {
-    const key = `${base}${entry.path}?sha256=${entry.sha256}`;
-    const found = await store?.match(key);
-    // not in the browser's HTTP cache too
-    const response = found ?? (await request(base + entry.path, { signal, headers, cache: store ? "no-store" : "default" }));
-    const told = (/** @type {number} */ bytes) =>
-      onProgress?.({ file: entry.path, loaded: (loaded += bytes), total, isStored: found !== undefined });
-    const content = await readBody(response, entry, told);
-    await checkContent(content, entry, address);
-    if (store && !found) await keep(store, key, content, address);
+    /** @param {number} bytes @param {boolean} isStored */
+    const told = (bytes, isStored) => onProgress?.({ file: entry.path, loaded: (loaded += bytes), total, isStored });
+    const content = await readFile(base + entry.path, entry, store, { signal, headers }, told);
+    try {
+      await checkContent(content, entry, address);
+    } catch (error) {
+      await store?.forget(entry);
+      throw error;
+    }
     contents.set(entry.path, content);
   }
+  await store?.tidy(entries);
   return { manifest, contents };
 }
 
-/** Delete the kept files of all bundles. */
-export async function clearStore() {
-  if (typeof caches !== "undefined") await caches.delete(STORE);
-}
-
-/** Fetch the manifest; without a network return the kept one. @param {string} base @param {Cache | null} store @param {RequestInit} asking */
+/** Fetch the manifest; without a network return the kept one. @param {string} base @param {Store | null} store @param {RequestInit} asking */
 async function readManifestFile(base, store, asking) {
-  const key = base + FILE_NAME;
+  const address = base + FILE_NAME;
   let response;
   try {
-    response = await request(key, { ...asking, cache: "no-cache" });
+    response = await request(address, { ...asking, cache: "no-cache" });
   } catch (error) {
-    response = await store?.match(key);
-    if (!response || asking.signal?.aborted) throw error;
-    return new Uint8Array(await response.arrayBuffer());
+    const kept = await store?.readWhole(address);
+    if (!kept || asking.signal?.aborted) throw error;
+    return kept;
   }
   const content = new Uint8Array(await response.arrayBuffer());
-  if (store) await keep(store, key, content, base);
+  await store?.keepWhole(address, content);
   return content;
+}
+
+/**
+ * Return a file: what is kept of it, and the rest from the server. It keeps each piece that arrives.
+ * @param {string} address @param {FileEntry} entry @param {Store | null} store @param {RequestInit} asking
+ * @param {(bytes: number, isStored: boolean) => void} told
+ */
+async function readFile(address, entry, store, asking, told) {
+  const content = new Uint8Array(entry.bytes);
+  let filled = (await store?.read(entry, content)) ?? 0;
+  let kept = filled;
+  if (filled) told(filled, true);
+  if (filled === entry.bytes) return content;
+  for await (const value of bodyFrom(filled, address, entry, store, asking)) {
+    if (filled + value.length > content.length) {
+      throw new BundleError(`${entry.path}: more than the ${entry.bytes} bytes that the manifest says: copy the bundle again`);
+    }
+    content.set(value, filled);
+    filled += value.length;
+    told(value.length, false);
+    if (store) kept = await store.keep(entry, content, kept, filled);
+  }
+  return content.subarray(0, filled);
+}
+
+/**
+ * Fetch a file from a byte on. A server that knows no ranges sends all of it.
+ * @param {number} start @param {string} address @param {FileEntry} entry @param {Store | null} store @param {RequestInit} asking
+ */
+async function* bodyFrom(start, address, entry, store, { headers: given, signal }) {
+  const headers = new Headers(given);
+  if (start) headers.set("Range", `bytes=${start}-`);
+  // not in the browser's HTTP cache too
+  const response = await request(address, { headers, signal, cache: store ? "no-store" : "default" });
+  const range = response.headers.get("Content-Range"); // null also where another origin does not show it
+  if (response.status === 206 && range !== null && !range.startsWith(`bytes ${start}-`)) {
+    throw new FetchError(`${address}: asked for the bytes from ${start} on, the server sends ${range}: load it with store: false`);
+  }
+  let skipped = response.status === 206 ? 0 : start;
+  let position = start - skipped;
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read().catch((error) => {
+        if (signal?.aborted) throw error;
+        const [arrived, whole] = [megabytes(position), megabytes(entry.bytes)];
+        const rest = store ? "load it again, it goes on from there" : "load it again";
+        throw new FetchError(`${address}: the connection broke after ${arrived} of ${whole} (${reason(error)}): ${rest}`, {
+          cause: error,
+        });
+      });
+      if (done) return;
+      position += value.length;
+      const known = Math.min(skipped, value.length);
+      skipped -= known;
+      if (known < value.length) yield value.subarray(known);
+    }
+  } finally {
+    await reader.cancel().catch(() => {}); // where its reader stops early
+  }
 }
 
 /** @param {string} address @param {RequestInit} options */
@@ -92,43 +148,4 @@ async function request(address, options) {
     throw new FetchError(`${address}: the server says ${response.status}: check the bundle's address`);
   }
   return response;
-}
-
-/** Read the whole response into memory of its size. @param {Response} response @param {FileEntry} entry @param {(bytes: number) => void} told */
-async function readBody(response, entry, told) {
-  const content = new Uint8Array(entry.bytes);
-  let filled = 0;
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    if (filled + value.length > content.length) {
-      await reader.cancel();
-      throw new BundleError(`${entry.path}: more than the ${entry.bytes} bytes that the manifest says: copy the bundle again`);
-    }
-    content.set(value, filled);
-    filled += value.length;
-    told(value.length);
-  }
-  return content.subarray(0, filled);
-}
-
-/** @param {Cache} store @param {string} key @param {Uint8Array} content @param {string} address */
-async function keep(store, key, content, address) {
-  try {
-    await store.put(key, new Response(/** @type {Uint8Array<ArrayBuffer>} */ (content)));
-  } catch (error) {
-    const room = await navigator.storage?.estimate?.();
-    const left = room ? `, ${megabytes((room.quota ?? 0) - (room.usage ?? 0))} are left` : "";
-    throw new FetchError(
-      `${address}: the browser has no room to keep ${megabytes(content.length)} more${left} (${reason(error)}): ` +
-        "free some, or load it with store: false",
-      { cause: error },
-    );
-  }
-}
-
-/** @param {number} bytes */
-function megabytes(bytes) {
-  return `${(bytes / 1e6).toFixed(1)} MB`;
 }

@@ -1,0 +1,155 @@
+"""The example as an app: installable, without a network after the first visit, and its broken downloads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser_example import PACKAGES, Served, example
+from browsing import LACKING, Browser, browsing
+
+pytestmark = [
+    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
+    pytest.mark.skipif(
+        not PACKAGES.is_dir(),
+        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
+    ),
+]
+
+WEIGHTS = "/bundles/tiny/weights.bin"
+PIECE = 1 << 20  # as in bundle/store.js
+KEPT = """
+const done = arguments[0];
+(async () => done((await (await caches.open("hamburger-edge")).keys()).map(({ url }) => url)))();
+"""
+QUESTION, ANSWER = "What is the capital of Norway?", "The capital of Norway is Oslo."
+
+
+@pytest.fixture(scope="module")
+def tiny(exported_tiny: Callable[..., Path]) -> Path:
+    return exported_tiny("fp32")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        browser.driver.set_script_timeout(60)
+        yield browser
+
+
+@pytest.fixture
+def served(tiny: Path) -> Iterator[Served]:
+    with example({"tiny": tiny}) as served:
+        yield served
+
+
+def ready(browser: Browser) -> None:
+    browser.until(lambda: browser.find("#state").text.startswith("Ready"))
+
+
+def notice(browser: Browser) -> str:
+    return str(browser.until(lambda: browser.find("#notice").text))
+
+
+def test_it_is_installed_and_answers_without_a_network(browser: Browser, tiny: Path) -> None:
+    """The server is gone altogether: page, service worker and worker have none to ask."""
+    with example({"tiny": tiny}) as served:
+        address = served.url
+        browser.driver.get(address)
+        ready(browser)
+        browser.driver.execute_async_script("navigator.serviceWorker.ready.then(arguments[0])")
+        found = browser.driver.execute_cdp_cmd("Page.getAppManifest", {})
+        assert found["url"] == f"{address}/app.webmanifest"
+        assert not found["errors"]
+        assert not browser.driver.execute_cdp_cmd("Page.getInstallabilityErrors", {})["installabilityErrors"]
+    for path in ("/browser", "/"):  # where an installed app begins, and where the first visit was
+        browser.driver.get(address + path)
+        ready(browser)
+        assert browser.run("return crossOriginIsolated")
+        assert browser.find("#offline").is_displayed()
+        browser.say(QUESTION)
+        assert browser.until(browser.answers) == [ANSWER]
+    browser.complaints()  # about what it could not reach
+
+
+def test_a_broken_download_goes_on_where_it_ended(browser: Browser, served: Served, tiny: Path) -> None:
+    size = (tiny / "weights.bin").stat().st_size
+    served.cuts[WEIGHTS] = 7 * PIECE // 2  # of which a browser may drop the last half MB
+    assert size > served.cuts[WEIGHTS]
+    browser.driver.get(served.url)
+    said = notice(browser)
+    assert re.search(rf"weights.bin: the connection broke after \d.\d MB of {size / 1e6:.1f} MB", said)
+    assert said.endswith("load it again, it goes on from there")
+    assert WEIGHTS not in served.ranges
+    browser.driver.refresh()
+    ready(browser)
+    [start] = re.findall(r"^bytes=(\d+)-$", served.ranges[WEIGHTS])
+    assert int(start) in (PIECE, 2 * PIECE, 3 * PIECE)  # after the pieces that had come whole
+    browser.say(QUESTION)
+    assert browser.until(browser.answers) == [ANSWER]
+    served.ranges.clear()
+    served.asked.clear()
+    browser.driver.refresh()
+    ready(browser)
+    assert served.asked_of("tiny") == {"manifest.json"}
+    browser.complaints()
+
+
+def test_what_was_kept_of_a_changed_file_is_fetched_again(browser: Browser, served: Served) -> None:
+    """The file's hash finds a damaged piece; the file is then forgotten, and the next load is whole."""
+    browser.driver.get(served.url)
+    ready(browser)
+    damage = """
+    const [path, done] = arguments;
+    (async () => {
+      const cache = await caches.open("hamburger-edge");
+      const [key] = (await cache.keys()).filter(({ url }) => url.includes(path) && url.endsWith("from=0"));
+      const content = new Uint8Array(await (await cache.match(key)).arrayBuffer());
+      content[1000] ^= 1;
+      await cache.put(key, new Response(content));
+    })().then(() => done(""), (error) => done(error.message));
+    """
+    assert browser.driver.execute_async_script(damage, WEIGHTS) == ""
+    browser.driver.refresh()
+    assert "weights.bin: its content differs from the manifest's sha256" in notice(browser)
+    browser.driver.refresh()
+    ready(browser)
+    assert WEIGHTS not in served.ranges
+    assert not browser.complaints()
+
+
+def test_without_room_the_model_is_used_and_not_kept(browser: Browser, served: Served) -> None:
+    browser.driver.get(f"{served.url}/icon.svg")
+    quota = {"origin": served.url, "quotaSize": 2_000_000}
+    browser.driver.execute_cdp_cmd("Storage.overrideQuotaForOrigin", quota)
+    browser.driver.get(served.url)
+    ready(browser)
+    said = notice(browser)
+    assert said.startswith("The model is used without keeping it.")
+    assert "the browser has no room to keep its files" in said
+    assert "free some" in said
+    assert not [url for url in browser.driver.execute_async_script(KEPT) if "sha256" in url]
+    browser.say(QUESTION)
+    assert browser.until(browser.answers) == [ANSWER]
+    browser.complaints()
+
+
+def test_earlier_versions_of_a_bundle_are_forgotten(browser: Browser, served: Served) -> None:
+    plant = """
+    const [url, done] = arguments;
+    caches.open("hamburger-edge").then((cache) => cache.put(url, new Response("old"))).then(done);
+    """
+    browser.driver.get(served.url)
+    ready(browser)
+    old = f"{served.url}{WEIGHTS}?sha256={'0' * 64}&from=0"
+    other = f"{served.url}/bundles/other/weights.bin?sha256={'0' * 64}&from=0"
+    for url in (old, other):
+        browser.driver.execute_async_script(plant, url)
+    browser.driver.refresh()
+    ready(browser)
+    found = browser.driver.execute_async_script(KEPT)
+    assert old not in found
+    assert other in found
+    assert not browser.complaints()
