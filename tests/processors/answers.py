@@ -42,9 +42,14 @@ def resumed(model: Model, session: Path) -> list[int] | str:
 def main(folder: Path, here: str, there: str | None) -> None:
     sessions = folder.with_name(f"{folder.name}.{here}")
     sessions.mkdir(exist_ok=True)
-    found = {}
+    found: dict[str, dict[str, object]] = {}
     for bundle in sorted(path for path in folder.iterdir() if (path / "manifest.json").exists()):
-        with contextlib.closing(hamburger_edge.load(bundle, "onnx", threads=1)) as model:
+        try:
+            opened = hamburger_edge.load(bundle, "onnx", threads=1)
+        except hamburger_edge.BundleError as error:
+            found[bundle.name] = {"refused": str(error)}
+            continue
+        with contextlib.closing(opened) as model:
             found[bundle.name] = {"answers": answers(model, sessions / bundle.name)}
             if there is not None:
                 other = folder.with_name(f"{folder.name}.{there}") / bundle.name

@@ -1,5 +1,6 @@
 """The core's tests, and whole answers, on every Python and with the oldest and the newest of what the core
 needs: `make test-matrix`. A Python that is neither here nor can be fetched is named and left out.
+Last, answers with the ONNX Runtime of phones: that of the newest onnxruntime-react-native.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 import bundles
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PHONES = "onnxruntime==1.24.3"
+OF_OTHER_CACHES = ("int8", "int4")  # forms that it cannot open: its attention knows float32 caches only
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 
 
@@ -45,8 +48,24 @@ def main() -> int:
             same = answered and bundles.compare(made, what)
             good &= same
             told.append(f"{what}: {'holds' if same else 'does not hold'}, {_versions(interpreter)}")
+    good &= _phones(options.folder.absolute(), made, (options.python or PYTHONS)[0], needed, told)
     print("\n".join(told))
     return not good
+
+
+def _phones(folder: Path, made: Path, python: str, needed: list[str], told: list[str]) -> bool:
+    """Whether bundles with float32 caches answer there, and the others are refused."""
+    venv = folder / "phones"
+    if not uv("venv", "--clear", "--python", python, venv, quiet=True):
+        told.append(f"phones: no Python {python} is to be had here")
+        return True
+    interpreter = venv / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    others = [name for name in needed if not name.startswith("onnxruntime")]
+    installed = uv("pip", "install", "--python", interpreter, "--only-binary", ":all:", PHONES, *others)
+    answered = installed and bundles.answer([interpreter], made, "phones", bundles.environment())
+    same = answered and bundles.compare(made, "phones", refused=OF_OTHER_CACHES)
+    told.append(f"phones: {'holds' if same else 'does not hold'}, {_versions(interpreter)}")
+    return same
 
 
 def _versions(interpreter: Path) -> str:

@@ -1,19 +1,22 @@
-// Bundles in an app's folder, computed by onnxruntime-react-native. Untried: written against its types.
+// Bundles in an app's folder, computed by onnxruntime-react-native. Tested with
+// onnxruntime-node in its place, not on phones.
 import { checkSize } from "../bundle/files.js";
 import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
-import { RuntimeUnavailableError, reason } from "../errors.js";
+import { BundleError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
 
+/** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime } from "../onnx/runtime.js" */
 
 /**
- * Open a bundle in a folder of the device. React Native cannot read files: pass a `read` of a library of the app.
+ * Open a bundle in a folder of the device, exported with `--kv-cache-dtype fp32`. React Native cannot read files: pass a `read` of a library of the app.
  * `threads`: default ONNX Runtime's choice.
  * @param {string} folder
  * @param {{read: (path: string) => Promise<Uint8Array>, cacheSlots?: number, threads?: number}} options
  */
 export async function load(folder, { read, ...options }) {
   const manifest = readManifest(await read(`${folder}/${FILE_NAME}`), folder);
+  checkCache(manifest, folder);
   /** @param {string} file */
   const checked = async (file) => {
     const content = await read(`${folder}/${file}`);
@@ -21,6 +24,18 @@ export async function load(folder, { read, ...options }) {
     return content;
   };
   return assemble(manifest, checked, await runtime(folder), options);
+}
+
+/**
+ * Refuse bundles that the binding cannot open: it carries ONNX Runtime 1.24, whose attention knows float32 caches only.
+ * @param {Manifest} manifest @param {string} folder
+ */
+function checkCache({ kv }, folder) {
+  if (kv.dtype === "float32") return;
+  throw new BundleError(
+    `${folder}: its KV cache is ${kv.dtype}, and onnxruntime-react-native computes float32 caches only: ` +
+      "export it with --kv-cache-dtype fp32",
+  );
 }
 
 /** @param {string} folder @returns {Promise<Runtime>} */

@@ -20,6 +20,7 @@ ONNXRegistry.from_torchlib = classmethod(functools.cache(ONNXRegistry.from_torch
 
 # of a toy checkpoint: what most tests of exporting ask for, so that they share bundles; and the least
 CHANGES = {"draft_vocab_size": 40, "context_length": 2600, "num_layers": 2}
+EXPORTED = ("precision", "flavor", "kv_cache_dtype")  # options of the export
 ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
 
 
@@ -41,7 +42,8 @@ def saved_toy(folder: Path, **changes: object) -> Path:
     return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
 
 
-def toy_bundle(folder: Path, *, precision: str = "fp32", flavor: str = "fused", **changes: object) -> Path:
-    """Exported without the parity gate, which has its own tests."""
-    checkpoint = toy_checkpoint(folder / "checkpoint", **changes)
-    return export(checkpoint, folder / "bundle", flavor=flavor, precision=precision, verify=False)  # type: ignore[arg-type]
+def toy_bundle(folder: Path, **changes: object) -> Path:
+    """Exported without the parity gate, which has its own tests. Other names are of the checkpoint."""
+    asked = {"precision": "fp32", **{name: changes.pop(name) for name in EXPORTED if name in changes}}
+    checkpoint = toy_checkpoint(folder / "checkpoint", **changes)  # type: ignore[arg-type]
+    return export(checkpoint, folder / "bundle", verify=False, **asked)  # type: ignore[arg-type]
