@@ -1,17 +1,18 @@
-"""Measure a bundle's tokens per second in Python, Node.js and Chromium, and those of transformers.js.
+"""Measure a task's whole requests in Python, Node.js and Chromium, and beside transformers.js.
 
     npm install --ignore-scripts --omit=optional --prefix examples/browser     # transformers.js
-    python examples/browser/bench.py BUNDLE WEB_BUNDLE CHECKPOINT [--tokens N] [--rounds N] [--json FILE]
+    python examples/browser/bench.py BUNDLE CHECKPOINT EXAMPLES [--requests N] [--json FILE]
 
-All contenders generate the same number of tokens after the same prompts, greedily and past any end token.
-Each prompt goes to every contender before the next prompt. Python and Node.js run BUNDLE, Chromium runs
-WEB_BUNDLE. transformers.js runs the checkpoint's base at int4 and int8 (see bench_theirs.py), with this
-package's files of onnxruntime-web. Needs the extras bench and dev, Chromium and npm.
+EXAMPLES is JSON lines with "prompt" and "answer", as for `tune`. Each request is answered greedily from its
+first to its end token, by every contender before the next request. transformers.js runs the checkpoint's
+base at q8 (see bench_theirs.py), with this package's files of onnxruntime-web. Needs the extras bench and
+dev, Chromium and npm.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import subprocess
 import sys
@@ -19,69 +20,67 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
+from time import perf_counter
 from typing import Any
 
-from bench_theirs import FILES, write_base
+from bench_theirs import write_base
 
 import hamburger_edge
 from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.peers.weights import folder_of
-from hamburger_edge.benchmarks.speed.prompts import TEXTS
+from hamburger_edge.model import Model
 from serve import Server
 
 HERE = Path(__file__).resolve().parent
 THEIRS = HERE / "node_modules" / "@huggingface" / "transformers" / "dist" / "transformers.web.min.js"
 BINDING = "/packages/onnxruntime-web/dist/ort.wasm.bundle.min.mjs"
+MEMORY = "--enable-blink-features=ForceEagerMeasureMemory"
 
 Options = dict[str, Any]
-Rate = Callable[[list[int], int, Options], float]  # prompt, number of tokens, options -> tokens per second
+Answer = tuple[float, float, list[int]]  # milliseconds to the first tokens and of all, tokens
+Ask = Callable[[list[int], Options], Answer]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Contender:
     name: str
-    rate: Rate
-    options: Options
+    ask: Ask
+    options: Options = field(default_factory=dict)
+    memory: Callable[[], float] | None = None  # megabytes of its page
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def times(self) -> list[float]:
+        return [answer[1] for answer in self.answers]
 
 
-def settings(recommended: Any) -> dict[str, Options]:
-    found = {
-        "plain": {"mode": "plain"},
-        "grouped": {"confidence": 0.8, "mode": "merge"},
-    }
-    asked = {"confidence": float(recommended.confidence), "mode": recommended.mode}
-    if asked not in found.values():
-        found["recommended"] = asked
-    return found
+def in_python(model: Model) -> Ask:
+    def ask(prompt: list[int], options: Options) -> Answer:
+        begin = perf_counter()
+        result = model.generate(prompt, max_tokens=128, reuse_prefix=False, **options)
+        return 1000 * result.stats.ttft_s, 1000 * (perf_counter() - begin), result.tokens
 
-
-def in_python(model: Any) -> Rate:
-    def rate(prompt: list[int], tokens: int, options: Options) -> float:
-        stats = model.generate(
-            prompt, max_tokens=tokens, ignore_eos=True, reuse_prefix=False, **options
-        ).stats
-        return float(stats.decode_tps)
-
-    return rate
+    return ask
 
 
 @contextmanager
-def in_node(bundle: Path, threads: int) -> Iterator[Rate]:
+def in_node(bundle: Path, threads: int) -> Iterator[Ask]:
     command = ["node", str(HERE / "bench_node.mjs"), str(bundle), str(threads)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout
         stdin, stdout = process.stdin, process.stdout
 
-        def rate(prompt: list[int], tokens: int, options: Options) -> float:
-            stdin.write(json.dumps([prompt, tokens, options]) + "\n")
+        def ask(prompt: list[int], options: Options) -> Answer:
+            stdin.write(json.dumps([prompt, options]) + "\n")
             stdin.flush()
-            return float(stdout.readline())
+            first, whole, tokens = json.loads(stdout.readline())
+            return first, whole, tokens
 
-        yield rate
+        yield ask
         stdin.close()
 
 
@@ -111,120 +110,129 @@ def chromium() -> Iterator[Any]:
     sys.path.append(str(HERE.parents[1] / "tests" / "support"))
     from browsing import browsing
 
-    with browsing() as browser:
+    with browsing(MEMORY) as browser:
         browser.driver.set_script_timeout(600)
         browser.driver.command_executor.client_config.timeout = 630
         yield browser.driver
 
 
-def in_page(driver: Any, address: str, program: str, threads: int) -> Rate:
+def in_page(driver: Any, address: str, program: str, threads: int) -> tuple[Ask, Callable[[], float]]:
     """Open a separate page, because WebAssembly's number of threads is fixed per page."""
     driver.switch_to.new_window("tab")
     driver.get(f"{address}#{program}&{threads}")
     window = driver.current_window_handle
-    script = (
-        "const [prompt, tokens, options, done] = arguments;"
-        "rate(prompt, tokens, options).then(done, (error) => done(String(error.stack ?? error)))"
-    )
 
-    def rate(prompt: list[int], tokens: int, options: Options) -> float:
+    def run(call: str, *words: Any) -> Any:
         driver.switch_to.window(window)
-        said = driver.execute_async_script(script, prompt, tokens, options)
-        if not isinstance(said, int | float):
+        script = (
+            "const words = [...arguments], done = words.pop();"
+            f"{call}(...words).then(done, (error) => done(String(error.stack ?? error)))"
+        )
+        said = driver.execute_async_script(script, *words)
+        if isinstance(said, str):
             sys.exit(f"error: {program}, {threads} threads: {said}")
-        return float(said)
+        return said
 
-    return rate
+    def ask(prompt: list[int], options: Options) -> Answer:
+        first, whole, tokens = run("ask", prompt, options)
+        return first, whole, tokens
+
+    return ask, lambda: float(run("memory")) / 1e6
 
 
-def everybody(stack: ExitStack, model: Any, options: argparse.Namespace) -> Iterator[Contender]:
+def contenders(stack: ExitStack, model: Model, options: argparse.Namespace) -> Iterator[Contender]:
     """Yield the contenders in the order of the table."""
-    threads = options.threads
-    modes = settings(model.info.recommended)
-    node = stack.enter_context(in_node(options.bundle, threads))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    source = Source(
-        options.bundle, options.checkpoint, "int4", threads, 4096, forms=folder_of(options.checkpoint)
-    )
+    source = Source(options.bundle, options.checkpoint, "int8", 2, 4096, forms=folder_of(options.checkpoint))
     write_base(source, folder / "base")
-    address = stack.enter_context(served(options.web_bundle, folder / "base", folder))
+    address = stack.enter_context(served(options.bundle, folder / "base", folder))
     driver = stack.enter_context(chromium())
-    for name, asked in modes.items():
-        yield Contender(f"Python, {threads} threads, {name}", in_python(model), asked)
-        yield Contender(f"Node.js, {threads} threads, {name}", node, asked)
-    for count in (1, 2):
-        words = "1 thread" if count == 1 else f"{count} threads"
-        page = in_page(driver, address, "ours", count)
-        for name, asked in modes.items():
-            yield Contender(f"Chromium, {words}, {name}", page, asked)
-        for kind in FILES:
-            theirs = in_page(driver, address, "theirs", count)
-            yield Contender(f"Chromium, {words}, transformers.js {kind}", theirs, {"dtype": kind})
+    yield Contender("Python, 2 threads", in_python(model))
+    yield Contender("Node.js, 2 threads", stack.enter_context(in_node(options.bundle, 2)))
+    for threads in (1, 2):
+        where = f"Chromium, {threads} thread{'s' * (threads > 1)}"
+        ask, memory = in_page(driver, address, "ours", threads)
+        yield Contender(where, ask, memory=memory)
+        yield Contender(f"{where}, plain", ask, {"mode": "plain"})
+        ask, memory = in_page(driver, address, "theirs", threads)
+        yield Contender(f"{where}, transformers.js q8", ask, memory=memory)
 
 
-def measure(
-    contenders: list[Contender], prompts: list[list[int]], tokens: int, rounds: int
-) -> dict[str, list[float]]:
-    """Return each contender's tokens per second. The first round is a warm-up and does not count."""
-    found: dict[str, list[float]] = {each.name: [] for each in contenders}
-    for turn in range(rounds + 1):
-        for number, prompt in enumerate(prompts):
-            start = (turn + number) % len(contenders)  # rotate the order
-            for each in contenders[start:] + contenders[:start]:
-                rate = each.rate(prompt, tokens if turn else 4, each.options)
-                if turn:
-                    found[each.name].append(rate)
-    return found
+def measure(found: list[Contender], prompts: list[list[int]]) -> None:
+    """Ask everybody each prompt, in another order each time. The first prompt warms up and does not count."""
+    for number, prompt in enumerate([prompts[0], *prompts]):
+        start = number % len(found)
+        for each in found[start:] + found[:start]:
+            answer = each.ask(prompt, each.options)
+            if number:
+                each.answers.append(answer)
 
 
-def against(name: str) -> list[str]:
-    """Return the names of the contenders that `name` is compared with."""
-    place, threads, mode = name.split(", ")
-    if place == "Node.js":
-        return [f"Python, {threads}, {mode}"]
-    return [] if "js" in mode else [f"{place}, {threads}, transformers.js {kind}" for kind in FILES]
+def table(found: list[Contender], right: Callable[[list[int], int], bool]) -> Iterator[str]:
+    yield "| | first tokens, ms | whole request, ms (quartiles) | tokens/s | right | MB | to theirs |"
+    yield "|---|---|---|---|---|---|---|"
+    for each in found:
+        low, middle, high = quantiles(each.times, method="inclusive")
+        rate = 1000 * sum(len(answer[2]) for answer in each.answers) / sum(each.times)
+        count = sum(right(answer[2], number) for number, answer in enumerate(each.answers))
+        peer = next(
+            (other for other in found if other.name == f"{each.name.removesuffix(', plain')}, {PEER}"), None
+        )
+        cells = (
+            each.name,
+            f"{median(answer[0] for answer in each.answers):.0f}",
+            f"{middle:.0f} ({low:.0f}-{high:.0f})",
+            f"{rate:.1f}",
+            f"{count} of {len(each.answers)}",
+            f"{each.memory():.0f}" if each.memory else "",
+            f"{median(b / a for a, b in zip(each.times, peer.times, strict=True)):.2f}" if peer else "",
+        )
+        yield f"| {' | '.join(cells)} |"
 
 
-def table(found: dict[str, list[float]]) -> Iterator[str]:
-    yield "| | tokens a second (quartiles) | beside |"
-    yield "|---|---|---|"
-    for name, rates in found.items():
-        low, middle, high = quantiles(rates, method="inclusive")
-        ratios = [
-            f"{median(a / b for a, b in zip(rates, found[other], strict=True)):.2f} of {other}"
-            for other in against(name)
-            if other in found
-        ]
-        yield f"| {name} | {middle:.1f} ({low:.1f}-{high:.1f}) | {'; '.join(ratios)} |"
+PEER = "transformers.js q8"
+
+
+def examples(path: Path, count: int) -> list[tuple[str, str]]:
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    rows = [json.loads(line) for line in content.decode().splitlines()]
+    return [(row["prompt"], row["answer"]) for row in rows[:: max(1, len(rows) // count)][:count]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Tokens a second: Python, Node.js, Chromium, transformers.js."
+        description="A task's requests: Python, Node.js, Chromium, transformers.js."
     )
-    parser.add_argument("bundle", type=Path, help="of ONNX graphs, for Python and Node.js")
-    parser.add_argument("web_bundle", type=Path, help="of `export --precision int8`, for Chromium")
-    parser.add_argument("checkpoint", type=Path, help="that both were made from, for transformers.js")
-    parser.add_argument("--threads", type=int, default=2, help="of Python and Node.js (default 2)")
-    parser.add_argument("--tokens", type=int, default=64, help="of each answer (default 64)")
-    parser.add_argument("--prompts", type=int, default=len(TEXTS), help=f"of {len(TEXTS)} (default all)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="every rate, for later")
+    parser.add_argument("bundle", type=Path, help="of ONNX graphs at int8")
+    parser.add_argument("checkpoint", type=Path, help="that it was made from, for transformers.js")
+    parser.add_argument("examples", type=Path, help='JSON lines with "prompt" and "answer"')
+    parser.add_argument(
+        "--requests", type=int, default=20, help="how many of them, evenly spread (default 20)"
+    )
+    parser.add_argument("--json", type=Path, help="every answer with its times, for later")
     options = parser.parse_args()
-    if options.rounds * options.prompts < 2:
-        parser.error("--rounds times --prompts must be 2 or more, for quartiles")
     if not THEIRS.is_file():
         sys.exit(
             f"error: no transformers.js: run  npm install --ignore-scripts --omit=optional --prefix {HERE}"
         )
+    asked = examples(options.examples, options.requests)
     with ExitStack() as stack:
-        model = stack.enter_context(hamburger_edge.load(options.bundle, threads=options.threads))
-        turns = [model._parts.template.first_turn(text) for text in TEXTS[: options.prompts]]
-        prompts = [model._parts.tokenizer.encode_parts(turn) for turn in turns]
-        found = measure(list(everybody(stack, model, options)), prompts, options.tokens, options.rounds)
+        model = stack.enter_context(hamburger_edge.load(options.bundle, threads=2))
+        prompts = [model._parts.turn(text, (), None) for text, _ in asked]
+        found = list(contenders(stack, model, options))
+        measure(found, prompts)
+
+        def right(tokens: list[int], number: int) -> bool:
+            return (
+                model.decode([token for token in tokens if token not in model.info.eos_ids])
+                == asked[number][1]
+            )
+
+        print("\n".join(table(found, right)))
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(table(found)))
+        options.json.write_text(
+            json.dumps({each.name: each.answers for each in found}) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-// /bench#ours&2: one program with so many threads. rate(prompt, tokens, options) says tokens a second, from an
-// answer's first token on.
+// /bench#ours&2: one program with so many threads. ask(prompt, options) answers greedily until the end token, and
+// returns milliseconds until the first tokens, milliseconds of the whole answer, and its tokens.
 const [program, threads] = location.hash.slice(1).split("&");
+const MOST = 128; // tokens of an answer
 
 const programs = {
   async ours() {
     const { load } = await import("/hamburger-edge/adapters/onnxruntime-web.js");
     const model = await load(new URL("/bundles/ours", location.href), { threads: Number(threads), store: false });
-    return async (prompt, maxTokens, options) => {
-      const { stats } = await model.generate(prompt, { ...options, maxTokens, ignoreEos: true, reusePrefix: false });
-      return stats.decodeRate;
+    return async (prompt, options) => {
+      const begin = performance.now();
+      let first = 0;
+      const stream = model.stream(prompt, { ...options, maxTokens: MOST, reusePrefix: false });
+      for await (const { tokens } of stream) if (tokens.length) first ||= performance.now() - begin;
+      return [first, performance.now() - begin, stream.groups.flat()];
     };
   },
 
@@ -20,27 +24,26 @@ const programs = {
     const { wasm } = env.backends.onnx;
     wasm.numThreads = Number(threads);
     wasm.wasmPaths = { wasm: "/packages/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm" };
-    let loading;
+    const model = await AutoModelForCausalLM.from_pretrained("base", { dtype: "q8", device: "wasm" });
     class Clock extends BaseStreamer {
       times = [];
-      put() {
-        this.times.push(performance.now());
+      tokens = [];
+      put([ids]) {
+        if (this.times.push(performance.now()) > 1) this.tokens.push(...ids.map(Number)); // the prompt comes before
       }
       end() {}
     }
-    return async (prompt, tokens, { dtype }) => {
-      const model = await (loading ??= AutoModelForCausalLM.from_pretrained("base", { dtype, device: "wasm" }));
+    return async (prompt) => {
       const streamer = new Clock();
-      const ids = new Tensor("int64", BigInt64Array.from(prompt, BigInt), [1, prompt.length]);
-      const mask = new Tensor("int64", new BigInt64Array(prompt.length).fill(1n), [1, prompt.length]);
-      await model.generate({
-        inputs: ids, attention_mask: mask, max_new_tokens: tokens, min_new_tokens: tokens, do_sample: false, streamer,
-      });
-      const [, first, ...more] = streamer.times; // the prompt comes before
-      return (1000 * more.length) / (more.at(-1) - first);
+      const inputs = new Tensor("int64", BigInt64Array.from(prompt, BigInt), [1, prompt.length]);
+      const attention_mask = new Tensor("int64", new BigInt64Array(prompt.length).fill(1n), [1, prompt.length]);
+      const begin = performance.now();
+      await model.generate({ inputs, attention_mask, max_new_tokens: MOST, do_sample: false, streamer });
+      return [streamer.times[1] - begin, performance.now() - begin, streamer.tokens];
     };
   },
 };
 
 const ready = programs[program]();
-globalThis.rate = async (...words) => (await ready)(...words);
+globalThis.ask = async (...words) => (await ready)(...words);
+globalThis.memory = async () => (await performance.measureUserAgentSpecificMemory()).bytes;
