@@ -11,15 +11,17 @@ export { setDial } from "./loop/dial.js";
 export { Stats } from "./loop/stats.js";
 export { Model } from "./model.js";
 
-/** @typedef {import("./chat/conversation.js").Message} Message */
+/** @typedef {import("./chat/messages.js").Message} Message */
 /** @typedef {import("./chat/conversation.js").Turn} Turn */
 /** @typedef {import("./chat/stream.js").Chunk} Chunk */
+/** @typedef {import("./chat/stream.js").Result} Result */
 /** @typedef {import("./loop/dial.js").Mode} Mode */
 /** @typedef {import("./loop/backend.js").ModelInfo} ModelInfo */
 /** @typedef {import("./loop/dial.js").Recommended} Recommended */
 /** @typedef {import("./loop/settings.js").Options} Options */
 /** @typedef {import("./loop/step.js").FinishReason} FinishReason */
 /** @typedef {import("./model.js").Asking} Asking */
-/** @typedef {import("./model.js").Result} Result */
+/** @typedef {import("./model.js").Beginning} Beginning */
+/** @typedef {import("./model.js").Prompt} Prompt */
 /** @typedef {import("./onnx/backend.js").BackendOptions} BackendOptions */
 /** @typedef {import("./onnx/runtime.js").Runtime} Runtime */

@@ -1,19 +1,27 @@
 // A loaded model, the main object of an application.
 import { Chat } from "./chat/conversation.js";
+import { readMessages } from "./chat/messages.js";
 import { Parts } from "./chat/parts.js";
 import { Stream } from "./chat/stream.js";
 import { InputError } from "./errors.js";
 import { Engine } from "./loop/engine.js";
 import { Settings } from "./loop/settings.js";
-import { checkText, flag } from "./support/values.js";
+import { checkText, flag, safeRepr } from "./support/values.js";
 
 /** @import { Backend } from "./loop/backend.js" */
 /** @import { Options } from "./loop/settings.js" */
-/** @import { Stats } from "./loop/stats.js" */
-/** @import { FinishReason } from "./loop/step.js" */
-/** @import { Message } from "./chat/conversation.js" */
+/** @import { Message } from "./chat/messages.js" */
+/** @import { Result } from "./chat/stream.js" */
 /** @import { ChatTemplate } from "./chat/template.js" */
 /** @import { Tokenizer } from "./chat/tokenizer.js" */
+
+/** @typedef {string | {messages: readonly Message[]} | Iterable<number>} Prompt  text, a conversation so far, or token ids */
+
+/**
+ * @typedef {object} Beginning  The beginning of a conversation.
+ * @property {string | null} [system]  system text; null: the template's default
+ * @property {readonly Message[]} [messages]  earlier turns; the first may be the system's, the last is the assistant's
+ */
 
 /**
  * @typedef {object} Asking  Options of a prompt.
@@ -21,15 +29,6 @@ import { checkText, flag } from "./support/values.js";
  * @property {string | null} [system]  system text of the conversation
  * @property {boolean} [reusePrefix]  do not compute the part of the prompt that the cache holds; default true
  * @property {AbortSignal} [signal]  ends the answer after the current step
- */
-
-/**
- * @typedef {object} Result
- * @property {string} text
- * @property {number[]} tokens  the end token included
- * @property {number[][]} groups  the same tokens, by macro step
- * @property {FinishReason} finishReason
- * @property {Stats} stats
  */
 
 /** A model makes one answer at a time; other uses during an answer throw BusyError. */
@@ -68,12 +67,13 @@ export class Model {
   }
 
   /**
-   * Answer a prompt, one chunk per macro step.
+   * Answer a prompt, one chunk per macro step: `for await (const { text } of model.stream("Name a fruit."))`.
    *
-   * Text becomes a user turn of the model's chat template, after `system` if given; messages are a conversation so far,
-   * of which the last one is the user's; `raw` text and token ids are used unchanged. The part of the prompt that the
-   * cache holds is not computed again. In modes "hybrid" and "merge" that includes merged slots of earlier answers.
-   * @param {string | readonly Message[] | Iterable<number>} prompt
+   * A text becomes a user turn of the model's chat template, after `system` if given. `{ messages }` is a conversation so
+   * far: its last message is the user's, its first one may be the system's. Text with `raw`, and token ids, are used
+   * without the template. The part of the prompt that the cache holds is not computed again. In modes "hybrid" and
+   * "merge" that includes merged slots of earlier answers.
+   * @param {Prompt} prompt
    * @param {Options & Asking} [options]
    */
   stream(prompt, { raw = false, system = null, reusePrefix = true, signal, ...options } = {}) {
@@ -95,26 +95,25 @@ export class Model {
   }
 
   /**
-   * Return the whole answer of `stream`.
-   * @param {string | readonly Message[] | Iterable<number>} prompt
+   * Like `stream`, but return the whole answer.
+   * @param {Prompt} prompt
    * @param {Options & Asking} [options]
    * @returns {Promise<Result>}
    */
   async generate(prompt, options) {
-    const stream = this.stream(prompt, options);
-    /** @type {number[][]} */
-    const groups = [];
-    for await (const { tokens } of stream) if (tokens.length) groups.push([...tokens]);
-    const { text, stats } = stream;
-    return { text, tokens: groups.flat(), groups, finishReason: stream.finishReason ?? "cancelled", stats };
+    return this.stream(prompt, options).result();
   }
 
   /**
-   * Begin a conversation; an empty system text suppresses the template's default.
-   * @param {Options & {system?: string | null}} [options]
+   * Begin a conversation, or continue `messages`, of which the last one is the assistant's. A text is its system text;
+   * an empty one suppresses the template's default.
+   * @param {string | (Options & Beginning)} [beginning]
+   * @param {Options} [options]
    */
-  chat({ system = null, ...options } = {}) {
-    return new Chat(this.#parts, system, new Settings(options, this.info.recommended));
+  chat(beginning = {}, options = {}) {
+    const given = typeof beginning === "string" ? { system: beginning } : beginning;
+    const { system = null, messages = [], ...more } = { ...given, ...options };
+    return new Chat(this.#parts, messages, system, new Settings(more, this.info.recommended));
   }
 
   /** End the current answer, if any, after its current step. */
@@ -129,29 +128,36 @@ export class Model {
     await this.#backend.close();
   }
 
-  /** @param {string | readonly Message[] | Iterable<number>} prompt @param {boolean} isRaw @param {string | null} system */
+  /** @param {Prompt} prompt @param {boolean} isRaw @param {string | null} system */
   #prompt(prompt, isRaw, system) {
-    const { engine, template, tokenizer } = this.#parts;
-    const isConversation = isMessages(prompt);
-    if (system !== null && (isRaw || !(isConversation || typeof prompt === "string"))) {
-      throw new InputError("raw text and token ids are taken as they are: leave system out");
+    const { engine, tokenizer } = this.#parts;
+    if (system !== null) checkText(system, "system");
+    if (isConversation(prompt)) {
+      const [odd] = Object.keys(prompt).filter((name) => name !== "messages");
+      if (odd) throw new InputError(`${safeRepr(odd)} stands beside messages: options are the second argument`);
+      if (isRaw) throw new InputError("messages follow the chat template: leave raw out");
+      const transcript = readMessages(prompt.messages, system);
+      if (transcript.turns.length % 2 === 0) throw new InputError("the last message must be of the user");
+      return this.#parts.conversation(transcript);
     }
-    if (system !== null) checkText(system);
-    if (isConversation) {
-      return engine.checkTokens(template.conversation(prompt, system).flatMap((parts) => tokenizer.encodeParts(parts)));
+    if (system !== null && (isRaw || typeof prompt !== "string")) {
+      throw new InputError("raw text and token ids are taken as they are: leave system out");
     }
     if (typeof prompt !== "string") {
       if (typeof prompt?.[Symbol.iterator] !== "function") {
-        throw new InputError("the prompt must be text, messages or token ids");
+        throw new InputError(`the prompt must be text, { messages } or token ids, got ${safeRepr(prompt)}`);
+      }
+      if (Array.isArray(prompt) && typeof prompt[0] === "object") {
+        throw new InputError("an array of messages goes into an object: { messages: [...] }");
       }
       return engine.checkTokens(prompt);
     }
     if (!checkText(prompt)) throw new InputError("the prompt is empty: say something");
-    return engine.checkTokens(isRaw ? tokenizer.encode(prompt) : tokenizer.encodeParts(template.firstTurn(prompt, system)));
+    return engine.checkTokens(isRaw ? tokenizer.encode(prompt) : this.#parts.turn(prompt, [], system));
   }
 }
 
-/** @param {string | readonly Message[] | Iterable<number>} prompt @returns {prompt is readonly Message[]} */
-function isMessages(prompt) {
-  return Array.isArray(prompt) && typeof prompt[0] === "object" && prompt[0] !== null;
+/** @param {Prompt} prompt @returns {prompt is {messages: readonly Message[]}} */
+function isConversation(prompt) {
+  return typeof prompt === "object" && prompt !== null && "messages" in prompt;
 }

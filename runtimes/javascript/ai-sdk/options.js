@@ -32,7 +32,7 @@ export function languageModelOptions(given, model, keys) {
     system: told,
     signal: given.abortSignal,
   };
-  return { prompt: messages, options, calls, warnings };
+  return { prompt: { messages }, options, calls, warnings };
 }
 
 /** What the answer must look like: a call, JSON by a schema, either of them, or words too. @param {LanguageModelV3CallOptions} given @param {Calls | null} calls */

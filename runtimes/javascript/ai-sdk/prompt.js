@@ -3,13 +3,13 @@ import { InputError } from "../errors.js";
 import { written } from "./tools.js";
 
 /** @import { LanguageModelV3Prompt, LanguageModelV3ToolResultPart } from "@ai-sdk/provider" */
-/** @import { Message } from "../chat/conversation.js" */
+/** @import { Message } from "../chat/messages.js" */
 /** @import { CallKeys } from "./tools.js" */
 
 /**
  * @param {LanguageModelV3Prompt} prompt
  * @param {CallKeys} keys
- * @returns {{system: string | null, messages: Message[]}}
+ * @returns {{system: string | null, messages: Message[]}}  the messages without the system's
  */
 export function readPrompt(prompt, keys) {
   /** @type {string[]} */
@@ -29,7 +29,7 @@ export function readPrompt(prompt, keys) {
     if (last?.role === role) last.texts.push(joined);
     else turns.push({ role, texts: [joined] });
   }
-  const messages = turns.map(({ role, texts }) => ({ role, text: texts.join(role === "user" ? "\n\n" : "") }));
+  const messages = turns.map(({ role, texts }) => ({ role, content: texts.join(role === "user" ? "\n\n" : "") }));
   return { system: system.length ? system.join("\n\n") : null, messages };
 }
 

@@ -4,15 +4,16 @@ import { Settings, defined } from "../loop/settings.js";
 import { Stats } from "../loop/stats.js";
 import { structural, structureOf } from "../loop/structure.js";
 import { checkText } from "../support/values.js";
+import { readMessages } from "./messages.js";
 import { RESUMABLE, Stream } from "./stream.js";
 
 /** @import { Group } from "../loop/backend.js" */
 /** @import { Sampler } from "../loop/sampling.js" */
 /** @import { Options } from "../loop/settings.js" */
+/** @import { Message } from "./messages.js" */
 /** @import { Parts } from "./parts.js" */
 /** @import { TextStream } from "./text_stream.js" */
 
-/** @typedef {{role: "user" | "assistant", text: string}} Message */
 /**
  * @typedef {object} Turn
  * @property {number} [maxTokens]
@@ -30,13 +31,14 @@ import { RESUMABLE, Stream } from "./stream.js";
  * A turn whose answer never began (an error, or cancelled while reading the prompt) leaves no trace.
  */
 export class Chat {
-  /** @type {Message[]} */
+  /** @type {Message[]} without the system text */
   messages = [];
   /** @type {Group[]} the whole conversation with its template, in the groups of the cache */
   groups = [];
   stats = new Stats(); // of the last answer
-  isUnfinished = false; // the last answer was cut; `continueAnswer` continues it
+  unfinished = false; // the last answer was cut; `continueAnswer` continues it
   #parts;
+  #history; // user, answer, user, ...: `reset` returns to it
   /** @type {Options} the structure of the last answer */
   #structure = {};
   /** @type {Sampler} */
@@ -44,13 +46,19 @@ export class Chat {
   /** @type {TextStream} */
   #text;
 
-  /** @param {Parts} parts @param {string | null} system @param {Settings} settings */
-  constructor(parts, system, settings) {
+  /** @param {Parts} parts @param {readonly Message[]} messages @param {string | null} given  system text @param {Settings} settings */
+  constructor(parts, messages, given, settings) {
+    const { system, turns } = readMessages(messages, given);
+    if (turns.length % 2) {
+      throw new InputError("the last message is of the user: give it to send, and those before it to chat");
+    }
     this.#parts = parts;
-    this.system = system === null ? null : checkText(system);
+    this.#history = turns;
+    this.system = system === null ? null : checkText(system, "system");
     this.settings = settings;
     this.#sampler = parts.sampler(settings);
     this.#text = parts.textStream(settings);
+    this.reset();
   }
 
   /** The seed of the random draws: another chat with it generates the same. */
@@ -61,10 +69,10 @@ export class Chat {
   /** Send a message; iterate over the result for the answer. @param {string} text @param {Turn} [turn] */
   send(text, turn = {}) {
     if (!checkText(text)) throw new InputError("the message is empty: say something");
-    const ids = this.#turn(text);
+    const ids = this.#parts.turn(text, this.groups, this.system);
     const prompt = [...this.groups, ...this.#parts.engine.checkTokens(ids)];
     /** @type {Message[]} */
-    const messages = [...this.#settled(), { role: "user", text }, { role: "assistant", text: "" }];
+    const messages = [...this.#settled(), { role: "user", content: text }, { role: "assistant", content: "" }];
     const sampler = () => {
       const copy = this.#copy();
       copy.begin(prompt.flat());
@@ -83,7 +91,7 @@ export class Chat {
    * @param {Turn} [turn]
    */
   continueAnswer(turn = {}) {
-    if (!this.isUnfinished) throw new InputError("there is no unfinished answer to go on with: send a message");
+    if (!this.unfinished) throw new InputError("there is no unfinished answer to go on with: send a message");
     return this.#answer(this.groups, this.messages, () => this.#copy(), () => this.#held(), {
       ...turn,
       ...this.#structure,
@@ -106,24 +114,14 @@ export class Chat {
     this.#sampler = sampler; // all options are valid
   }
 
-  /** Return to the beginning, with the first random draws. */
+  /** Return to the messages that it began with, and to the first random draws. */
   reset() {
-    this.messages = [];
-    this.groups = [];
+    this.messages = this.#history.map((content, index) => ({ role: index % 2 ? "assistant" : "user", content }));
+    this.groups = this.#parts.conversation({ system: this.system, turns: this.#history });
     this.stats = new Stats();
-    this.isUnfinished = false;
+    this.unfinished = false;
     this.#sampler = this.#parts.sampler(this.settings);
     this.#text = this.#parts.textStream(this.settings);
-  }
-
-  /** Return the tokens between the last answer and the next one. @param {string} text */
-  #turn(text) {
-    const { template, tokenizer, engine } = this.#parts;
-    const newest = this.groups.at(-1)?.at(-1);
-    if (newest === undefined) return tokenizer.encodeParts(template.firstTurn(text, this.system));
-    const ids = tokenizer.encodeParts(template.nextTurn(text));
-    const isThere = ids[0] === newest && engine.info.eosIds.includes(newest); // the answer ended with this token
-    return isThere ? ids.slice(1) : ids;
   }
 
   /** Copy the sampler, so that a failing turn leaves no trace. */
@@ -143,8 +141,8 @@ export class Chat {
   /** Return the messages; a cut answer that will not continue gets its held-back text. */
   #settled() {
     const last = this.messages.at(-1);
-    if (!this.isUnfinished || !last) return this.messages;
-    return [...this.messages.slice(0, -1), { ...last, text: last.text + this.#held().flush() }];
+    if (!this.unfinished || !last) return this.messages;
+    return [...this.messages.slice(0, -1), { ...last, content: last.content + this.#held().flush() }];
   }
 
   /**
@@ -174,8 +172,8 @@ export class Chat {
         if (!stream.stats.macroSteps) return;
         const last = messages[messages.length - 1];
         this.groups = this.#parts.engine.sequence;
-        this.messages = [...messages.slice(0, -1), { role: "assistant", text: last.text + stream.text }];
-        this.isUnfinished = stream.finishReason !== null && RESUMABLE.includes(stream.finishReason);
+        this.messages = [...messages.slice(0, -1), { role: "assistant", content: last.content + stream.text }];
+        this.unfinished = stream.finishReason !== null && RESUMABLE.includes(stream.finishReason);
         this.#sampler = sampler;
         this.#structure = structure;
         this.#text = text;

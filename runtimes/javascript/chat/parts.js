@@ -5,8 +5,10 @@ import { Grammars } from "../structured/grammar.js";
 import { TextStream } from "./text_stream.js";
 import { Turns } from "./stream.js";
 
+/** @import { Group } from "../loop/backend.js" */
 /** @import { Engine } from "../loop/engine.js" */
 /** @import { Settings } from "../loop/settings.js" */
+/** @import { Transcript } from "./messages.js" */
 /** @import { ChatTemplate } from "./template.js" */
 /** @import { Tokenizer } from "./tokenizer.js" */
 
@@ -20,6 +22,32 @@ export class Parts {
     this.tokenizer = tokenizer;
     this.template = template;
     this.grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
+  }
+
+  /**
+   * Return the tokens between a conversation's groups and the next answer. If the last group already ends with the end
+   * token, the end token is not repeated.
+   * @param {string} text @param {readonly Group[]} before @param {string | null} system
+   */
+  turn(text, before, system) {
+    const newest = before.at(-1)?.at(-1);
+    if (newest === undefined) return this.tokenizer.encodeParts(this.template.firstTurn(text, system));
+    const ids = this.tokenizer.encodeParts(this.template.nextTurn(text));
+    return ids[0] === newest && this.engine.info.eosIds.includes(newest) ? ids.slice(1) : ids;
+  }
+
+  /** Return a conversation's groups, each of one token. @param {Transcript} transcript */
+  conversation({ system, turns }) {
+    /** @type {Group[]} */
+    const groups = [];
+    for (let index = 0; index < turns.length; index += 2) {
+      const ids = this.turn(turns[index], groups, system);
+      const answer = turns[index + 1];
+      // encoded alone: no token spans the beginning of an answer
+      if (answer) ids.push(...this.tokenizer.encodeParts([[answer, false]]));
+      groups.push(...this.engine.checkTokens(ids));
+    }
+    return groups;
   }
 
   /** @param {Settings} settings */

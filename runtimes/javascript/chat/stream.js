@@ -11,6 +11,16 @@ import { Stats } from "../loop/stats.js";
 /** @import { TextStream } from "./text_stream.js" */
 
 /**
+ * @typedef {object} Result  A whole answer.
+ * @property {string} text
+ * @property {number[]} tokens  the end token included
+ * @property {number[][]} groups  the same tokens, by macro step
+ * @property {FinishReason} finishReason
+ * @property {Stats} stats
+ * @property {boolean | null} complete  of a structured answer: whether its structure is complete
+ */
+
+/**
  * @typedef {object} Chunk  One macro step. The texts of all chunks are the answer's text.
  * @property {Group} tokens  includes the end token; after a stop string, ends with the token that completed it
  * @property {string} text  without end token and stop string; may lag behind the tokens by an unfinished character
@@ -49,8 +59,10 @@ export class Stream {
   /** @type {FinishReason | null} */
   finishReason = null;
   text = ""; // so far
+  /** @type {number[][]} tokens so far, by macro step */
+  groups = [];
   /** @type {boolean | null} of a finished structured answer: whether its structure is complete */
-  isComplete = null;
+  complete = null;
   #isCancelled = false;
   #chunks;
 
@@ -70,6 +82,13 @@ export class Stream {
   /** @returns {Promise<IteratorResult<Chunk, void>>} */
   next() {
     return this.#chunks.next();
+  }
+
+  /** Read the answer to its end and return it whole. @returns {Promise<Result>} */
+  async result() {
+    for await (const _ of this);
+    const { text, groups, finishReason, stats, complete } = this;
+    return { text, tokens: groups.flat(), groups, finishReason: finishReason ?? "cancelled", stats, complete };
   }
 
   /** End the answer and free the model after the current step. @returns {Promise<IteratorResult<Chunk, void>>} */
@@ -111,7 +130,7 @@ export class Stream {
       } finally {
         this.finishReason ??= "cancelled";
         await steps.return();
-        this.isComplete = sampler.release();
+        this.complete = sampler.release();
         onClose?.(this, sampler, text);
       }
     } finally {
@@ -144,14 +163,15 @@ export class Stream {
     }
     this.finishReason = finishReason;
     this.text += text;
+    if (tokens.length) this.groups.push([...tokens]);
     return { tokens, text, probabilities, stopProbabilities, finishReason };
   }
 
   /** @param {Engine} engine @param {number} seconds */
   #count({ ledger }, seconds) {
     const { stats } = this;
-    if (stats.firstTokens === stats.tokens && stats.decodeSeconds === 0) stats.firstSeconds += seconds;
-    else stats.decodeSeconds += seconds;
+    if (stats.firstTokens === stats.tokens && stats.decodeS === 0) stats.ttftS += seconds;
+    else stats.decodeS += seconds;
     [stats.slots, stats.kvBytes, stats.kvBytesUncompressed] = [ledger.slots, ledger.bytes, ledger.bytesUncompressed];
   }
 }

@@ -1,9 +1,6 @@
 // Turns of a conversation become text by the markup around them. Only markup can become a special token; people's text
 // cannot.
-import { InputError } from "../errors.js";
 import { checkText } from "../support/values.js";
-
-/** @import { Message } from "./conversation.js" */
 
 /** @typedef {[text: string, isTrusted: boolean]} Part  text, and whether special tokens in it count */
 
@@ -63,25 +60,6 @@ export class ChatTemplate {
   /** Return the parts between an answer and the next one. @param {string} text @returns {Part[]} */
   nextTurn(text) {
     return [[this.#markup.after_answer ?? "", true], ...this.#user(text)];
-  }
-
-  /**
-   * Return a conversation up to the beginning of its next answer. Each list of parts is encoded alone, so that no token
-   * spans the beginning of an answer.
-   * @param {readonly Message[]} messages
-   * @param {string | null} [system]
-   * @returns {Part[][]}
-   */
-  conversation(messages, system = null) {
-    const isAlternating = messages.every(({ role }, i) => role === (i % 2 ? "assistant" : "user"));
-    if (!isAlternating || messages.length % 2 === 0) {
-      throw new InputError("messages must be of user and assistant in turn, and the last one of the user");
-    }
-    return messages.map(({ role, text }, i) => {
-      if (!checkText(text) && role === "user") throw new InputError(`message ${i + 1} of the user is empty: say something`);
-      if (role === "assistant") return [[text, false]];
-      return i ? this.nextTurn(text) : this.firstTurn(text, system);
-    });
   }
 
   /** @param {string} text @returns {Part[]} */

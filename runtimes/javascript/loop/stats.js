@@ -14,17 +14,17 @@ export class Stats {
   slots = 0; // in use, prompt included
   kvBytes = 0;
   kvBytesUncompressed = 0;
-  prefillSeconds = 0; // in the backend
-  macroSeconds = 0; // in the backend, after the prompt
-  microSeconds = 0; // in the backend
-  firstSeconds = 0; // until the first group
-  decodeSeconds = 0; // after it, without the caller's time
+  prefillS = 0; // in the backend
+  macroS = 0; // in the backend, after the prompt
+  microS = 0; // in the backend
+  ttftS = 0; // until the first group
+  decodeS = 0; // after it, without the caller's time
 
   /** Count a call of the base. @param {number} seconds @param {boolean} isPrompt */
   count(seconds, isPrompt) {
-    if (isPrompt) this.prefillSeconds += seconds;
+    if (isPrompt) this.prefillS += seconds;
     else {
-      this.macroSeconds += seconds;
+      this.macroS += seconds;
       this.baseCalls += 1;
     }
   }
@@ -34,18 +34,18 @@ export class Stats {
   }
 
   /** Prompt tokens per second. */
-  get prefillRate() {
-    return rate(this.promptTokens - this.reusedTokens, this.prefillSeconds);
+  get prefillTps() {
+    return rate(this.promptTokens - this.reusedTokens, this.prefillS);
   }
 
   /** Tokens per second. */
-  get decodeRate() {
-    return rate(this.tokens - this.firstTokens, this.decodeSeconds);
+  get decodeTps() {
+    return rate(this.tokens - this.firstTokens, this.decodeS);
   }
 
   toJSON() {
-    const { tokensPerStep, prefillRate, decodeRate } = this;
-    return { ...this, tokensPerStep, prefillRate, decodeRate };
+    const { tokensPerStep, prefillTps, decodeTps } = this;
+    return { ...this, tokensPerStep, prefillTps, decodeTps };
   }
 }
 

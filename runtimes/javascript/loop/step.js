@@ -227,7 +227,7 @@ class Growing {
     const behind = this.tokens.slice(this.#fed);
     let micro = await this.backend.micro(behind[0]);
     for (const token of behind.slice(1)) micro = await this.backend.micro(token);
-    this.stats.microSeconds += (performance.now() - begin) / 1000;
+    this.stats.microS += (performance.now() - begin) / 1000;
     this.stats.microSteps += behind.length;
     [this.#fed, this.pStop] = [this.tokens.length, micro.pStop];
     return { logits: micro.logits, sure: this.rules.judgesAfter ? 1 - this.pStop : before };

@@ -41,10 +41,11 @@ export function flag(name, value) {
   return value;
 }
 
-/** Text that has a UTF-8 form. @param {unknown} text */
-export function checkText(text) {
-  if (typeof text !== "string") throw new InputError(`expected text, got ${safeRepr(text)}`);
+/** Text that has a UTF-8 form. @param {unknown} text @param {string} [name]  where it was given */
+export function checkText(text, name) {
+  const start = name === undefined ? "" : `${name}: `;
+  if (typeof text !== "string") throw new InputError(`${start}expected text, got ${safeRepr(text)}`);
   const place = text.search(/\p{Surrogate}/u);
-  if (place >= 0) throw new InputError(`the text has half a character at ${place}: cut it between characters`);
+  if (place >= 0) throw new InputError(`${start}the text has half a character at ${place}: cut it between characters`);
   return text;
 }

@@ -72,7 +72,7 @@ describe("the AI SDK", { skip: bundle ? false : "BUNDLE names no bundle" }, () =
       for await (const _ of chat.send(content));
       messages.push({ role: "user", content });
       const { text, usage } = await generateText({ model, messages, allowSystemInMessages: true, maxRetries });
-      assert.equal(text, chat.messages.at(-1)?.text);
+      assert.equal(text, chat.messages.at(-1)?.content);
       assert.ok(messages.length < 4 || Number(usage.inputTokenDetails.cacheReadTokens) > 20);
       messages.push({ role: "assistant", content: text });
     }
@@ -162,7 +162,7 @@ describe("the AI SDK", { skip: bundle ? false : "BUNDLE names no bundle" }, () =
       [{ prompt, providerOptions: { hamburger: { confidence: 2 } } }, /confidence must be from 0 to 1/],
       [{ prompt, providerOptions: { hamburger: { speed: 2 } } }, /unknown option "speed"/],
       [{ messages: [{ role: "user", content: [file] }] }, /a file of type image\/png: this model reads text alone/],
-      [{ messages: [{ role: "user", content: "a" }, { role: "assistant", content: "b" }] }, /the last one of the user/],
+      [{ messages: [{ role: "user", content: "a" }, { role: "assistant", content: "b" }] }, /the last message must be of the user/],
       [{ prompt, output: Output.object({ schema: z.object({ a: z.string().startsWith("b").max(2) }) }) }, /not supported/],
     ])) {
       await assert.rejects(generateText({ model, maxRetries, ...asked }), (error) => {

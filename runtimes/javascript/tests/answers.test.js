@@ -7,7 +7,7 @@ import { load } from "../adapters/onnxruntime-node.js";
 
 /** @import { Model, Options } from "../index.js" */
 /** @typedef {{prompt: string | number[], options: Options, groups: number[][], stops: number[][], text: string, finishReason: string}} Answer */
-/** @typedef {{text: string, groups: number[][], answer: string}} Turn */
+/** @typedef {{text: string, groups: number[][], goesOn: boolean, answer: string}} Turn */
 /** @typedef {{options: Options, turns: Turn[], slots: number[][]}} Conversation */
 /** @typedef {{bundle: string, answers: Answer[], conversations: Conversation[]}} Golden */
 
@@ -56,7 +56,7 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
             const said = await groupsOf(chat.send(text));
             if (goesOn) said.push(...(await groupsOf(chat.continueAnswer({ maxTokens: 7 }))));
             assert.deepEqual(said, groups);
-            assert.equal(chat.messages.at(-1)?.text, answer);
+            assert.equal(chat.messages.at(-1)?.content, answer);
           }
           assert.deepEqual(chat.groups, slots);
         });

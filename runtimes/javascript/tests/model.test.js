@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import * as errors from "../errors.js";
 import { END, ids, scripted } from "./scripted_backend.js";
 
-/** @import { Chunk } from "../index.js" */
+/** @import { Chunk, Message, Prompt } from "../index.js" */
 
 /** @param {AsyncIterable<Chunk>} stream */
 async function read(stream) {
@@ -71,10 +71,10 @@ describe("an answer", () => {
     assert.deepEqual([text, tokens, finishReason], ["abc", ids("abc"), "cancelled"]);
     const chat = model.chat({ stop: ["fz"] }); // which may go on
     await read(chat.send("x"));
-    assert.deepEqual([chat.messages.at(-1)?.text, chat.isUnfinished], ["de", true]);
+    assert.deepEqual([chat.messages.at(-1)?.content, chat.unfinished], ["de", true]);
     backend.micro = micro;
     await read(chat.continueAnswer());
-    assert.equal(chat.messages.at(-1)?.text, "def");
+    assert.equal(chat.messages.at(-1)?.content, "def");
   });
 
   it("that was aborted before it began says nothing", async () => {
@@ -108,17 +108,56 @@ describe("an answer", () => {
 
   it("goes on with messages as a conversation does, in the same slots", async () => {
     const { model, backend } = scripted("abcd.ef.", { eosIds: [END] }, { before_user: "u", after_answer: "<end>" });
-    const messages = [{ role: /** @type {const} */ ("user"), text: "x" }];
-    const { text } = await model.generate(messages);
-    const more = [...messages, { role: /** @type {const} */ ("assistant"), text }, { role: /** @type {const} */ ("user"), text: "y" }];
-    assert.equal((await model.generate(more)).text, "ef");
+    /** @type {Message[]} */
+    const messages = [{ role: "user", content: "x" }];
+    const { text } = await model.generate({ messages });
+    messages.push({ role: "assistant", content: text }, { role: "user", content: "y" });
+    assert.equal((await model.generate({ messages })).text, "ef");
     assert.deepEqual(backend.fed, [[ids("u"), ids("x")], [ids("abc")], [ids("d"), ids("."), ids("u"), ids("y")]]);
-    for (const [wrong, named] of /** @type {[any[], RegExp][]} */ ([
-      [more.slice(0, 2), /last one of the user/],
-      [more.slice(1), /in turn/],
-      [[{ role: "user", text: "" }], /message 1 of the user is empty/],
-      [[{ role: "system", text: "x" }], /in turn/],
+  });
+
+  it("takes a system's message as a system text", async () => {
+    const said = [];
+    for (const [prompt, options] of /** @type {[Prompt, object][]} */ ([
+      [{ messages: [{ role: "system", content: "z" }, { role: "user", content: "x" }] }, {}],
+      [{ messages: [{ role: "user", content: "x" }] }, { system: "z" }],
+      ["x", { system: "z" }],
+    ])) {
+      const { model, backend } = scripted("abcd.", {}, { before_user: "u", before_system: "s" });
+      await model.stream(prompt, options).result();
+      said.push(backend.fed[0].flat());
+    }
+    assert.deepEqual(said, Array(3).fill(ids("szux")));
+  });
+
+  it("refuses messages that are no conversation", () => {
+    const { model } = scripted("ab.");
+    const [user, assistant] = [{ role: "user", content: "x" }, { role: "assistant", content: "y" }];
+    for (const [wrong, named] of /** @type {[any, RegExp][]} */ ([
+      [{ messages: [user, assistant] }, /last message must be of the user/],
+      [{ messages: [assistant] }, /messages\[0\]: a message of the user must come before/],
+      [{ messages: [user, user] }, /messages\[1\]: a message of the assistant must come before/],
+      [{ messages: [{ role: "user", content: "" }] }, /messages\[0\] is empty: say something/],
+      [{ messages: [{ role: "user", text: "x" }] }, /messages\[0\] must have a role and a content and nothing else/],
+      [{ messages: [{ role: "tool", content: "x" }] }, /messages\[0\].role must be system, user, assistant, got "tool"/],
+      [{ messages: [user, { role: "system", content: "z" }] }, /messages\[1\]: the system's message must be the first/],
+      [{ messages: [{ role: "user", content: 3 }] }, /messages\[0\].content: expected text, got 3/],
+      [{ messages: "x" }, /messages must be an array/],
+      [{ messages: [user], maxTokens: 3 }, /"maxTokens" stands beside messages: options are the second argument/],
+      [[user], /an array of messages goes into an object: \{ messages: \[...\] \}/],
     ])) assert.throws(() => model.stream(wrong), { name: "InputError", message: named });
+    assert.throws(() => model.stream({ messages: [{ role: "system", content: "z" }] }, { system: "z" }), /leave system out/);
+    assert.throws(() => model.stream({ messages: [{ role: "user", content: "x" }] }, { raw: true }), /leave raw out/);
+    assert.throws(() => model.chat({ messages: [{ role: "user", content: "x" }] }), /give it to send/);
+  });
+
+  it("is read to its end by result, also when its beginning was read already", async () => {
+    const { model } = scripted("abcde.");
+    const stream = model.stream("x", { raw: true });
+    assert.deepEqual((await stream.next()).value?.tokens, ids("abc"));
+    const { text, tokens, groups, finishReason, complete } = await stream.result();
+    assert.deepEqual([text, tokens, groups], ["abcde", ids("abcde."), [ids("abc"), ids("de.")]]);
+    assert.deepEqual([finishReason, complete], ["eos", null]);
   });
 
   it("begins where the cache already holds its prompt", async () => {
@@ -135,7 +174,20 @@ describe("a conversation", () => {
     await read(chat.send("x"));
     await read(chat.send("y"));
     assert.deepEqual(backend.fed, [[ids("x")], [ids("abc")], [ids("d."), ids("y")]]);
-    assert.deepEqual(chat.messages.map(({ text }) => text), ["x", "abcd", "y", "ef"]);
+    assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "abcd", "y", "ef"]);
+  });
+
+  it("begins with a system text, and continues messages, to which reset returns", async () => {
+    const { model, backend } = scripted("cd.cd.", { eosIds: [END] }, { before_user: "u", before_system: "s", after_answer: "<end>" });
+    const messages = [{ role: /** @type {const} */ ("user"), content: "x" }, { role: /** @type {const} */ ("assistant"), content: "ab" }];
+    const chat = model.chat({ system: "z", messages, maxTokens: 2 });
+    await read(chat.send("y"));
+    assert.deepEqual(backend.fed[0].flat(), ids("szuxab.uy"));
+    assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "ab", "y", "cd"]);
+    chat.reset();
+    assert.deepEqual(chat.messages, messages);
+    assert.equal(model.chat("z", { maxTokens: 2 }).system, "z");
+    assert.equal(model.chat("z", { maxTokens: 2 }).settings.maxTokens, 2);
   });
 
   it("writes an end token once if the answer ended with it", async () => {
@@ -158,9 +210,9 @@ describe("a conversation", () => {
     const chat = model.chat();
     await assert.rejects(async () => read(chat.continueAnswer()), /no unfinished answer/);
     await read(chat.send("x", { maxTokens: 2 }));
-    assert.ok(chat.isUnfinished);
+    assert.ok(chat.unfinished);
     await read(chat.continueAnswer());
-    assert.equal(chat.messages.at(-1)?.text, "abcdefg");
+    assert.equal(chat.messages.at(-1)?.content, "abcdefg");
     chat.reset();
     assert.deepEqual([chat.messages, chat.groups], [[], []]);
   });
@@ -210,7 +262,7 @@ describe("what is refused", () => {
     assert.throws(() => model.stream(""), /empty/);
     assert.throws(() => model.stream("\ud800"), /half a character/);
     assert.throws(() => model.stream([99]), /a token must be/);
-    assert.throws(() => model.stream(/** @type {any} */ (null)), /text, messages or token ids/);
+    assert.throws(() => model.stream(/** @type {any} */ (null)), /text, \{ messages \} or token ids, got null/);
     await assert.rejects(model.generate([]), /empty/);
     await assert.rejects(model.generate("x".repeat(101)), errors.ContextFullError);
     await assert.rejects(scripted("ab.", { cacheSlots: 3 }).model.generate("xxxx"), /4 slots but the cache holds 3/);

@@ -13,7 +13,7 @@ describe("a structured answer", () => {
     const groups = [];
     for await (const { tokens } of stream) groups.push(tokens);
     assert.deepEqual(groups.flat(), ids("abdef"));
-    assert.deepEqual([stream.text, stream.finishReason, stream.isComplete], ["abdef", "stop", true]);
+    assert.deepEqual([stream.text, stream.finishReason, stream.complete], ["abdef", "stop", true]);
     assert.deepEqual(backend.fed, [[ids("x"), ids("a"), ids("b")]]);
     assert.deepEqual([stream.stats.forcedTokens, stream.stats.baseCalls], [4, 0]);
   });
@@ -49,7 +49,7 @@ describe("a structured answer", () => {
   it("says all of its text when it ends, even what could begin a stop string", async () => {
     const chat = scripted("z").model.chat({ stop: ["bz"] });
     for await (const _ of chat.send("x", { regex: "ab" }));
-    assert.deepEqual([chat.messages.at(-1)?.text, chat.isUnfinished], ["ab", false]);
+    assert.deepEqual([chat.messages.at(-1)?.content, chat.unfinished], ["ab", false]);
   });
 
   it("may have a draft that would need a banned token", async () => {
@@ -81,17 +81,17 @@ describe("a structured answer", () => {
     const stream = model.stream("x", { regex: "[a-c]{3,5}", maxTokens: 2, temperature: 1, seed: 1 });
     for await (const _ of stream);
     assert.match(stream.text, /^[a-c]{2}$/);
-    assert.deepEqual([stream.finishReason, stream.isComplete], ["length", false]);
+    assert.deepEqual([stream.finishReason, stream.complete], ["length", false]);
   });
 
   it("may be one answer of a conversation, and goes on where it was cut", async () => {
     const chat = scripted("bhi.").model.chat();
     for await (const _ of chat.send("x", { regex: "[ab]cdefg", maxTokens: 3 }));
-    assert.equal(chat.messages.at(-1)?.text, "bcd");
+    assert.equal(chat.messages.at(-1)?.content, "bcd");
     for await (const _ of chat.continueAnswer());
-    assert.equal(chat.messages.at(-1)?.text, "bcdefg");
+    assert.equal(chat.messages.at(-1)?.content, "bcdefg");
     for await (const _ of chat.send("y"));
-    assert.equal(chat.messages.at(-1)?.text, "hi");
+    assert.equal(chat.messages.at(-1)?.content, "hi");
   });
 
   it("is not made of a schema that would be followed in part, unless that is asked for", async () => {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from goldens import BUNDLES, LOOPS, PROMPTS, REPEATED, STRUCTURED, STRUCTURED_TA
 from places import ROOT
 
 import hamburger_edge
+from hamburger_edge import Chunk, Options, Result, Stats
 from hamburger_edge.bundle.manifest import content_hash
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.dial import MODES
 from hamburger_edge.loop.formats import PATTERNS
 
 HERE = ROOT / "runtimes" / "javascript"
 NODE = shutil.which("node")
+OF_PYTHON_ALONE: set[str] = set()
 
 pytestmark = pytest.mark.skipif(
     NODE is None or not (HERE / "node_modules" / ".package-lock.json").is_file(),  # npm writes it last
@@ -146,6 +150,34 @@ def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
         assert fed == [last, *expected]  # the answer, which was not in the cache yet, and what follows it
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"draft_vocab_size": 100},
+        {"draft_vocab_size": 100, "flavor": "portable"},
+        {"precision": "int8", "kv_cache_dtype": "fp32"},
+    ],
+    ids=lambda changes: " ".join(map(str, changes.values())),
+)
+def test_the_adapter_for_react_native_says_the_same(
+    changes: dict[str, Any], bundles: Callable[..., Path]
+) -> None:
+    """With another binding of the same interface, because only apps on phones have its own."""
+    bundle = bundles(**changes)
+    said = node("tests/react_native.mjs", "onnxruntime-node", bundle, *PROMPTS)
+    with hamburger_edge.load(bundle, threads=1) as model:
+        assert json.loads(said) == [model.generate(prompt, max_tokens=24).groups for prompt in PROMPTS]
+
+
+def test_the_adapter_for_react_native_refuses_caches_that_its_binding_does_not_know(
+    bundles: Callable[..., Path],
+) -> None:
+    """Its ONNX Runtime is 1.24, which would answer with three lines about a type."""
+    said = node("tests/react_native.mjs", "no-such-binding", bundles(precision="int8"), "x")
+    assert said.startswith("BundleError: ")
+    assert said.endswith("computes float32 caches only: export it with --kv-cache-dtype fp32\n")
+
+
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as it would be published, unpacked in an app."""
@@ -168,13 +200,39 @@ def test_a_package_holds_what_is_needed_and_no_more(packed: Path) -> None:
     assert names == code | types
 
 
-def test_an_app_in_typescript_sees_its_types(packed: Path) -> None:
-    """Of what is wrong in it, each line says so: it must be an error."""
+@pytest.fixture(scope="module")
+def app(packed: Path) -> Path:
+    """The folder of an app in TypeScript, with the package and what it needs."""
     for path in (HERE / "node_modules").iterdir():
         if not path.name.startswith(".") and not (packed.parent / path.name).exists():
             (packed.parent / path.name).symlink_to(path)
-    program = packed.parents[1] / "typed.mts"
+    return packed.parents[1]
+
+
+def test_an_app_in_typescript_sees_its_types(app: Path) -> None:
+    """Of what is wrong in it, each line says so: it must be an error."""
+    program = app / "typed.mts"
     shutil.copy(HERE / "tests" / "typed.mts", program)
     options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022"]
     options += ["--module", "nodenext", "--moduleResolution", "nodenext"]
     node("node_modules/typescript/bin/tsc", *options, program)
+
+
+def test_editors_complete_what_python_knows_too(app: Path) -> None:
+    """Options, results and statistics have Python's names, in the other case; options have comments."""
+    offered = json.loads(node("tests/completions.mjs", app))
+    options = {camel(name) for name in Options.__annotations__ if name not in OF_PYTHON_ALONE}
+    assert options <= set(offered["options"])
+    assert options <= set(offered["chat"])
+    assert all(comment for name, comment in offered["options"].items() if name != "grammar")
+    assert set(offered["conversation"]) == {"messages"}
+    assert set(offered["mode"]) == set(MODES)
+    assert set(offered["role"]) == {"system", "user", "assistant"}
+    assert {camel(field.name) for field in fields(Result)} - OF_PYTHON_ALONE <= set(offered["result"])
+    assert {camel(name) for name in Chunk._fields} - OF_PYTHON_ALONE <= set(offered["chunk"])
+    assert {camel(name) for name in Stats().to_json()} <= set(offered["stats"])
+    assert {"result", "text", "groups", "stats", "complete", "cancel"} <= set(offered["stream"])
+
+
+def camel(name: str) -> str:
+    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
