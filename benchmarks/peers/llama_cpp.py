@@ -22,6 +22,7 @@ from hamburger_edge.benchmarks.contender import (
 from hamburger_edge.benchmarks.peers import weights
 from hamburger_edge.benchmarks.peers.llama_grammar import GrammarChoice
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes
+from hamburger_edge.bundle.manifest import gguf_precision
 from hamburger_edge.errors import HamburgerError, require
 from hamburger_edge.evaluation.machine import describe
 from hamburger_edge.loop.backend import Floats
@@ -37,10 +38,9 @@ class Llama:
     def __init__(
         self, source: Source, *, lookup: bool = False, precision: str = "", made: Path | None = None
     ):
-        """`precision` replaces the bundle's GGUF precision, unless the bundle has float32 weights."""
-        if precision and source.precision not in ("fp32", "f32"):
-            source = replace(source, gguf_precision=precision)
-        self.source, self.made = source, made
+        """`precision`: a GGUF type; "": that of the bundle."""
+        found = weights.setting_of(precision, gguf_precision(source.gguf_precision or source.precision))
+        self.source, self.made = replace(source, gguf_precision=found), made
         require("llama_cpp", "bench")
         self.low = library().low  # with llama.cpp's log redirected
         self.draft: Draft | None = None
@@ -97,22 +97,34 @@ class Llama:
         return TimedTurn.plain(prompt, self.text[len(prompt) :], first - began, decode_s, self.steps)
 
     def answer(self, request: Request, variant: str = "") -> TimedAnswer:
-        """Answer greedily, one token per forward pass. Under a schema only tokens of its grammar count."""
+        """Answer greedily. Under a schema only tokens of its grammar count."""
         grammar = self._grammar(request.schema)
         began = perf_counter()
         self.low.llama_memory_clear(self.memory, False)
         if grammar is not None:
             grammar.restart()
-        said: list[int] = []
-        ttft_s, scores = 0.0, self._read(request.prompt)
+        text, calls = list(request.prompt), 1
+        end = len(text) + request.most
+        ttft_s, scores, guess, ended = 0.0, self._read(request.prompt), list[int](), False
         while True:
-            said.append(int(scores[-1].argmax()) if grammar is None else grammar.choose(scores[-1]))
-            ttft_s = ttft_s or perf_counter() - began
-            if said[-1] in request.eos_ids or len(said) >= request.most:
+            cached = len(text) + len(guess)
+            for row in range(len(guess) + 1):
+                token = int(scores[row].argmax()) if grammar is None else grammar.choose(scores[row])
+                text.append(token)
+                ttft_s = ttft_s or perf_counter() - began
+                ended = token in request.eos_ids or len(text) >= end
+                if ended or guess[row : row + 1] != [token]:
+                    break
+            if ended:
                 break
-            scores = self._scores([said[-1]], len(request.prompt) + len(said) - 1, wanted=1)
+            if cached > len(text) - 1:  # the cache holds all but the newest token
+                self.low.llama_memory_seq_rm(self.memory, 0, len(text) - 1, -1)
+            guess = self._propose(text)[: end - len(text) - 1]
+            scores = self._scores([text[-1], *guess], len(text) - 1, wanted=1 + len(guess))
+            calls += 1
         total_s = perf_counter() - began
-        return TimedAnswer(tuple(said), ttft_s, total_s, len(said), len(said), len(said))
+        said = tuple(text[len(request.prompt) :])
+        return TimedAnswer(said, ttft_s, total_s, calls, calls, len(said))
 
     def _grammar(self, schema: str | None) -> GrammarChoice | None:
         if schema is not None and (self.grammar is None or self.grammar.schema != schema):

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import dataclasses
 import hashlib
 import json
@@ -24,12 +25,25 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
 
+THEIRS = "iq4_nl"  # the precision that llama.cpp writes
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
+
+
+def setting_of(asked: str, bundles: str) -> str:
+    """Return the precision that a peer stores: the bundle's where none is asked for.
+
+    Raise `InputError` if it would be measured twice, or beside a float32 bundle.
+    """
+    if asked == bundles:
+        raise InputError(f"{asked} is the bundle's own precision, which another row measures")
+    if asked and bundles in ("fp32", "f32"):
+        raise InputError("a float32 bundle is compared in float32 only")
+    return asked or bundles
 
 
 def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:
@@ -133,14 +147,18 @@ def gguf(source: Source) -> Path:
     """Return the base as a GGUF file of architecture `llama`, quantized like ours.
 
     Plain decoding has no gaps between positions, so the position rule is "slot". Calibration uses the
-    checkpoint's own rule.
+    checkpoint's own rule. Our writer has no `iq4_nl`: llama.cpp quantizes that from our float32 file.
     """
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
     from hamburger_edge.export.gguf.writer import BASE, calibrated_layers, check_supported, write_gguf
     from hamburger_edge.export.quantization.activations import Calibration
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
-    plan = make_gguf_plan(source.gguf_precision or source.precision)
+    precision = source.gguf_precision or source.precision
+    if precision == THEIRS:
+        exact = gguf(dataclasses.replace(source, gguf_precision="fp32"))
+        return built(source, f"llama-{THEIRS}", lambda folder: _quantize(exact, folder / BASE)) / BASE
+    plan = make_gguf_plan(precision)
 
     def make(folder: Path) -> None:
         checkpoint = load_checkpoint(str(source.checkpoint))
@@ -154,6 +172,20 @@ def gguf(source: Source) -> Path:
             other.unlink()
 
     return built(source, f"llama-{plan.base}", make) / BASE
+
+
+def _quantize(exact: Path, path: Path) -> None:
+    """Write `iq4_nl` by llama.cpp's own quantizer, with the vocabulary at 8 bits as in other 4-bit files."""
+    from hamburger_edge.runtimes.llamacpp.library import library
+
+    low = library().low
+    params = low.llama_model_quantize_default_params()
+    params.ftype = low.LLAMA_FTYPE_MOSTLY_IQ4_NL
+    params.token_embedding_type = params.output_tensor_type = low.GGML_TYPE_Q8_0
+    if code := low.llama_model_quantize(str(exact).encode(), str(path).encode(), ctypes.byref(params)):
+        raise InputError(
+            f"llama.cpp cannot quantize {exact} to {THEIRS}: code {code}, {library().log.reason()}"
+        )
 
 
 def _save_json(path: Path, data: Any) -> None:

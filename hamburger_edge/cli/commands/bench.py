@@ -384,8 +384,9 @@ COMMAND = Command(
     run=run,
     notes=(
         "All take turns, A B C A B C, so that what disturbs the machine disturbs all alike; the first round\n"
-        "warms up. Names: onnx and llamacpp (at @CONFIDENCE, @MODE or both), onnxruntime-genai, llama.cpp,\n"
-        "llama.cpp-q4_0, llama.cpp-q8_0, llama.cpp-lookup, optimum, transformers. Each runs in a process of\n"
+        "warms up. Names: onnx and llamacpp (at @CONFIDENCE, @MODE or both), optimum, transformers;\n"
+        "onnxruntime-genai, also with -int4, -int4-k_quant or -int8; llama.cpp, also with -q4_1, -q4_0,\n"
+        "-iq4_nl or -q8_0; each of these also with -lookup. Each runs in a process of\n"
         "its own. What they read is built once and kept in the cache folder; programs that are not\n"
         "installed are named and left out.\n"
         "Whole requests (--prompts) are answered from an empty cache up to the end token or\n"

@@ -30,6 +30,7 @@ from hamburger_edge.loading import load
 from hamburger_edge.models.checkpoints.checkpoint import resolve
 
 TOKENS = 24
+EXACT = [name for name, program in PEERS.items() if not program.options.get("precision")]
 QUESTIONS = ("Count from 3 to 12.", "List four animals.")
 PROCESS = "bench_contender:Contender"
 
@@ -54,7 +55,7 @@ def ours(source: Source) -> list[tuple[list[int], tuple[int, ...]]]:
     return answers
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", EXACT)
 def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any) -> None:
     program = PEERS[name]
     if why := program.missing:
@@ -68,7 +69,7 @@ def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any) -> None:
             turn = peer.turn(prompt, TOKENS, "")
             assert len(turn.tokens) == TOKENS
             # genai may not say an end token before its time: up to there all are alike
-            until = len(answer) - (name == "onnxruntime-genai")
+            until = len(answer) - name.startswith("onnxruntime-genai")
             assert turn.tokens[:until] == answer[:until]
             assert turn.ttft_s > 0
             assert turn.decode_s > 0
@@ -105,16 +106,31 @@ def test_lookup_needs_fewer_forwards_where_text_repeats(source: Source) -> None:
         lookup.close()
 
 
-def test_llama_cpp_is_measured_in_the_formats_that_it_repacks(source: Source) -> None:
-    pytest.importorskip("llama_cpp")
-    module, _, adapter = PEERS["llama.cpp-q4_0"].adapter.partition(":")
-    quantized = dataclasses.replace(source, precision="int4", gguf_precision="q4_1")
-    peer = getattr(importlib.import_module(module), adapter)(quantized, **PEERS["llama.cpp-q4_0"].options)
+@pytest.mark.parametrize("name", [name for name in PEERS if name not in EXACT])
+def test_a_peer_is_measured_at_its_own_precisions(name: str, source: Source) -> None:
+    program = PEERS[name]
+    if why := program.missing:
+        pytest.skip(why)
+    module, _, adapter = program.adapter.partition(":")
+    make = getattr(importlib.import_module(module), adapter)
+    precision = program.options["precision"]
+    with pytest.raises(InputError, match="float32 only"):
+        make(source, **program.options)
+    stored = "int8" if precision.startswith(("int4", "q4")) else "int4"
+    peer = make(dataclasses.replace(source, precision=stored), **program.options)
     try:
-        assert peer.load().precision == "q4_0"
-        assert len(peer.turn([5, 9, 40, 41], 8).tokens) == 8
+        assert peer.load().precision == precision
+        assert len(peer.turn([5, 9, 40, 41], 8, "").tokens) == 8
     finally:
         peer.close()
+
+
+def test_a_bundles_own_precision_is_measured_once(source: Source) -> None:
+    pytest.importorskip("llama_cpp")
+    from hamburger_edge.benchmarks.peers.llama_cpp import Llama
+
+    with pytest.raises(InputError, match="another row"):
+        Llama(dataclasses.replace(source, precision="int4"), precision="q4_1")
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "llama3-scaling", "untied"])

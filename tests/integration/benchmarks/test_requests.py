@@ -38,6 +38,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 ANSWERING = [name for name, program in PEERS.items() if program.answers]
+EXACT = [name for name in ANSWERING if not PEERS[name].options["precision"]]
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
     jsonschema.validate(json.loads(text_of(model, merged.tokens)), SCHEMA)
 
 
-@pytest.mark.parametrize("name", ANSWERING)
+@pytest.mark.parametrize("name", EXACT)
 def test_a_peer_answers_up_to_the_end_token_as_we_do(name: str, source: Source, model: Model) -> None:
     peer, ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
     try:
@@ -104,7 +105,8 @@ def test_a_peer_answers_up_to_the_end_token_as_we_do(name: str, source: Source, 
             request = request_of(model, question)
             theirs = peer.answer(request, "")
             assert theirs.tokens == ours.answer(request, "plain").tokens
-            assert theirs.base_calls == theirs.slots == len(theirs.tokens)
+            assert theirs.base_calls <= theirs.slots == len(theirs.tokens)
+            assert theirs.base_calls == theirs.slots or name.endswith("lookup")
             assert 0 < theirs.ttft_s < theirs.total_s
         cut = peer.answer(request_of(model, question, most=3), "")
         assert cut.tokens == theirs.tokens[:3]
@@ -112,7 +114,7 @@ def test_a_peer_answers_up_to_the_end_token_as_we_do(name: str, source: Source, 
         peer.close()
 
 
-@pytest.mark.parametrize("name", ANSWERING)
+@pytest.mark.parametrize("name", EXACT)
 def test_a_peer_holds_to_the_schema_in_our_layout(name: str, source: Source, model: Model) -> None:
     peer, ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
     try:
@@ -122,7 +124,9 @@ def test_a_peer_holds_to_the_schema_in_our_layout(name: str, source: Source, mod
             text = text_of(model, theirs.tokens)
             assert text == json.dumps(json.loads(text))
             jsonschema.validate(json.loads(text), SCHEMA)
-            if name == "onnxruntime-genai":  # llama.cpp cuts forced text into tokens as the model likes
+            if name.startswith(
+                "onnxruntime-genai"
+            ):  # llama.cpp cuts forced text into tokens as the model likes
                 assert text == text_of(model, ours.answer(request, "plain+split").tokens)
                 assert theirs.base_calls < len(theirs.tokens) / 2
         free = request_of(model, question)
@@ -146,12 +150,12 @@ def test_the_whole_command(
     assert code == 0, err
     report = json.loads(file.read_text())
     rows = {row["name"]: row for row in report["results"]}
-    there = {name for name in ANSWERING if not PEERS[name].missing}
+    there = {name for name in EXACT if not PEERS[name].missing}
     variants = ("merge-0.9+merge", "merge-0.9+split", "merge-0.9+single", "merge-0.9", "plain+split")
     assert set(rows) == {*(f"onnx@{variant}" for variant in variants), *there}
     assert {each["name"] for each in report["skipped"]} == {
         *(f"llamacpp@{variant}" for variant in variants),
-        *(set(ANSWERING) - there),
+        *(set(ANSWERING) - there),  # not installed, or of a precision that a float32 bundle has not
     }
     for name, row in rows.items():
         assert row["requests"] == 2
