@@ -11,6 +11,7 @@ from transformers import PretrainedConfig
 
 from hamburger_edge.bundle.manifest import FILE_NAME, KIND, ModelSpec
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture import config as architecture
 from hamburger_edge.models.checkpoints.built_in import NAMES
 from hamburger_edge.models.checkpoints.checkpoint import resolve
@@ -58,6 +59,11 @@ class HamburgerHFConfig(PretrainedConfig):
 
     @property
     def shape(self) -> architecture.HamburgerConfig:
+        if "hamburger" not in self.__dict__:  # an Auto class read a folder without config.json
+            raise CheckpointError(
+                "the configuration is not of a checkpoint: load its folder with HamburgerForCausalLM; its "
+                "save_pretrained writes a folder for the Auto classes"
+            )
         return architecture.HamburgerConfig.from_json(self.hamburger)
 
     def __getattr__(self, name: str) -> Any:

@@ -24,7 +24,7 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, limits_of, verify
-from hamburger_edge.export.quantization.activations import Calibration, calibration_batches
+from hamburger_edge.export.quantization.activations import RANGES_EVERY, Calibration, calibration_batches
 from hamburger_edge.models.architecture.llama import rotate
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
@@ -133,7 +133,7 @@ def test_no_channel_leaves_its_range_at_any_position() -> None:
         lambda *given: seen.append(given[2])
     )
     with torch.no_grad():
-        for batch in calibration_batches(checkpoint):
+        for batch in calibration_batches(checkpoint, RANGES_EVERY):
             model(batch)
     hook.remove()
     D, heads = model.config.base.head_dim, model.config.base.num_kv_heads

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import sys
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+from transformers import AutoModelForCausalLM, pipeline
 
-import hamburger_edge.integrations.transformers  # noqa: F401
+from hamburger_edge.integrations.transformers import HamburgerForCausalLM, HamburgerTokenizer
 
 NAME = "Org/Name-1.5"
 CHAT = [{"role": "user", "content": "What is 7 plus 8?"}]
 [checkpoint] = sys.argv[1:]
 
-model = AutoModelForCausalLM.from_pretrained(checkpoint)
+model = HamburgerForCausalLM.from_pretrained(checkpoint)
 commit = model.push_to_hub(NAME, commit_message="Two and two", token="none").oid
-prompt = AutoTokenizer.from_pretrained(checkpoint).apply_chat_template(
+prompt = HamburgerTokenizer.from_pretrained(checkpoint).apply_chat_template(
     CHAT, add_generation_prompt=True, return_tensors="pt"
 )
 here = model.generate(prompt)[0].tolist()
 there = AutoModelForCausalLM.from_pretrained(NAME).generate(prompt)[0].tolist()
-AutoModelForCausalLM.from_pretrained("tiny")  # which is here: no hub is asked
-AutoTokenizer.from_pretrained("tiny")
+HamburgerForCausalLM.from_pretrained("tiny")  # which is here: no hub is asked
+HamburgerTokenizer.from_pretrained("tiny")
 text = pipeline("text-generation", model=NAME)(CHAT, do_sample=False)[0]["generated_text"][-1]["content"]
 print(json.dumps({"commit": commit, "here": here, "there": there, "text": text}))
