@@ -103,12 +103,12 @@ def test_files_fit_their_size(name: str, most: float) -> None:
 
 
 def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figures]:
-    """Plain, and at confidence 0.8."""
+    """Plain, and in merge mode at 0.8."""
     judge = reference_base(name).judge
     with hamburger_edge.load(ZOO / name, backend="torch") as model:
         plain, grouped = (
-            {i: ask(model, judge, each, i, confidence=c, max_tokens=most) for i, each in enumerate(prompts)}
-            for c in (1.0, 0.8)
+            {i: ask(model, judge, each, i, **dial, max_tokens=most) for i, each in enumerate(prompts)}
+            for dial in ({"mode": "plain"}, {"mode": "merge", "confidence": 0.8})
         )
     return tuple(figures([*found.values()], plain, plain) for found in (plain, grouped))  # type: ignore[return-value]
 

@@ -76,7 +76,7 @@ def test_browsers_get_the_bundle_that_is_theirs(browser: Browser, tiny: Path, tm
     export_checkpoint(load_checkpoint("tiny"), theirs, precision="int8", kv_cache_dtype="fp32", verify=False)
     with served(tiny, "--browser", str(PACKAGE), "--browser-bundle", str(theirs)) as program:
         address = f"http://127.0.0.1:{program.port}"
-        handed_out = httpx.get(f"{address}/bundles/tiny/manifest.json", trust_env=False)
+        handed_out = httpx.get(f"{address}/bundles/{tiny.name}/manifest.json", trust_env=False)
         assert handed_out.content == (theirs / "manifest.json").read_bytes()
 
         def asked() -> list[str]:

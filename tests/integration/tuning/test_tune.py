@@ -295,7 +295,7 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     assert main([*COMMAND, *options, *more]) == 0
     said = capsys.readouterr().err
     assert "0.001 minutes: 1 steps of the base (0." in said
-    assert "too short to be useful, give --minutes 1" in said
+    assert "too short to be useful, give --minutes " in said
     chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
     assert chosen.tuning is not None
     assert chosen.graft is not None
