@@ -7,6 +7,7 @@ import json
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
