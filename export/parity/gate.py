@@ -166,7 +166,8 @@ def check_parity(
 
 
 def _open_onnx(folder: Path, manifest: Manifest) -> tuple[Backend, Embed]:
-    backend = OnnxBackend(folder, manifest, cache_slots=manifest.cache_slots or CAPACITY)
+    # one thread: the reference's wait beside it
+    backend = OnnxBackend(folder, manifest, threads=1, cache_slots=manifest.cache_slots or CAPACITY)
 
     def embed(groups: list[list[int]]) -> Array:
         buffer = Buffer(np.zeros((1, len(groups), manifest.model.hidden_size), np.float32))

@@ -43,8 +43,8 @@ LEAST_SPREAD = 0.05  # of stop probabilities: the least spread that errors are r
 def fixed_prompts(checkpoint: Checkpoint) -> list[list[int]]:
     """Encode prompts with the model's tokenizer and template; without one, token ids over the vocabulary.
 
-    A model with calibration text of its own gets the prompts of the longest answers in it that nothing was
-    fitted to. On other prompts, and beyond the end of an answer, a task model's scores mean nothing.
+    With calibration text of its own, a model gets the prompts of the longest answers among the text kept for
+    judging. On other prompts, and beyond the end of an answer, a task model's scores mean nothing.
     """
     vocab = checkpoint.model.config.base.vocab_size
     if checkpoint.tokenizer is None:
@@ -71,7 +71,7 @@ class Run:
 def generations(
     reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
 ) -> Iterator[Run]:
-    """Answer each prompt with groups of the stop head, and the prompts in turn with groups of each length."""
+    """Answer one prompt with groups of each forced length, and every prompt with those of the stop head."""
     most = reference.info.max_group_tokens
     tokens = new_tokens(most)
     room = max(1, min(backend.info.cache_slots for backend in (reference, exported)) - tokens)

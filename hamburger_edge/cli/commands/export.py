@@ -8,12 +8,14 @@ from typing import Any
 from hamburger_edge.cli.command import Command, Option, option
 from hamburger_edge.cli.options import JSON
 from hamburger_edge.cli.outputs import print_json
+from hamburger_edge.support.processors import let_threads_sleep
 from hamburger_edge.support.terminal import ProgressBar
 
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.exporting import export_checkpoint
 
+    let_threads_sleep()
     given = {name: getattr(options, name) for name in NAMES if getattr(options, name) is not None}
     with ProgressBar() as progress:
         bundle = export_checkpoint(options.source, options.output, progress=progress, **given)

@@ -8,10 +8,12 @@ from pathlib import Path
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import JSON
 from hamburger_edge.cli.outputs import print_json
+from hamburger_edge.support.processors import let_threads_sleep
 from hamburger_edge.support.terminal import ProgressBar
 
 
 def run(options: argparse.Namespace) -> None:
+    let_threads_sleep()
     from hamburger_edge.export.parity.gate import verify
 
     with ProgressBar() as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -148,3 +149,22 @@ def test_a_wrong_command_line_gives_one_line_and_exit_code_2(
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(r"error: .+ \(see hamburger-edge.* --help\)\n", err)
+
+
+@pytest.mark.parametrize("given", [None, "ACTIVE"])
+def test_threads_of_an_export_sleep_while_they_wait(
+    given: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They span: an export beside a busy program, or another export, took several times as long."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    found: list[str | None] = []
+
+    def take(*_: object, **__: object) -> Path:
+        found.append(os.environ.get("OMP_WAIT_POLICY"))
+        return tmp_path
+
+    monkeypatch.setattr("hamburger_edge.exporting.export_checkpoint", take)
+    assert cli.main(["export", "tiny", "-o", str(tmp_path / "bundle")]) == 0
+    assert found == [given or "PASSIVE"]
