@@ -16,13 +16,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.hamburger import GroupBatch, GroupOutput, Hamburger
+from hamburger_edge.models.training.cross_entropy import (
+    HeadCrossEntropy,
+    SoftCrossEntropy,
+    chooses,
+    divergence,
+    soft_targets,
+)
 from hamburger_edge.models.training.data.batches import TrainingBatch
 from hamburger_edge.models.training.updates.lora import before_training
 
@@ -37,74 +43,6 @@ class LossWeights:
     hard: float = 0.1  # share of the written token against the base's distribution
     first_every: int = 1  # score every n-th group's first token: the whole head is expensive
     micro_every: int = 1  # score every n-th group's further tokens
-
-
-ROWS_AT_ONCE = 32  # of logits in 32 bits: they stay in a processor's cache
-
-
-class SoftCrossEntropy(torch.autograd.Function):
-    """-sum_k weights_k * log softmax(logits)[ids_k]; the weights of each row sum to 1.
-
-    Written out because [N, vocab] intermediates are most of training's memory traffic: one exponential
-    forward, in the logits' precision, and one backward, a few rows at a time.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        """logits [N, C]; ids, weights [N, k] -> float32 [N]"""
-        highest = logits.amax(-1, keepdim=True)
-        sums = (logits - highest).exp_().sum(-1, dtype=torch.float32)
-        normaliser = sums.log() + highest.squeeze(-1).float()
-        ctx.save_for_backward(logits, ids, weights, normaliser)
-        return normaliser - (weights * logits.gather(1, ids).float()).sum(-1)
-
-    if TYPE_CHECKING:  # torch leaves it unannotated
-
-        @classmethod
-        def apply(cls, logits: Tensor, ids: Tensor, weights: Tensor) -> Tensor: ...
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        logits, ids, weights, normaliser = ctx.saved_tensors
-        [gradient] = gradients
-        slope = torch.empty_like(logits)
-        rows = ROWS_AT_ONCE if logits.device.type == "cpu" else max(1, len(logits))
-        for start in range(0, len(logits), rows):
-            here = slice(start, start + rows)
-            # in 32 bits up to the difference: bfloat16 rounds a probability above 0.94 to 1, the written
-            # token's weight cancels that, and the model could never become surer
-            exact = (logits[here].float() - normaliser[here, None]).exp_()
-            exact.scatter_add_(1, ids[here], -weights[here])
-            slope[here] = exact.mul_(gradient[here, None])
-        return slope, None, None
-
-
-def soft_targets(
-    ids: Tensor, log_probabilities: Tensor, written: Tensor, hard: float
-) -> tuple[Tensor, Tensor]:
-    """The base's top k [N, k] (id -1: not a choice), mixed with the written token [N]
-
-    -> ids, weights [N, k+1]
-    """
-    soft = log_probabilities.exp() * (ids >= 0)
-    soft = (1 - hard) * soft / soft.sum(-1, keepdim=True).clamp(min=1e-6)
-    weights = torch.cat([soft, torch.full_like(soft[:, :1], hard)], dim=1)
-    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-6)
-    return torch.cat([ids.clamp(min=0), written[:, None]], dim=1), weights
-
-
-def divergence(logits: Tensor, losses: Tensor, ids: Tensor, mixed: Tensor, top: Tensor) -> Tensor:
-    """[n] KL of the model from the base's top k alone, from losses [n] on `mixed` targets"""
-    picked = logits.gather(1, ids).float()  # [n, k+1]
-    normaliser = losses + (mixed * picked).sum(-1)
-    log_base = top.float().log_softmax(-1)
-    return (log_base.exp() * (log_base - picked[:, :-1] + normaliser[:, None])).sum(-1)
-
-
-def chooses(logits: Tensor, ids: Tensor) -> Tensor:
-    """[N] bool: ids [N] (-1: never) has the highest logit of [N, C]; cheaper than argmax."""
-    picked = logits.gather(1, ids.clamp(min=0)[:, None]).squeeze(1)
-    return (picked >= logits.amax(-1)) & (ids >= 0)
 
 
 class Objective(nn.Module):
@@ -191,14 +129,17 @@ class Objective(nn.Module):
         self, final: Tensor, targets: Tensor, batch: TrainingBatch, picked: slice
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """final [n, d], targets [n] of the picked groups"""
-        logits = self.model.base.logits(final)
+        base = self.model.base
         top_ids, top = batch.top_ids[picked, 0], batch.top_log_probabilities[picked, 0]
         ids, mixed = soft_targets(top_ids, top, targets, self.weights.hard)
-        losses = SoftCrossEntropy.apply(logits, ids, mixed)
+        hidden = base.scored(final)
+        learning = torch.is_grad_enabled() and hidden.requires_grad
+        losses, scores, highest = HeadCrossEntropy.apply(hidden, base.head_weight, ids, mixed, learning)
+        likeliest = torch.where(top_ids[:, 0] >= 0, scores[:, 0], -torch.inf)
         metrics = {
             "first_loss": summary(losses),
-            "first_kl": summary(divergence(logits.detach(), losses.detach(), ids, mixed, top)),
-            "first_agree": summary(chooses(logits, top_ids[:, 0])),
+            "first_kl": summary(divergence(scores, losses.detach(), mixed, top)),
+            "first_agree": summary(likeliest >= highest),
         }
         return self.weights.first * average(losses), metrics
 

@@ -17,6 +17,7 @@ import torch
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.distillation.conversations import uncertainty
 from hamburger_edge.models.distillation.shard_files import ARRAYS
+from hamburger_edge.models.training.cross_entropy import parts
 from hamburger_edge.models.training.data.batches import Batches, DistilledData
 from hamburger_edge.support.progress import Progress, no_progress
 
@@ -60,13 +61,15 @@ def score(
         batch = batches.build(plan).to(device)
         with autocast:
             features = model.features(batch.groups)[..., -1, :]  # [B, S, d]
-            logits = model.base.logits(features[batch.groups.target_sizes > 0]).float()  # [G, vocab]
-        normalisers, entropies = uncertainty(logits)
-        top = logits.topk(top_k)
-        scored["entropies"][batch.starts] = entropies.cpu().numpy()
-        scored["top_ids"][batch.starts] = top.indices.cpu().numpy()
-        likely = (top.values - normalisers[:, None]).cpu().numpy()
-        scored["top_log_probabilities"][batch.starts] = likely
+            states = features[batch.groups.target_sizes > 0]  # [G, d]
+        for here in parts(len(states), model.config.base.vocab_size):
+            with autocast:
+                logits = model.base.logits(states[here]).float()  # [n, vocab]
+            normalisers, entropies = uncertainty(logits)
+            top, at = logits.topk(top_k), batch.starts[here]
+            scored["entropies"][at] = entropies.cpu().numpy()
+            scored["top_ids"][at] = top.indices.cpu().numpy()
+            scored["top_log_probabilities"][at] = (top.values - normalisers[:, None]).cpu().numpy()
         done += len(numbers)
         progress("scoring", done, len(data))
     return scored

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from toy_models import toy_model
 from training_data_files import DataFiles
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.training import cross_entropy
+from hamburger_edge.models.training.cross_entropy import HeadCrossEntropy, SoftCrossEntropy, soft_targets
 from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
 from hamburger_edge.models.training.objective import (
     LossWeights,
     Objective,
-    SoftCrossEntropy,
     accepted,
     average,
-    soft_targets,
     wrongness,
 )
 from hamburger_edge.models.training.own_groups import own_lengths
@@ -282,6 +283,57 @@ def test_soft_cross_entropy_matches_autograd() -> None:
     expected.backward(upstream)
     torch.testing.assert_close(losses, expected)
     torch.testing.assert_close(logits.grad, reference.grad)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_head_in_parts_matches_autograd(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 3 * 50)  # three rows at a time
+    torch.manual_seed(0)
+    rows, ids = torch.randn(11, 6), torch.randint(0, 50, (11, 4))
+    mixed, upstream = torch.rand(11, 4).softmax(-1), torch.randn(11)
+    head = torch.randn(50, 6)
+    hidden, weight = rows.clone().requires_grad_(), head.clone().requires_grad_(not frozen)
+    losses, scores, highest = HeadCrossEntropy.apply(hidden, weight, ids, mixed, True)
+    losses.backward(upstream)
+    own, other = rows.clone().requires_grad_(), head.clone().requires_grad_()
+    logits = own @ other.T
+    expected = -(mixed * logits.log_softmax(-1).gather(1, ids)).sum(-1)
+    expected.backward(upstream)
+    for found, wanted in (
+        (losses, expected),
+        (scores, logits.gather(1, ids)),
+        (highest, logits.amax(-1)),
+        (hidden.grad, own.grad),
+    ):
+        torch.testing.assert_close(found, wanted)
+    assert weight.grad is None if frozen else torch.allclose(weight.grad, other.grad, atol=1e-5)
+
+
+class Largest(TorchDispatchMode):
+    """The numbers in the largest tensor that any operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        for each in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(each, torch.Tensor):
+                self.numel = max(self.numel, each.numel())
+        return out
+
+
+def test_training_never_holds_the_logits_of_all_rows() -> None:
+    """A step over a vocabulary of 100,000 was one tensor of 100,000 numbers a row, several times over."""
+    vocab, rows = 100_000, 400
+    model = toy_model(vocab_size=vocab, draft_vocab_size=60, num_layers=1, taps=(0,))
+    model.base.requires_grad_(False)
+    data = DataFiles.in_memory(roles=[[0] + [2] * rows])
+    options = {"max_group_tokens": 4, "draft_vocab": model.draft_vocab.numpy(), "vocab_size": vocab}
+    batches = Batches(data, [0], rows=1, row_slots=rows + 1, cuts=None, seed=0, **options)
+    batch = batches.build(batches.plan(0)[0])
+    with Largest() as seen:
+        Objective(model, LossWeights())(batch)["loss"].backward()
+    assert vocab * 32 <= seen.numel <= cross_entropy.LOGITS_AT_ONCE < vocab * rows / 2
 
 
 def test_soft_targets_fall_back_to_the_written_token() -> None:
