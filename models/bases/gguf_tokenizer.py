@@ -1,6 +1,6 @@
 """Build a `tokenizers` tokenizer from the vocabulary and merges inside a GGUF file.
 
-Only byte-level BPE vocabularies are supported, as SmolLM2, Llama 3 and Qwen have them.
+Byte-level BPE is built here, as SmolLM2, Llama 3 and Qwen have it; SentencePiece in `sentencepiece.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.gguf_file import GGUFFile
-
-# llama.cpp's token types
-CONTROL, USER_DEFINED = 3, 4
+from hamburger_edge.models.bases.sentencepiece import CONTROL, USER_DEFINED, sentencepiece_tokenizer
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -45,6 +43,8 @@ def pre_tokenizer_named(name: str) -> pre_tokenizers.PreTokenizer | None:
 
 def build_tokenizer(file: GGUFFile) -> Tokenizer:
     kind = file.need("tokenizer.ggml.model")
+    if kind == "llama":
+        return sentencepiece_tokenizer(file)
     if kind != "gpt2":
         raise CheckpointError(
             f"{file.path}: its {kind!r} vocabulary cannot be converted: "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from gguf import GGUFWriter
 from gguf_files import small_base, write_gguf
 from tokenizers import Tokenizer
 
+from hamburger_edge.chat.tokenizer import TextStream
+from hamburger_edge.chat.tokenizer import Tokenizer as OurTokenizer
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.fetch import fetch
+from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
 from hamburger_edge.models.bases.gguf_file import GGUFFile
 from hamburger_edge.models.bases.gguf_tokenizer import build_tokenizer
 
@@ -123,6 +127,90 @@ def test_other_pre_tokenizers(pre: str, tmp_path: Path) -> None:
     writer.close()
     tokenizer = build_tokenizer(GGUFFile(tmp_path / "vocabulary.gguf"))
     assert_same_ids(tokenizer, tmp_path / "vocabulary.gguf", [*HARD, *random_strings(1000)])
+
+
+def pieces_of(text: str, count: int) -> list[str]:
+    """Pieces of a SentencePiece vocabulary, the first joined first: the commonest neighbours of a text."""
+    symbols, pieces = list(text.replace(" ", "▁")), list[str]()
+    while len(pieces) < count:
+        pairs = Counter(itertools.pairwise(symbols))
+        (left, right), _ = min(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+        joined, at = list[str](), 0
+        while at < len(symbols):
+            both = symbols[at : at + 2] == [left, right]
+            joined.append(left + right if both else symbols[at])
+            at += 2 if both else 1
+        symbols = joined
+        if left + right not in pieces:
+            pieces.append(left + right)
+    return pieces
+
+
+@pytest.mark.parametrize("first_space", [False, True])
+def test_sentencepiece(first_space: bool, tmp_path: Path) -> None:
+    """A small vocabulary as Gemma's (no first space) and as Llama 2's, with byte fallback: most characters
+    of the strings have no piece."""
+    text = " ".join(text for text in HARD if text.isascii() and text.isprintable())
+    pieces = pieces_of(text, 300)
+    letters = sorted({*text.replace(" ", "▁"), "é", "日", "本", "😀"})
+    special = ["<unk>", "<s>", "</s>", "<|im_start|>"]
+    given = ["\n\n", "\n", "  ", "   ", "<td>"]
+    tokens = [*special, *given, *(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *letters]
+    types = [2, *[3] * 3, *[4] * len(given), *[6] * 256, *[1] * (len(pieces) + len(letters))]
+    writer = GGUFWriter(tmp_path / "vocabulary.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    ranked = [-float(rank) for rank in range(len(pieces) + len(letters))]
+    writer.add_token_scores([*[-1000.0] * (len(tokens) - len(ranked)), *ranked])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_space_prefix(first_space)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    tokenizer = build_tokenizer(GGUFFile(tmp_path / "vocabulary.gguf"))
+    strings = [*HARD, "x<td>y  z   \n\n\n<s>a</s> b", "▁a ▁", *random_strings(1000)]
+    assert_same_ids(tokenizer, tmp_path / "vocabulary.gguf", strings)
+    assert tokenizer.encode("Hello").ids[0] == 1  # begins with the beginning of text
+    ours = tmp_path / "tokenizer.json"
+    tokenizer.save(str(ours))
+    for text in ("Hello world  x", "naïve 日本語 😀\n\n", " a"):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert tokenizer.decode(ids, skip_special_tokens=False) == text
+        assert TextStream(OurTokenizer(ours)).push(ids)[0] == text
+
+
+def test_gemma_on_hard_and_random_strings() -> None:
+    """On machines whose user has agreed to Gemma's terms and fetched it."""
+    folder = base_folder("gemma-3-270m")
+    if not is_complete(folder):
+        pytest.skip("gemma-3-270m is not fetched")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert_same_ids(tokenizer, folder / "model.gguf", [*HARD, *random_strings(1000)])
+
+
+def test_text_cannot_spell_a_special_token(tmp_path: Path) -> None:
+    """The halves of a control token are pieces; joining them would let a user's text open a turn."""
+    tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "<", "s", ">", "<s", "s>"]
+    writer = GGUFWriter(tmp_path / "vocabulary.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_types([2, 3, *[6] * 256, *[1] * 5])
+    writer.add_token_scores([0.0, 0.0, *[0.0] * 256, -1.0, -2.0, -3.0, -4.0, -5.0])
+    writer.add_unk_token_id(0)
+    writer.add_add_space_prefix(False)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    build_tokenizer(GGUFFile(tmp_path / "vocabulary.gguf")).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = OurTokenizer(tmp_path / "tokenizer.json")
+    assert tokenizer.encode_parts([("<s>", True)]) == [1]
+    spelled = tokenizer.encode_parts([("<s>", False)])
+    assert 1 not in spelled
+    assert tokenizer.decode(spelled) == "<s>"
 
 
 def test_other_kinds_of_vocabulary_are_refused(tmp_path: Path) -> None:
