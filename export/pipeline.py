@@ -50,6 +50,7 @@ from hamburger_edge.export.stages import stages_of
 from hamburger_edge.export.target import check_target, clear_leftovers
 from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
 from hamburger_edge.loop.draft_index import read_draft_index
+from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import locked
@@ -187,7 +188,7 @@ def _write_graphs(
             recipe = recipe_of([*own.modules(), *vocabulary.modules()], model, weights)
     if checkpoint.tokenizer is not None:
         compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-    _copy_draft_index(checkpoint, folder)
+    _copy_parts(checkpoint, folder)
     progress("hashing", 0, 0)
     manifest = manifest_of(
         checkpoint,
@@ -215,7 +216,9 @@ def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, options: ExportOpti
     return "int8" if fits else "fp32"
 
 
-def _copy_draft_index(checkpoint: Checkpoint, folder: Path) -> None:
+def _copy_parts(checkpoint: Checkpoint, folder: Path) -> None:
+    """Copy what a bundle takes from its checkpoint as it is: the base's terms, the draft index."""
+    copy_terms(checkpoint.path, folder)
     path = checkpoint.path / DRAFT_INDEX
     if read_draft_index(path, checkpoint.model.config.base.vocab_size):
         shutil.copyfile(path, folder / DRAFT_INDEX)
@@ -237,7 +240,7 @@ def _add_gguf(
     if manifest is None:
         if checkpoint.tokenizer is not None:
             compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-        _copy_draft_index(checkpoint, folder)
+        _copy_parts(checkpoint, folder)
         manifest = manifest_of(checkpoint, folder, {}, flavor="gguf", plan=plan, cache_slots=0)
     return dataclasses.replace(manifest, gguf=part, files=tuple(file_entries(folder)))
 

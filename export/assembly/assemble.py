@@ -24,6 +24,7 @@ from hamburger_edge.export.assembly.weights import Weights, base_of
 from hamburger_edge.export.quantization.int8_columns import quantize_columns
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
+from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
 from hamburger_edge.support.folders import publish
 from hamburger_edge.support.processors import usable_processors
@@ -45,8 +46,9 @@ def assemble(checkpoint: Path, out: Path, *, progress: Progress = no_progress) -
             shutil.copyfile(parts / graph.file, partial / graph.file)
         if manifest.tokenizer is not None:
             compact_tokenizer(_tokenizer(checkpoint, about, base), partial / manifest.tokenizer)
-        if any(entry.path == DRAFT_INDEX for entry in manifest.files):
-            shutil.copyfile(checkpoint / DRAFT_INDEX, partial / DRAFT_INDEX)
+        for entry in manifest.files:
+            if entry.path in (DRAFT_INDEX, *TERMS_FILES):
+                shutil.copyfile(checkpoint / entry.path, partial / entry.path)
         weights = Weights(checkpoint, about, base)
         _write_weights(partial / WEIGHTS, recipe, weights, parts / STORED, progress)
         progress("finishing", 0, 0)

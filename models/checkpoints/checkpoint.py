@@ -10,6 +10,7 @@ A checkpoint is a folder:
     tokenizer.json            if it is not the base's
     calibration.jsonl         optional text to calibrate its weights: see calibration_text.py
     assembly/                 optional: an export's graphs, to make its bundle without PyTorch
+    NOTICE, TERMS.html        terms of the base, if it came with any
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
-from hamburger_edge.models.bases.fetch import fetch, weights_sha256
+from hamburger_edge.models.bases.fetch import base_folder, fetch, weights_sha256
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
+from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays
 from hamburger_edge.models.checkpoints.built_in import built_in, find_built_in
@@ -233,12 +236,33 @@ def _from_here(base: BaseReference, folder: Path) -> BaseReference:
     return replace(base, path=Path(path).as_posix())
 
 
+def _beside_base(base: Mapping[str, Any]) -> Path | None:
+    """Return the folder of a base's files."""
+    if base.get("kind") == "fetch":
+        return base_folder(str(base["name"]))
+    if base.get("kind") == "path":
+        path = Path(str(base["path"]))
+        return path if path.is_dir() else path.parent
+    return None
+
+
 def check_target(folder: str | Path) -> Path:
     """Check the target before work begins: a new folder, or one that holds nothing else."""
     folder = Path(folder).absolute()
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
-    ours = {MANIFEST, GRAFT, DELTA, BASE, "tokenizer.json", CALIBRATION, DRAFT_INDEX, CARD, PARTS}
+    ours = {
+        MANIFEST,
+        GRAFT,
+        DELTA,
+        BASE,
+        "tokenizer.json",
+        CALIBRATION,
+        DRAFT_INDEX,
+        CARD,
+        PARTS,
+        *TERMS_FILES,
+    }
     if others := unexpected_files(folder, ours):
         raise CheckpointError(
             f"{folder}: holds {others[0]}, which saving would delete: choose another folder"
@@ -287,6 +311,8 @@ def save_checkpoint(
         save_rows(partial / GRAFT, graft, rows)
         if manifest.base.kind == "embedded":
             save_rows(partial / BASE, {n: state[f"base.{n}"] for n in shapes(model.base)}, rows)
+        if (terms := _beside_base(base)) is not None:
+            copy_terms(terms, partial)
         if base_delta:
             check_delta(base_delta, shapes(model.base), "base_delta")
             save_rows(partial / DELTA, base_delta, rows)

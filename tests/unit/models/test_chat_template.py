@@ -29,6 +29,7 @@ TEMPLATES = {
     for file in (ROOT / "tests" / "data" / "chat_templates").glob("*.jinja")
 }
 BOS = {name: "<|begin_of_text|>" if name.startswith("llama-3") else "<s>" for name in TEMPLATES}
+BOS["gemma-3"] = "<bos>"
 KNOWN = sorted(TEMPLATES.keys() - {"phi-4", "smollm3"})
 WITHOUT_SYSTEM = {"mistral-7b-v0.1"}  # refuses a system text
 MOVES_SYSTEM = {"mistral-7b-v0.3", "mistral-nemo"}  # into the newest user turn, wherever it was said
