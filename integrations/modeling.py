@@ -209,8 +209,8 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             mask = (rows[:, None] >= rows) & seen[:, None, None].bool() | torch.eye(
                 len(rows), dtype=torch.bool
             )
-        attend = WholeSequence(base.config, *self.hamburger.base_rotary(positions), mask)
-        logits = base.logits(base(base.embed_tokens(input_ids), attend)[:, :, -1])
+        attend = WholeSequence(base.config, self.hamburger.base_rotary(positions), mask)
+        logits = base.logits(base(base.embed(input_ids), attend)[:, :, -1])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, vocab_size=base.config.vocab_size)

@@ -60,8 +60,8 @@ def greedy(model: Hamburger, prompts: Sequence[Sequence[int]], end: int, longest
     tokens = [prompt[0] for prompt in prompts]
     for at in range(capacity - 1):
         ids = torch.tensor(tokens, device=device)[:, None]
-        attend = BatchStep(base, model.base_cos, model.base_sin, cache)
-        states = base(base.embed_tokens(ids).to(dtype), attend)[:, 0, -1]
+        attend = BatchStep(base, model.rotary("base"), cache)
+        states = base(base.embed(ids).to(dtype), attend)[:, 0, -1]
         cache.lengths += 1
         chosen = base.logits(states).argmax(-1).tolist()
         for row in list(open_rows):

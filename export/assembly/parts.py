@@ -62,9 +62,9 @@ def recipe_of(forms: Iterable[nn.Module], model: Hamburger, weights: WeightFile)
 
 def _arrays(model: Hamburger) -> Iterator[tuple[str, Tensor]]:
     """Yield arrays that a graph may store unchanged: vectors, small matrices, rotary tables."""
-    tables = {f"{name}_{part}" for name in ("base", "micro") for part in ("cos", "sin")}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if tensor.dtype == torch.float32 and (tensor.ndim == 1 or name in tables or tensor.numel() < 1 << 16):
+        table = name.endswith(("_cos", "_sin"))
+        if tensor.dtype == torch.float32 and (tensor.ndim == 1 or table or tensor.numel() < 1 << 16):
             yield name, tensor
 
 

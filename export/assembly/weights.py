@@ -14,7 +14,7 @@ from hamburger_edge.export.quantization.int8_columns import Origin
 from hamburger_edge.models.architecture.rotary import rotary_arrays
 from hamburger_edge.models.bases.fetch import fetch, weights_sha256
 from hamburger_edge.models.bases.gguf_file import GGUFFile
-from hamburger_edge.models.bases.renaming import HUGGING_FACE, rename
+from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
 from hamburger_edge.models.checkpoints.arrays import read_arrays, read_stored
 from hamburger_edge.models.checkpoints.delta import change, check_delta
 from hamburger_edge.models.checkpoints.manifest import BASE, DELTA, GRAFT, CheckpointManifest
@@ -44,7 +44,8 @@ class Weights:
 
     def __init__(self, checkpoint: Path, manifest: CheckpointManifest, base: Path | None) -> None:
         self.config = manifest.config
-        self.shapes, self.read = _base_weights(checkpoint / BASE if base is None else base)
+        where = checkpoint / BASE if base is None else base
+        self.shapes, self.read = _base_weights(where, manifest.config.base.family)
         self.delta: dict[str, Floats] = {}
         if (checkpoint / DELTA).exists():
             self.delta = read_arrays(checkpoint / DELTA)
@@ -76,21 +77,22 @@ class Weights:
 
     def plain(self, name: str, size: int) -> Floats:
         """An array of so many bytes."""
-        _, _, table = name.rpartition("_")
+        kind, _, table = name.rpartition("_")
         if table in ("cos", "sin"):  # of positions, for the base and the micro decoder alike
-            cos, sin = rotary_arrays(self.config.base, size // (self.config.base.head_dim * 2))
+            positions = size // (self.config.base.head_dim * 2)
+            cos, sin = rotary_arrays(self.config.base, positions, int(kind.endswith("_window")))
             return cos if table == "cos" else sin
         return self[name]
 
 
-def _base_weights(where: Path) -> tuple[dict[str, tuple[int, ...]], Read]:
+def _base_weights(where: Path, family: str) -> tuple[dict[str, tuple[int, ...]], Read]:
     """Shapes by our names, and how to read each."""
     if where.is_dir() and (files := sorted(where.glob("*.safetensors"))):
         state: dict[str, Any] = {}
         for file in files:
             for theirs, array in read_stored(file).items():
-                if (ours := rename(theirs, HUGGING_FACE)) is not None:
-                    state[ours] = array
+                if (ours := rename(theirs, hugging_face_names(family))) is not None:
+                    state[ours] = array + np.float32(norm_offset(family, ours))
         return _in_memory(state)
     if where.suffix == ".safetensors":
         return _in_memory(read_arrays(where))

@@ -81,8 +81,22 @@ def check_supported(config: HamburgerConfig) -> None:
         raise ConfigError(
             f"this checkpoint's micro decoder has no final norm, which llama.cpp always applies: {onnx}"
         )
-    if base.qk_norm:
-        raise ConfigError(f"this base normalises queries and keys, which is not written to GGUF: {onnx}")
+    scales = (
+        base.embedding_scale,
+        base.residual_scale,
+        base.logits_scale,
+        base.score_scale * base.head_dim**0.5,
+    )
+    for part, there in {
+        "normalises queries and keys": base.qk_norm,
+        "normalises what its layers add": base.output_norms,
+        f"has the activation {base.activation}": base.activation != "silu",
+        f"has windows of {base.window} slots": any(base.window_of(n) for n in range(base.num_layers)),
+        "has layers without rotation": bool(base.unrotated_layers),
+        "scales embeddings, residuals, attention or logits": any(abs(x - 1) > 1e-6 for x in scales),
+    }.items():
+        if there:
+            raise ConfigError(f"this base {part}, which is not written to GGUF: {onnx}")
     if config.position_rule == "token" and base.rope_scaling is not None:
         raise ConfigError(
             "positions by token need llama.cpp's M-RoPE, which has no Llama 3 rope scaling: "

@@ -22,7 +22,7 @@ from hamburger_edge.export.graphs.signatures import GraphIO
 from hamburger_edge.export.quantization.weight_forms import Form
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.architecture.llama import DecoderLayer
+from hamburger_edge.models.architecture.llama import DecoderLayer, Rotary
 from hamburger_edge.models.architecture.micro_step_decoder import MicroStepDecoder
 
 
@@ -37,7 +37,9 @@ def shortened(model: Hamburger, positions: int) -> Hamburger:
     shorter = own_structure(model)
     base = dataclasses.replace(model.config.base, context_length=positions)
     shorter.config = dataclasses.replace(model.config, base=base)
-    shorter.base_cos, shorter.base_sin = model.base_cos[:positions], model.base_sin[:positions]
+    for name, table in model.named_buffers():
+        if name.startswith("base_"):
+            setattr(shorter, name, table[:positions])
     return shorter
 
 
@@ -58,6 +60,7 @@ class Vocabulary(nn.Module):
     ):
         super().__init__()
         config, base = model.config, model.base
+        self.scale, self.scored = config.base.embedding_scale, base.scored
         order, places = None, None
         if config.draft_vocab_size:
             chosen = torch.zeros(config.base.vocab_size, dtype=torch.bool)
@@ -73,10 +76,15 @@ class Vocabulary(nn.Module):
     def embed(self, tokens: Tensor) -> Tensor:
         if self.tied and self.places is not None:
             tokens = self.places[tokens]
-        return self.table.rows(tokens)
+        rows = self.table.rows(tokens)
+        return rows if self.scale == 1 else rows * self.scale
+
+    def draft_logits(self, hidden: Tensor) -> Tensor:
+        """States of the micro decoder [R, d] -> [R, draft vocabulary]"""
+        return self.short.linear(self.scored(hidden))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        scores = self.head.linear(hidden)
+        scores = self.head.linear(self.scored(hidden))
         if self.places is None:
             return scores
         # on CPU a fifth of the time of Gather along that axis; PyTorch's own takes 64-bit indices only
@@ -102,8 +110,8 @@ class FusedAttention:
     positions from the cache's length, so separate operators rotate first if positions have gaps.
     """
 
-    def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
-        self.config, self.inputs, self.cos, self.sin = config, inputs, cos, sin
+    def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], rotary: Rotary, rows: int):
+        self.config, self.inputs, self.rotary = config, inputs, rotary
         self.present: list[Tensor] = []
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -114,14 +122,17 @@ class FusedAttention:
         attributes: dict[str, Any] = {
             "num_heads": config.num_heads,
             "kv_num_heads": config.num_kv_heads,
-            "scale": config.head_dim**-0.5,
+            "scale": config.score_scale,
         }
+        if (window := config.window_of(layer)) is not None:
+            attributes["local_window_size"] = window
+        tables = self.rotary.of(layer)
         half = past_key.dtype == torch.float16
-        if half and "positions" in given:
-            operands[0] = self._rotate(query, config.num_heads)
-            operands[1] = self._rotate(key, config.num_kv_heads)
-        else:
-            operands += [self.cos, self.sin, given.get("positions")]
+        if tables is not None and half and "positions" in given:
+            operands[0] = self._rotate(query, config.num_heads, tables)
+            operands[1] = self._rotate(key, config.num_kv_heads, tables)
+        elif tables is not None:
+            operands += [*tables, given.get("positions")]
             attributes["do_rotary"] = 1
         if half:
             operands = [x.half() if x is not None and x.is_floating_point() else x for x in operands]
@@ -141,10 +152,10 @@ class FusedAttention:
         self.present += present
         return out.to(query.dtype)
 
-    def _rotate(self, x: Tensor, heads: int) -> Tensor:
+    def _rotate(self, x: Tensor, heads: int, tables: tuple[Tensor, Tensor]) -> Tensor:
         return symbolic(
             "com.microsoft::RotaryEmbedding",
-            [x, self.inputs["positions"], self.cos, self.sin],
+            [x, self.inputs["positions"], *tables],
             {"num_heads": heads},
             dtype=x.dtype,
             shape=x.shape,
@@ -195,9 +206,7 @@ class BaseGraph(Graph):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         given, model = self.named(inputs), self.model
         config = model.config
-        attend = self.attention(
-            config.base, given, model.base_cos, model.base_sin, given["embeddings"].shape[1]
-        )
+        attend = self.attention(config.base, given, model.rotary("base"), given["embeddings"].shape[1])
         features = model.base(given["embeddings"], attend, config.taps, given["rows"])[0]  # [R, F, d]
         final = features[:, -1]
         return self.vocabulary.logits(final), model.stop_logits(final).sigmoid(), features, *attend.present
@@ -208,9 +217,9 @@ class MicroDecoderGraph(Graph):
         given, model = self.named(inputs), self.model
         embedding = self.vocabulary.embed(given["token"])  # [1, d]
         rows = torch.cat([given["features"], embedding])[None]  # [1, F + 1 or 1, d]
-        attend = self.attention(model.micro_config, given, model.micro_cos, model.micro_sin, rows.shape[1])
+        attend = self.attention(model.micro_config, given, model.rotary("micro"), rows.shape[1])
         hidden = _newest(model.micro, rows, attend)  # [1, d]
-        logits = self.vocabulary.short.linear(hidden)[0]
+        logits = self.vocabulary.draft_logits(hidden)[0]
         return logits, model.stop_logits(hidden, logits[None]).sigmoid(), *attend.present
 
 
@@ -220,8 +229,8 @@ def _newest(micro: MicroStepDecoder, rows: Tensor, attend: Any) -> Tensor:
     assert isinstance(last, DecoderLayer)
     for layer in layers:
         rows = layer(rows, attend)
-    row: Tensor = rows[:, -1:] + last.self_attn(last.input_layernorm(rows), attend)[:, -1:]
-    row = row + last.mlp(last.post_attention_layernorm(row))
+    mixed = last.self_attn(last.input_layernorm(rows), attend)
+    row: Tensor = last.after_attention(rows[:, -1:], mixed[:, -1:])
     return (row if micro.norm is None else micro.norm(row))[:, 0]
 
 

@@ -18,7 +18,7 @@ from torch.onnx.ops import symbolic as _symbolic
 from hamburger_edge.export.quantization.block_quantizer import Blocks, dequantize, unpacked
 from hamburger_edge.export.quantization.weight_forms import Form
 from hamburger_edge.models.architecture.config import BaseConfig
-from hamburger_edge.models.architecture.llama import rotate, split_heads
+from hamburger_edge.models.architecture.llama import Rotary, split_heads
 
 OPSET = 21  # the first with weights in blocks
 NIBBLES = "nibbles"  # buffers of this name hold one value of 0..15 a byte until they are saved
@@ -34,31 +34,40 @@ class PortableAttention:
         query [1, K, G*S, D] x [cache ; new keys] [1, K, C+S, D] -> softmax -> x values -> [1, S, H*D]
     """
 
-    def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], cos: Tensor, sin: Tensor, rows: int):
+    def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], rotary: Rotary, rows: int):
         self.config, self.inputs = config, inputs
         self.present: list[Tensor] = []
         used = inputs["used"]
         order = torch.arange(rows)
         positions = inputs["positions"][0] if "positions" in inputs else used + order
-        self.cos, self.sin = cos[positions][None, None], sin[positions][None, None]  # [1, 1, S, D/2]
+        self.rotary = rotary[positions][None, None]  # [1, 1, S, D/2]
         capacity = inputs["past_key.0"].shape[2]
-        old = (torch.arange(capacity) < used).expand(rows, capacity)  # [S, C]
+        entries = torch.arange(capacity)
+        old = (entries < used).expand(rows, capacity)  # [S, C]
         new = order[None, :] <= order[:, None]  # [S, S]
-        shared = config.num_heads // config.num_kv_heads
+        self.mask = self._hidden(old, new)
+        if any(config.window_of(layer) for layer in range(config.num_layers)):
+            first = order[:, None] - (config.window or 0)  # of a row, the last of this call's that is too far
+            self.windowed = self._hidden(old & (entries > used + first), new & (order > first))
+
+    def _hidden(self, old: Tensor, new: Tensor) -> Tensor:
+        """[S, C] and [S, S] seen entries -> [G*S, C+S] added to scores"""
+        shared = self.config.num_heads // self.config.num_kv_heads
         hidden = torch.where(torch.cat([old, new], dim=1), 0.0, torch.finfo(torch.float16).min)
-        self.mask = hidden.repeat(shared, 1)  # [G*S, C+S]
+        return hidden.repeat(shared, 1)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         config, given = self.config, self.inputs
         D, K = config.head_dim, config.num_kv_heads
-        q = rotate(split_heads(query, D), self.cos, self.sin)  # [1, H, S, D]
-        k = rotate(split_heads(key, D), self.cos, self.sin)  # [1, K, S, D]
+        q = self.rotary.rotate(layer, split_heads(query, D))  # [1, H, S, D]
+        k = self.rotary.rotate(layer, split_heads(key, D))  # [1, K, S, D]
         v = split_heads(value, D)
         self.present += [k, v]
         keys = torch.cat([given[f"past_key.{layer}"], k], dim=2)
         values = torch.cat([given[f"past_value.{layer}"], v], dim=2)
-        q = q.reshape(1, K, -1, D) * D**-0.5
-        weights = (q @ keys.transpose(2, 3) + self.mask).softmax(-1)  # [1, K, G*S, C+S]
+        q = q.reshape(1, K, -1, D) * config.score_scale
+        mask = self.mask if config.window_of(layer) is None else self.windowed
+        weights = (q @ keys.transpose(2, 3) + mask).softmax(-1)  # [1, K, G*S, C+S]
         out: Tensor = (weights @ values).reshape(1, config.num_heads, -1, D)
         return out.transpose(1, 2).flatten(2)
 

@@ -124,8 +124,8 @@ def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
     rotary = [model.base_rotary(model.positions(batch)) for batch in batches]
     for number, layer in enumerate(model.base.layers):
         with torch.no_grad(), _listening(layer, f"base.layers.{number}", layers) as sums:
-            for i, (cos, sin) in enumerate(rotary):
-                states[i] = layer(states[i], WholeSequence(config.base, cos, sin))
+            for i, tables in enumerate(rotary):
+                states[i] = layer(states[i], WholeSequence(config.base, tables))
         if number in config.taps:
             for i, rows in enumerate(read):
                 rows[:, sorted(config.taps).index(number)] = states[i][picked[i]]
@@ -140,7 +140,7 @@ def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
     for number, layer in enumerate(model.micro.layers if micro else ()):
         with torch.no_grad(), _listening(layer, f"micro.layers.{number}", layers) as sums:
             for i, rows in enumerate(read):
-                attend = WholeSequence(model.micro_config, *model.micro_rotary(0, rows.shape[1]))
+                attend = WholeSequence(model.micro_config, model.micro_rotary(0, rows.shape[1]))
                 read[i] = layer(rows, attend)
         yield sums
 
@@ -148,7 +148,7 @@ def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
 def _rows_of_micro(model: Hamburger, batch: GroupBatch) -> Tensor:
     """Return [G, F + m - 1, d]: the features of the predicting slots, and the tokens after each."""
     following = batch.targets[batch.target_sizes.nonzero(as_tuple=True)][:, :-1]
-    embeddings = model.base.embed_tokens.weight.detach()[following]
+    embeddings = model.base.embed(following).detach()
     return torch.nn.functional.pad(embeddings, (0, 0, model.config.num_features, 0))
 
 

@@ -23,9 +23,9 @@ class RopeScaling:
 
 @dataclass(frozen=True)
 class BaseConfig:
-    """A decoder of the Llama family (Llama 2/3, SmolLM2, Mistral with full attention, Qwen2/2.5, Qwen3)."""
+    """A decoder of the Llama family: Llama 2/3, SmolLM2/3, Mistral, Qwen2/2.5, Qwen3, Gemma 3, Granite."""
 
-    family: str  # "llama", "mistral", "qwen2" or "qwen3": for display only; nothing computes with it
+    family: str  # the name in config.json or GGUF: for display and for reading weights again
     vocab_size: int
     hidden_size: int  # d, the width of embeddings, features and slots
     intermediate_size: int  # width of the gated feed-forward
@@ -39,7 +39,17 @@ class BaseConfig:
     rope_scaling: RopeScaling | None = None
     tied_head: bool = True  # lm_head is the token embedding
     qkv_bias: bool = False  # Qwen2
-    qk_norm: bool = False  # Qwen3: RMSNorm over each query and key head before rotation
+    qk_norm: bool = False  # Qwen3, Gemma 3: RMSNorm over each query and key head before rotation
+    output_norms: bool = False  # Gemma 3: RMSNorm of the outputs of attention and feed-forward
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    embedding_scale: float = 1.0  # multiplies embeddings (Gemma 3, Granite)
+    residual_scale: float = 1.0  # multiplies the outputs of attention and feed-forward (Granite)
+    attention_scale: float | None = None  # multiplies products of queries and keys; None: head_dim ** -0.5
+    logits_scale: float = 1.0  # multiplies logits (Granite)
+    window: int | None = None  # slots that `windowed_layers` attend to, a row's own included
+    windowed_layers: tuple[int, ...] = ()
+    window_rope_theta: float | None = None  # of `windowed_layers`; None: rope_theta
+    unrotated_layers: tuple[int, ...] = ()  # layers without positions (SmolLM3)
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads"):
@@ -54,6 +64,41 @@ class BaseConfig:
             f"base.head_dim must be even and positive, got {self.head_dim}",
         )
         _require(self.context_length > 0, f"base.context_length must be positive, got {self.context_length}")
+        _require(
+            self.activation in ("silu", "gelu_tanh"),
+            f"base.activation must be 'silu' or 'gelu_tanh', got {self.activation!r}",
+        )
+        for name in ("windowed_layers", "unrotated_layers"):
+            layers = getattr(self, name)
+            _require(
+                list(layers) == sorted(set(layers)) and all(0 <= n < self.num_layers for n in layers),
+                f"base.{name} must be increasing numbers in 0..{self.num_layers - 1}, got {list(layers)}",
+            )
+        _require(
+            not self.windowed_layers or (self.window or 0) > 0,
+            f"base.window must be positive for windowed layers, got {self.window}",
+        )
+
+    def window_of(self, layer: int) -> int | None:
+        """Slots that a layer attends to; None: all."""
+        shorter = self.window is not None and self.window < self.context_length
+        return self.window if shorter and layer in self.windowed_layers else None
+
+    @property
+    def rope_thetas(self) -> tuple[float, ...]:
+        """The different rope bases: the usual one, then that of windowed layers."""
+        own = self.window_rope_theta if self.windowed_layers else None
+        return (self.rope_theta,) if own in (None, self.rope_theta) else (self.rope_theta, float(own))
+
+    def rotation_of(self, layer: int) -> int | None:
+        """Index of a layer's rope base in `rope_thetas`; None: it rotates nothing."""
+        if layer in self.unrotated_layers:
+            return None
+        return len(self.rope_thetas) - 1 if layer in self.windowed_layers else 0
+
+    @property
+    def score_scale(self) -> float:
+        return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
 
 
 @dataclass(frozen=True)

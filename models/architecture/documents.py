@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hamburger_edge.models.architecture.config import BaseConfig
-from hamburger_edge.models.architecture.llama import rotate
+from hamburger_edge.models.architecture.llama import Rotary, in_window
 
 MULTIPLE = 8  # slots that a padded length is a multiple of
 KEPT = 256  # masks of up to so many slots are kept
@@ -86,57 +86,64 @@ class Gather(torch.autograd.Function):
         def apply(cls, rows: Tensor, layout: Layout) -> Tensor: ...
 
 
-def _hidden(length: int, shared: int, dtype: torch.dtype) -> Tensor:
+def _hidden(length: int, shared: int, dtype: torch.dtype, window: int) -> Tensor:
     """[shared * L, L] minus infinity where a row may not look"""
     make = _made if length <= KEPT else _made.__wrapped__
-    return make(length, shared, dtype)
+    return make(length, shared, dtype, window)
 
 
 @lru_cache(maxsize=64)
-def _made(length: int, shared: int, dtype: torch.dtype) -> Tensor:
-    return torch.full((length, length), -torch.inf, dtype=dtype).triu(1).repeat(shared, 1)
+def _made(length: int, shared: int, dtype: torch.dtype, window: int) -> Tensor:
+    seen = in_window(length, length, window)
+    return torch.zeros(length, length, dtype=dtype).masked_fill_(~seen, -torch.inf).repeat(shared, 1)
 
 
 class WholeDocuments:
     """`Attend` for sequences of these lengths, laid end to end: each attends within itself."""
 
-    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, lengths: Sequence[int]):
-        self.head_dim, self.groups = config.head_dim, config.num_kv_heads
-        self.cos, self.sin = cos.view(-1, 1, cos.shape[-1]), sin.view(-1, 1, sin.shape[-1])  # [S, 1, D/2]
+    def __init__(self, config: BaseConfig, rotary: Rotary, lengths: Sequence[int]):
+        self.config, self.head_dim, self.groups = config, config.head_dim, config.num_kv_heads
+        pairs = (tuple(table.view(-1, 1, table.shape[-1]) for table in pair) for pair in rotary.tables)
+        self.rotary = Rotary(config, tuple((cos, sin) for cos, sin in pairs))  # tables [S, 1, D/2]
         self.layout = Layout(lengths)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """query [1, S, H*D], key and value [1, S, K*D] -> [1, S, H*D]"""
         turned = [
-            rotate(rows[0].unflatten(-1, (-1, self.head_dim)), self.cos, self.sin).flatten(1)
+            self.rotary.rotate(layer, rows[0].unflatten(-1, (-1, self.head_dim))).flatten(1)
             for rows in (query, key)
         ]
         q, k, v = (Spread.apply(rows, self.layout) for rows in (*turned, value[0]))
         mixed, begin = list[Tensor](), 0
         for count, length in self.layout.blocks:
             here = slice(begin, begin + count * length)
-            mixed.append(self._mix(q[here], k[here], v[here], count, length))
+            window = min(self.config.window_of(layer) or length, length)
+            mixed.append(self._mix(q[here], k[here], v[here], count, length, window))
             begin = here.stop
         return Gather.apply(torch.cat(mixed), self.layout)[None]
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, count: int, length: int) -> Tensor:
-        """Sequences of one padded length: q [n*L, H*D], k and v [n*L, K*D] -> [n*L, H*D]
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, count: int, length: int, window: int) -> Tensor:
+        """Sequences of one padded length: q [n*L, H*D], k and v [n*L, K*D] -> [n*L, H*D]; a row attends to
+        the last `window` slots
 
         In plain products, in which query heads that share a key head are its rows: on a CPU gradients come
         through these twice as fast as through the fused kernel.
         """
-        n, L, K, D = count, length, self.groups, self.head_dim
+        n, L, K, D, scale = count, length, self.groups, self.head_dim, self.config.score_scale
         q = q.view(n, L, K, -1, D).permute(0, 2, 3, 1, 4)  # [n, K, H/K, L, D]
         k, v = (rows.view(n, L, K, D).transpose(1, 2) for rows in (k, v))  # [n, K, L, D]
         if not q.requires_grad:
-            fused = F.scaled_dot_product_attention(q.flatten(1, 2), k, v, is_causal=True, enable_gqa=True)
+            near = None if window == L else in_window(L, L, window)
+            fused = F.scaled_dot_product_attention(
+                q.flatten(1, 2), k, v, near, is_causal=near is None, scale=scale, enable_gqa=True
+            )
             return fused.transpose(1, 2).reshape(n * L, -1)
         shared = q.shape[2]
         scores = torch.baddbmm(
-            _hidden(L, shared, q.dtype),
+            _hidden(L, shared, q.dtype, window),
             q.reshape(n * K, shared * L, D),
             k.reshape(n * K, L, D).transpose(1, 2),
-            alpha=D**-0.5,
+            alpha=scale,
         )
         out = torch.bmm(scores.float().softmax(-1).to(v.dtype), v.reshape(n * K, L, D))
         return out.view(n, K, shared, L, D).permute(0, 3, 1, 2, 4).reshape(n * L, -1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +19,14 @@ from torch import Tensor, nn
 from hamburger_edge.models.architecture.compositional_embedder import CompositionalEmbedder
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.documents import WholeDocuments
-from hamburger_edge.models.architecture.llama import Base, WholeSequence, rotary_tables
+from hamburger_edge.models.architecture.llama import Base, Rotary, WholeSequence, rotary_tables
 from hamburger_edge.models.architecture.micro_step_decoder import (
     MicroStepDecoder,
     micro_base_config,
     stop_head,
 )
+
+ROTARY = "", "_window"  # in names of rotary tables: of the usual rope base, and of windowed layers
 
 
 @dataclass
@@ -95,10 +98,6 @@ def lengths(documents: Tensor) -> list[int]:
 
 class Hamburger(nn.Module):
     draft_vocab: Tensor  # [C] token id of each micro logit
-    base_cos: Tensor  # [context, D/2], and so the three below
-    base_sin: Tensor
-    micro_cos: Tensor
-    micro_sin: Tensor
 
     def __init__(self, config: HamburgerConfig):
         super().__init__()
@@ -119,31 +118,41 @@ class Hamburger(nn.Module):
     def register_rotary(self) -> None:
         """Register the rotary constants, which are never saved; call again after building on the meta
         device."""
-        for name, decoder in {"base": self.config.base, "micro": self.micro_config}.items():
-            cos, sin = rotary_tables(decoder, decoder.context_length)
-            self.register_buffer(f"{name}_cos", cos, persistent=False)
-            self.register_buffer(f"{name}_sin", sin, persistent=False)
+        decoders = {"base": self.config.base, "micro": self.micro_config}
+        for name, decoder in decoders.items():
+            for kind, pair in zip(
+                ROTARY, rotary_tables(decoder, decoder.context_length).tables, strict=False
+            ):
+                for part, table in zip(("cos", "sin"), pair, strict=True):
+                    self.register_buffer(f"{name}{kind}_{part}", table, persistent=False)
 
     # -- parts that training, inference and export share ------------------------------------------
 
     def embed(self, groups: Tensor, sizes: Tensor) -> Tensor:
         """Token ids [N, m] with sizes [N] -> slot embeddings [N, d]"""
-        slots: Tensor = self.embedder(self.base.embed_tokens(groups), sizes)
+        slots: Tensor = self.embedder(self.base.embed(groups), sizes)
         return slots
 
-    def base_rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions [B, S] -> cos, sin [B, 1, S, D/2]"""
-        return self.base_cos[positions][:, None], self.base_sin[positions][:, None]
+    def rotary(self, decoder: Literal["base", "micro"]) -> Rotary:
+        """Tables of every position of the base or of the micro decoder, each [positions, D/2]"""
+        config = self.config.base if decoder == "base" else self.micro_config
+        kinds = ROTARY[: len(config.rope_thetas)]
+        pairs = ((getattr(self, f"{decoder}{k}_cos"), getattr(self, f"{decoder}{k}_sin")) for k in kinds)
+        return Rotary(config, tuple(pairs))
 
-    def micro_rotary(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        return self.micro_cos[None, None, start:stop], self.micro_sin[None, None, start:stop]
+    def base_rotary(self, positions: Tensor) -> Rotary:
+        """Positions [B, S] -> tables [B, 1, S, D/2]"""
+        return self.rotary("base")[positions][:, None]
+
+    def micro_rotary(self, start: int, stop: int) -> Rotary:
+        return self.rotary("micro")[None, None, start:stop]
 
     def micro_logits(self, hidden: Tensor) -> Tensor:
         """Micro hidden states [..., d] -> [..., micro_vocab]"""
         weight = self.base.head_weight
         if self.config.draft_vocab_size:
             weight = weight[self.draft_vocab]
-        return F.linear(hidden, weight)
+        return F.linear(self.base.scored(hidden), weight)
 
     def stop_logits(self, hidden: Tensor, logits: Tensor | None = None) -> Tensor:
         """Hidden states [..., d] (final-normed base state, or micro state) -> [...]
@@ -174,8 +183,8 @@ class Hamburger(nn.Module):
 
     def teacher_forced(self, features: Tensor, tokens: Tensor) -> Tensor:
         """features [G, F, d] and each group's tokens [G, n] -> [G, n, d] states scoring tokens 1..n"""
-        rows = torch.cat([features, self.base.embed_tokens(tokens).to(features.dtype)], dim=1)
-        attend = WholeSequence(self.micro_config, *self.micro_rotary(0, rows.shape[1]))
+        rows = torch.cat([features, self.base.embed(tokens).to(features.dtype)], dim=1)
+        attend = WholeSequence(self.micro_config, self.micro_rotary(0, rows.shape[1]))
         states: Tensor = self.micro(rows, attend)
         return states[:, features.shape[1] :]
 
@@ -184,13 +193,13 @@ class Hamburger(nn.Module):
         B, S, m = batch.groups.shape
         sizes = batch.sizes.clamp(min=1).reshape(B * S)
         slots = self.embed(batch.groups.reshape(B * S, m), sizes).unflatten(0, (B, S))
-        cos, sin = self.base_rotary(self.positions(batch))  # [B, 1, S, D/2]
+        rotary = self.base_rotary(self.positions(batch))  # [B, 1, S, D/2]
         if batch.documents is None or slots.device.type != "cpu":
-            masked = WholeSequence(self.config.base, cos, sin, block_diagonal(batch.documents))
+            masked = WholeSequence(self.config.base, rotary, block_diagonal(batch.documents))
             read: Tensor = self.base(slots, masked, self.config.taps)
             return read
         # a CPU computes masked entries at full cost, so documents are taken out of one long row
-        attend = WholeDocuments(self.config.base, cos, sin, lengths(batch.documents))
+        attend = WholeDocuments(self.config.base, rotary, lengths(batch.documents))
         read = self.base(slots.flatten(0, 1)[None], attend, self.config.taps)
         return read[0].view(B, S, *read.shape[2:])
 

@@ -10,6 +10,8 @@ Shapes: B batch, S rows of this call, d hidden_size, H heads, K key/value heads,
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +29,42 @@ def inverse_frequencies(config: BaseConfig) -> Tensor:
     return torch.from_numpy(frequencies(config))
 
 
-def rotary_tables(config: BaseConfig, positions: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, each [positions, D/2], float32."""
-    cos, sin = rotary_arrays(config, positions)
-    return torch.from_numpy(cos), torch.from_numpy(sin)
+def rotary_tables(config: BaseConfig, positions: int) -> Rotary:
+    """Cosines and sines of every rope base, each [positions, D/2], float32."""
+    numbers = range(len(config.rope_thetas))
+    arrays = [rotary_arrays(config, positions, number) for number in numbers]
+    return Rotary(config, tuple((torch.from_numpy(cos), torch.from_numpy(sin)) for cos, sin in arrays))
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Cosines and sines of each of a base's rope bases. Indexing indexes every table."""
+
+    config: BaseConfig
+    tables: tuple[tuple[Tensor, Tensor], ...]  # in the order of `config.rope_thetas`
+
+    def __getitem__(self, index: Any) -> Rotary:
+        return Rotary(self.config, tuple((cos[index], sin[index]) for cos, sin in self.tables))
+
+    def to(self, device: torch.device) -> Rotary:
+        return Rotary(self.config, tuple((cos.to(device), sin.to(device)) for cos, sin in self.tables))
+
+    def of(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Return a layer's cosines and sines; None: it does not rotate."""
+        number = self.config.rotation_of(layer)
+        return None if number is None else self.tables[number]
+
+    def rotate(self, layer: int, x: Tensor) -> Tensor:
+        """Rotate x [B, n, S, D] by tables [B or 1, 1, S, D/2], as this layer does."""
+        found = self.of(layer)
+        return x if found is None else rotate(x, *found)
+
+
+def in_window(rows: int, total: int, window: int, device: torch.device | None = None) -> Tensor:
+    """[rows, total] bool: the last `rows` of `total` slots attend to themselves and the window before."""
+    row = torch.arange(total - rows, total, device=device)[:, None]
+    column = torch.arange(total, device=device)
+    return (column <= row) & (column > row - window)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -54,36 +88,49 @@ def without_cudnn_attention() -> None:
 class WholeSequence:
     """Attention over the rows of this call only: training, and the uncached reference.
 
-    `mask` is boolean, broadcastable to [B, 1, S, S], True where row may look at column; None is causal.
+    `rotary` has tables [B or 1, 1, S, D/2]. `mask` is boolean, broadcastable to [B, 1, S, S], True where row
+    may look at column; None is causal. Layers with a window attend to its slots only.
     """
 
-    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, mask: Tensor | None = None):
-        self.head_dim, self.shared = config.head_dim, config.num_heads // config.num_kv_heads
-        self.cos, self.sin, self.mask = cos, sin, mask  # cos, sin: [B or 1, 1, S, D/2]
+    def __init__(self, config: BaseConfig, rotary: Rotary, mask: Tensor | None = None):
+        self.config, self.head_dim = config, config.head_dim
+        self.shared = config.num_heads // config.num_kv_heads
+        self.rotary, self.mask = rotary, mask
+        self.windowed: Tensor | None = None  # the mask of layers with a window, once one has run
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q = rotate(split_heads(query, self.head_dim), self.cos, self.sin)
-        k = rotate(split_heads(key, self.head_dim), self.cos, self.sin)
+        q = self.rotary.rotate(layer, split_heads(query, self.head_dim))
+        k = self.rotary.rotate(layer, split_heads(key, self.head_dim))
         v = split_heads(value, self.head_dim)
-        return self.attend(q, k, v)
+        return self.attend(layer, q, k, v)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q [B, H, S, D], k and v [B, K, S, D] -> [B, S, H*D]"""
-        if q.requires_grad and q.device.type == "cpu" and self.mask is None:
-            return spelled_out(q, k, v).transpose(1, 2).flatten(2)
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q [B, H, S, D], k and v [B, K, total, D] -> [B, S, H*D]"""
+        mask, scale = self.mask_of(layer, q.shape[2], k.shape[2], q.device), self.config.score_scale
+        if q.requires_grad and q.device.type == "cpu" and mask is None:
+            return spelled_out(q, k, v, scale).transpose(1, 2).flatten(2)
         k = k.repeat_interleave(self.shared, dim=1)
         v = v.repeat_interleave(self.shared, dim=1)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=self.mask is None)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
         return out.transpose(1, 2).flatten(2)
 
+    def mask_of(self, layer: int, rows: int, total: int, device: torch.device) -> Tensor | None:
+        window = self.config.window_of(layer)
+        if window is None or total <= window:
+            return self.mask
+        if self.windowed is None:
+            near = in_window(rows, total, window, device)
+            self.windowed = near if self.mask is None else self.mask & near
+        return self.windowed
 
-def spelled_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+
+def spelled_out(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Causal attention in plain products [B, H, S, D], whose gradients are twice as fast on a CPU as the
     fused kernel's. Query heads that share a key head become its rows.
     """
     B, H, S, D = q.shape
     rows = q.reshape(B * k.shape[1], -1, D)  # [B*K, H/K*S, D]
-    scores = torch.bmm(rows, k.flatten(0, 1).transpose(1, 2)).float().mul_(D**-0.5)
+    scores = torch.bmm(rows, k.flatten(0, 1).transpose(1, 2)).float().mul_(scale)
     hidden = torch.ones(S, S, dtype=torch.bool).triu(1).repeat(H // k.shape[1], 1)
     shares = scores.masked_fill_(hidden, -torch.inf).softmax(-1).to(v.dtype)
     return torch.bmm(shares, v.flatten(0, 1)).view(B, H, S, D)
@@ -108,20 +155,17 @@ class Cached(WholeSequence):
     The caller advances `cache.used` once all layers have run.
     """
 
-    def __init__(self, config: BaseConfig, cos: Tensor, sin: Tensor, cache: KVCache):
-        rows = cos.shape[2]
+    def __init__(self, config: BaseConfig, rotary: Rotary, cache: KVCache, rows: int):
         total = cache.used + rows
-        columns = torch.arange(total)
-        mask = columns[None, :] <= torch.arange(cache.used, total)[:, None]  # [S, total]
-        super().__init__(config, cos, sin, mask)
+        super().__init__(config, rotary, in_window(rows, total, total))  # [S, total]
         self.cache, self.start, self.stop = cache, cache.used, total
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q = rotate(split_heads(query, self.head_dim), self.cos, self.sin)
+        q = self.rotary.rotate(layer, split_heads(query, self.head_dim))
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys[:, self.start : self.stop] = rotate(split_heads(key, self.head_dim), self.cos, self.sin)[0]
+        keys[:, self.start : self.stop] = self.rotary.rotate(layer, split_heads(key, self.head_dim))[0]
         values[:, self.start : self.stop] = split_heads(value, self.head_dim)[0]
-        return self.attend(q, keys[None, :, : self.stop], values[None, :, : self.stop])
+        return self.attend(layer, q, keys[None, :, : self.stop], values[None, :, : self.stop])
 
 
 class RMSNorm(nn.Module):
@@ -175,16 +219,21 @@ class FeedForward(nn.Module):
         self.gate_proj = Projection(d, wide, bias=False)
         self.up_proj = Projection(d, wide, bias=False)
         self.down_proj = Projection(wide, d, bias=False)
+        self.gelu = config.activation == "gelu_tanh"
         self.packed: nn.Module | None = None  # for an export: one product instead of the first two
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = (self.gate_proj(x), self.up_proj(x)) if self.packed is None else self.packed(x)
-        out: Tensor = self.down_proj(F.silu(gate) * up)
+        opened = F.gelu(gate, approximate="tanh") if self.gelu else F.silu(gate)
+        out: Tensor = self.down_proj(opened * up)
         return out
 
 
 class DecoderLayer(nn.Module):
-    """x + attention(norm(x)), then x + feed_forward(norm(x)). `layer` is its number in `attend`'s cache."""
+    """x + attention(norm(x)), then x + feed_forward(norm(x)). `layer` is its number in `attend`'s cache.
+
+    The output of a block may have a norm and a scale.
+    """
 
     def __init__(self, config: BaseConfig, layer: int):
         super().__init__()
@@ -192,11 +241,23 @@ class DecoderLayer(nn.Module):
         self.self_attn = SelfAttention(config, layer)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = FeedForward(config)
+        self.scale = config.residual_scale
+        self.attention_output_norm = self.feed_forward_output_norm = None
+        if config.output_norms:
+            self.attention_output_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.feed_forward_output_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), attend)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+        return self.after_attention(x, self.self_attn(self.input_layernorm(x), attend))
+
+    def after_attention(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """The layer's input and its attention's output, both [B, R, d] -> the layer's output"""
+        x = self._add(x, mixed, self.attention_output_norm)
+        return self._add(x, self.mlp(self.post_attention_layernorm(x)), self.feed_forward_output_norm)
+
+    def _add(self, x: Tensor, change: Tensor, norm: nn.Module | None) -> Tensor:
+        change = change if norm is None else norm(change)
+        return x + (change if self.scale == 1 else change * self.scale)
 
 
 class Base(nn.Module):
@@ -217,9 +278,18 @@ class Base(nn.Module):
         """[vocab, d] rows that turn a hidden state into logits."""
         return self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Token ids [...] -> embeddings [..., d]"""
+        rows: Tensor = self.embed_tokens(tokens)
+        return rows if self.config.embedding_scale == 1 else rows * self.config.embedding_scale
+
+    def scored(self, hidden: Tensor) -> Tensor:
+        """Return states [..., d] as the head takes them: with the logits' scale."""
+        return hidden if self.config.logits_scale == 1 else hidden * self.config.logits_scale
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Final-normed states [..., d] -> [..., vocab]"""
-        return F.linear(hidden, self.head_weight)
+        return F.linear(self.scored(hidden), self.head_weight)
 
     def forward(
         self, embeddings: Tensor, attend: Attend, taps: tuple[int, ...] = (), rows: Tensor | None = None

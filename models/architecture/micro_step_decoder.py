@@ -17,6 +17,8 @@ def micro_base_config(config: HamburgerConfig) -> BaseConfig:
         config.base,
         num_layers=config.micro_layers,
         context_length=config.num_features + config.max_group_tokens,
+        windowed_layers=(),  # so few positions have no need of windows
+        unrotated_layers=(),
     )
 
 

@@ -13,11 +13,14 @@ Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
 
-def frequencies(config: BaseConfig) -> Doubles:
-    """[D/2] rotations per position, in radians; with Llama 3 scaling where configured."""
+def frequencies(config: BaseConfig, number: int = 0) -> Doubles:
+    """[D/2] rotations per position, in radians; with Llama 3 scaling where configured.
+
+    `number` is the index of the rope base in `config.rope_thetas`; scaling is of the first.
+    """
     exponents = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
-    frequency: Doubles = config.rope_theta**-exponents
-    if config.rope_scaling is None:
+    frequency: Doubles = config.rope_thetas[number] ** -exponents
+    if config.rope_scaling is None or number > 0:
         return frequency
     scaling = config.rope_scaling
     turns = scaling.original_context * frequency / (2 * math.pi)  # turns inside the original context
@@ -27,7 +30,7 @@ def frequencies(config: BaseConfig) -> Doubles:
     return scaled
 
 
-def rotary_arrays(config: BaseConfig, positions: int) -> tuple[Floats, Floats]:
-    """Cosines and sines, each [positions, D/2]."""
-    angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies(config)
+def rotary_arrays(config: BaseConfig, positions: int, number: int = 0) -> tuple[Floats, Floats]:
+    """Cosines and sines of one rope base, each [positions, D/2]."""
+    angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies(config, number)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

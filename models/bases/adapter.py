@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.renaming import HUGGING_FACE, rename
+from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state, read_safetensors
 from hamburger_edge.support.strict import read_json
 
@@ -68,7 +68,7 @@ def merge_adapter(base: LoadedBase, folder: Path) -> None:
         found = _LORA.fullmatch(name)
         weight = _weight(name if found is None else f"{found[1]}.weight", base, source)
         if found is None:
-            base.state[weight] = tensor.float()
+            base.state[weight] = tensor.float() + norm_offset(base.config.family, weight)
         else:
             side = found[2] or found[3]
             embedding = found[3] is not None  # [r, vocab] and [d, r], of a table [vocab, d]
@@ -106,7 +106,7 @@ def _weight(name: str, base: LoadedBase, source: Path) -> str:
     """Return our name of a weight that the adapter changes."""
     plain = name.removeprefix(_PREFIX).replace(".base_layer.", ".").replace(".modules_to_save.", ".")
     try:
-        weight = rename(plain, HUGGING_FACE)
+        weight = rename(plain, hugging_face_names(base.config.family))
     except KeyError:
         weight = None
     if base.config.tied_head and weight in ("embed_tokens.weight", "lm_head.weight"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from hamburger_edge.models.bases.chat_template import JinjaTemplate
 from hamburger_edge.models.bases.gguf_file import GGUFFile, architecture_of
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state
 
+# Gemma 3's files leave out what llama.cpp knows: every sixth layer has no window, the others this rope base
+WINDOW_EVERY, WINDOW_ROPE_THETA = 6, 10000.0
+END_OF_TURN = "<end_of_turn>"
+
 
 def load_gguf(path: Path) -> LoadedBase:
     file = GGUFFile(path)
@@ -29,6 +34,8 @@ def load_gguf(path: Path) -> LoadedBase:
             "convert the model again"
         )
     ends = [file.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
+    if END_OF_TURN in tokens:  # Gemma's files do not name it as an end
+        ends.append(tokens.index(END_OF_TURN))
     return LoadedBase(
         config=config,
         state=state,
@@ -77,12 +84,15 @@ def read_config(file: GGUFFile) -> BaseConfig:
         raise refuse("this is a mixture of experts")
     if get("rope.scaling.type", "none") != "none":
         raise refuse(f"rope scaling {get('rope.scaling.type', '')!r}")
-    if 0 < get("attention.sliding_window", 0) < need("context_length"):
+    gemma = family == "gemma3"
+    window = get("attention.sliding_window", 0)
+    if 0 < window < need("context_length") and not gemma:
         raise refuse("sliding-window attention")
     if "token_embd.weight" not in file.tensors:
         raise CheckpointError(
             f"{file.path}: missing tensor token_embd.weight: a vocabulary-only or split file"
         )
+    windowed = tuple(n for n in range(need("block_count")) if (n + 1) % WINDOW_EVERY)
     try:
         config = BaseConfig(
             family=family,
@@ -99,6 +109,13 @@ def read_config(file: GGUFFile) -> BaseConfig:
             tied_head="output.weight" not in file.tensors,
             qkv_bias="blk.0.attn_q.bias" in file.tensors,
             qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
+            output_norms=gemma,
+            activation="gelu_tanh" if gemma else "silu",
+            window=window if gemma and window else None,
+            windowed_layers=windowed if gemma and window else (),
+            window_rope_theta=WINDOW_ROPE_THETA if gemma and window else None,
+            unrotated_layers=tuple(range(3, need("block_count"), 4)) if family == "smollm3" else (),
+            **_scales(family, need, get),
         )
     except ConfigError as error:
         raise CheckpointError(f"{file.path}: {error}") from error
@@ -106,6 +123,20 @@ def read_config(file: GGUFFile) -> BaseConfig:
         factors = torch.from_numpy(file.array("rope_freqs.weight"))
         config = replace(config, rope_scaling=recover_scaling(config, factors, file.path))
     return config
+
+
+def _scales(family: str, need: Callable[[str], Any], get: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """Return the multipliers of the families that have any."""
+    if family == "gemma3":
+        return {"embedding_scale": need("embedding_length") ** 0.5}
+    if family == "granite":
+        return {
+            "embedding_scale": short(get("embedding_scale", 1.0)),
+            "residual_scale": short(get("residual_scale", 1.0)),
+            "attention_scale": short(need("attention.scale")),
+            "logits_scale": 1 / short(get("logit_scale", 1.0)),
+        }
+    return {}
 
 
 def short(value: float) -> float:

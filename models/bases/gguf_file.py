@@ -20,7 +20,14 @@ from hamburger_edge.support.gguf_header import StoredTensor, read_header
 Floats = npt.NDArray[np.float32]
 
 # architecture -> rows of Q and K are stored for interleaved rotary pairs
-ARCHITECTURES = {"llama": True, "qwen2": False, "qwen3": False}
+ARCHITECTURES = {
+    "llama": True,
+    "qwen2": False,
+    "qwen3": False,
+    "gemma3": False,
+    "granite": True,
+    "smollm3": True,
+}
 
 
 class GGUFFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.bases.chat_template import template_beside
-from hamburger_edge.models.bases.renaming import HUGGING_FACE, rename
+from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
 from hamburger_edge.models.bases.weights import (
     LoadedBase,
     base_shapes,
@@ -29,15 +29,57 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "mistral": {"num_key_value_heads": 8, "head_dim": None, "sliding_window": 4096, "eos_token_id": 2},
     "qwen2": {"num_key_value_heads": 32, "head_dim": None, "sliding_window": 4096, "eos_token_id": None},
     "qwen3": {"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "eos_token_id": None},
+    "smollm3": {
+        "num_key_value_heads": 4,
+        "head_dim": None,
+        "sliding_window": None,
+        "eos_token_id": 128001,
+        "rope_theta": 2000000.0,
+        "no_rope_layer_interval": 4,
+        "tie_word_embeddings": True,
+    },
+    "granite": {
+        "num_key_value_heads": None,
+        "head_dim": None,
+        "sliding_window": None,
+        "eos_token_id": 2,
+        "embedding_multiplier": 1.0,
+        "logits_scaling": 1.0,
+        "residual_multiplier": 1.0,
+        "attention_multiplier": 1.0,
+        "tie_word_embeddings": False,
+    },
+    "gemma3_text": {
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 4096,
+        "eos_token_id": 1,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "sliding_window_pattern": 6,
+        "query_pre_attn_scalar": 256,
+        "hidden_act": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    },
 }
 FAMILIES = tuple(DEFAULTS)
+ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+# settings that compute something else unless they are absent, None or False
+UNSUPPORTED = {
+    "attention_bias": "attention_bias puts a bias on o_proj, which is not supported",
+    "mlp_bias": "mlp_bias is not supported",
+    "attn_logit_softcapping": "attn_logit_softcapping is not supported",
+    "final_logit_softcapping": "final_logit_softcapping is not supported",
+    "use_bidirectional_attention": "use_bidirectional_attention is not supported",
+}
 
 
 def load_hf(folder: Path, *, half: bool = False) -> LoadedBase:
     state: dict[str, Tensor] = {}
+    family = _family(folder / "config.json")
     for theirs, tensor in _tensors(folder):
         try:
-            ours = rename(theirs, HUGGING_FACE)
+            ours = rename(theirs, hugging_face_names(family))
         except KeyError:
             raise CheckpointError(
                 f"{folder}: unknown tensor {theirs}: this variant of the model is not supported"
@@ -48,7 +90,7 @@ def load_hf(folder: Path, *, half: bool = False) -> LoadedBase:
             raise CheckpointError(
                 f"{folder}: tensor {theirs} is quantized ({tensor.dtype}): use the unquantized model"
             )
-        state[ours] = floating(ours, tensor, half=half)
+        state[ours] = floating(ours, tensor, half=half) + norm_offset(family, ours)
     config = read_config(folder / "config.json", has_head="lm_head.weight" in state)
     if config.tied_head:
         state.pop("lm_head.weight", None)  # some files store the tied weight twice
@@ -63,6 +105,18 @@ def load_hf(folder: Path, *, half: bool = False) -> LoadedBase:
         license=_license(folder),
         jinja=template_beside(folder),
     )
+
+
+def _family(path: Path) -> str:
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: expected a JSON object")
+    family = data.get("model_type")
+    if family not in FAMILIES:
+        raise CheckpointError(
+            f"{path}: model family {family!r} is not supported (known: {', '.join(FAMILIES)})"
+        )
+    return str(family)
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
@@ -109,9 +163,7 @@ def read_eos(folder: Path) -> tuple[int, ...]:
 
 def read_config(path: Path, *, has_head: bool) -> BaseConfig:
     """Convert config.json to our configuration; refuse settings that would compute something else."""
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: expected a JSON object")
+    family, data = _family(path), read_json(path)
 
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{path}: {reason}")
@@ -125,27 +177,22 @@ def read_config(path: Path, *, has_head: bool) -> BaseConfig:
             )
         return value
 
-    family = data.get("model_type")
-    if family not in FAMILIES:
-        raise refuse(f"model family {family!r} is not supported (known: {', '.join(FAMILIES)})")
     data = {**DEFAULTS[family], **data}
     if data.get("quantization_config"):
         raise refuse("the weights are quantized: use the unquantized model")
-    if data.get("hidden_act", "silu") != "silu":
-        raise refuse(f"activation {data['hidden_act']!r} is not supported (known: 'silu')")
-    if data.get("attention_bias"):
-        raise refuse("attention_bias puts a bias on o_proj, which is not supported")
-    if data.get("mlp_bias"):
-        raise refuse("mlp_bias is not supported")
+    activation = data.get("hidden_activation") or data.get("hidden_act", "silu")
+    if activation not in ACTIVATIONS:
+        raise refuse(f"activation {activation!r} is not supported (known: {', '.join(ACTIVATIONS)})")
+    for key, reason in UNSUPPORTED.items():
+        if data.get(key):
+            raise refuse(reason)
     if data.get("partial_rotary_factor", 1.0) != 1.0:
         raise refuse("partial_rotary_factor: rotating part of each head is not supported")
-    context = number("max_position_embeddings")
-    window = _sliding_window(data, family)
-    if window is not None and window < context:
-        raise refuse(
-            f"sliding_window {window} is shorter than the context of {context}, and only full attention is "
-            f"supported: set max_position_embeddings to {window} to use the model up to that length"
-        )
+    context, layers = number("max_position_embeddings"), number("num_hidden_layers")
+    window, windowed = _windows(data, family, layers)
+    gemma = family == "gemma3_text"
+    if not gemma and window is not None and window >= context:
+        window, windowed = None, ()
     theta, scaling = _rope(data, path)
     heads = number("num_attention_heads")
     try:
@@ -154,7 +201,7 @@ def read_config(path: Path, *, has_head: bool) -> BaseConfig:
             vocab_size=number("vocab_size"),
             hidden_size=number("hidden_size"),
             intermediate_size=number("intermediate_size"),
-            num_layers=number("num_hidden_layers"),
+            num_layers=layers,
             num_heads=heads,
             num_kv_heads=number("num_key_value_heads", heads),
             head_dim=number("head_dim", number("hidden_size") // max(heads, 1)),
@@ -164,23 +211,65 @@ def read_config(path: Path, *, has_head: bool) -> BaseConfig:
             rope_scaling=scaling,
             tied_head=data.get("tie_word_embeddings", not has_head),
             qkv_bias=family == "qwen2",
-            qk_norm=family == "qwen3",
+            qk_norm=family in ("qwen3", "gemma3_text"),
+            output_norms=gemma,
+            activation=ACTIVATIONS[activation],  # type: ignore[arg-type]
+            window=window,
+            windowed_layers=windowed,
+            window_rope_theta=_window_theta(data) if gemma else None,
+            unrotated_layers=_unrotated(data, layers) if family == "smollm3" else (),
+            **_scales(family, number),
         )
     except ConfigError as error:
         raise refuse(str(error)) from error
 
 
-def _sliding_window(data: dict[str, Any], family: str) -> int | None:
-    """Return the window that a layer uses, or None."""
-    if "layer_types" in data and "sliding_attention" not in (data["layer_types"] or ["sliding_attention"]):
-        return None
+def _scales(family: str, number: Callable[..., Any]) -> dict[str, Any]:
+    """Return the multipliers of the families that have any."""
+    if family == "gemma3_text":
+        return {
+            "embedding_scale": number("hidden_size") ** 0.5,
+            "attention_scale": number("query_pre_attn_scalar", kind=float) ** -0.5,
+        }
+    if family == "granite":
+        return {
+            "embedding_scale": float(number("embedding_multiplier", kind=float)),
+            "residual_scale": float(number("residual_multiplier", kind=float)),
+            "attention_scale": float(number("attention_multiplier", kind=float)),
+            "logits_scale": 1 / number("logits_scaling", kind=float),
+        }
+    return {}
+
+
+def _windows(data: dict[str, Any], family: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
+    """Return the window, and the numbers of the layers that have it."""
     window: int | None = data["sliding_window"]
-    if family == "mistral":
-        return window
-    if family == "llama" or not data.get("use_sliding_window"):
-        return None
-    some_layer = data.get("max_window_layers", 28) < data.get("num_hidden_layers", 0)
-    return window if some_layer else None
+    always = family in ("mistral", "gemma3_text")
+    if window is None or not (always or data.get("use_sliding_window")) or family in ("llama", "granite"):
+        return None, ()
+    kinds = data.get("layer_types")
+    if kinds:
+        found = [number for number, kind in enumerate(kinds[:layers]) if kind == "sliding_attention"]
+    elif family == "gemma3_text":
+        found = [number for number in range(layers) if (number + 1) % data["sliding_window_pattern"]]
+    elif family == "smollm3":
+        found = list(_unrotated(data, layers))
+    else:
+        found = list(range(0 if always else data.get("max_window_layers", 28), layers))
+    return (window, tuple(found)) if found else (None, ())
+
+
+def _unrotated(data: dict[str, Any], layers: int) -> tuple[int, ...]:
+    """Return SmolLM3's layers without rotation."""
+    if (rotated := data.get("no_rope_layers")) is not None:
+        return tuple(number for number, rotates in enumerate(rotated[:layers]) if not rotates)
+    return tuple(n for n in range(layers) if (n + 1) % data["no_rope_layer_interval"] == 0)
+
+
+def _window_theta(data: dict[str, Any]) -> float:
+    """Return the rope base of Gemma's windowed layers; newer files name it by the kind of layer."""
+    newer = (data.get("rope_parameters") or {}).get("sliding_attention") or {}
+    return float(newer.get("rope_theta") or data["rope_local_base_freq"])
 
 
 def _rope(data: dict[str, Any], path: Path) -> tuple[float, RopeScaling | None]:
@@ -188,6 +277,8 @@ def _rope(data: dict[str, Any], path: Path) -> tuple[float, RopeScaling | None]:
     rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(rope, dict):
         raise CheckpointError(f"{path}: rope settings are {rope!r}, expected an object")
+    if data["model_type"] == "gemma3_text" and isinstance(rope.get("full_attention"), dict):
+        rope = rope["full_attention"]
     if any(isinstance(value, dict) for value in rope.values()):
         raise CheckpointError(f"{path}: rope settings that differ from layer to layer are not supported")
     theta = float(rope.get("rope_theta") or data.get("rope_theta") or 10000.0)

@@ -22,6 +22,10 @@ _LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_OUTPUT_NORMS = {
+    "post_attention_norm": "attention_output_norm",
+    "post_ffw_norm": "feed_forward_output_norm",
+}
 
 # llama.cpp -> ours; the export reads it in reverse.
 GGUF: dict[str, str | None] = {
@@ -29,7 +33,10 @@ GGUF: dict[str, str | None] = {
     "output_norm.weight": "norm.weight",
     "output.weight": "lm_head.weight",
     "rope_freqs.weight": None,  # read separately: configuration, not a weight
-    **{f"blk.{{}}.{theirs}.weight": f"layers.{{}}.{ours}.weight" for theirs, ours in _LAYER.items()},
+    **{
+        f"blk.{{}}.{theirs}.weight": f"layers.{{}}.{ours}.weight"
+        for theirs, ours in {**_LAYER, **_OUTPUT_NORMS}.items()
+    },
     **{f"blk.{{}}.attn_{x}.bias": f"layers.{{}}.self_attn.{x}_proj.bias" for x in "qkv"},
 }
 
@@ -38,7 +45,25 @@ HUGGING_FACE: dict[str, str | None] = {
     "lm_head.weight": "lm_head.weight",
     "model.layers.{}.self_attn.rotary_emb.inv_freq": None,  # a constant that old files stored
     "model.rotary_emb.inv_freq": None,
-    **{f"model.{ours}": ours for ours in GGUF.values() if ours is not None and ours != "lm_head.weight"},
+    **{
+        f"model.{ours}": ours
+        for ours in GGUF.values()
+        if ours is not None and ours != "lm_head.weight" and "_output_norm." not in ours
+    },
+}
+
+# Gemma 3 has four norms in a layer, and another use of one of the names.
+_GEMMA_NORMS = {
+    "post_attention_layernorm": "attention_output_norm",
+    "pre_feedforward_layernorm": "post_attention_layernorm",
+    "post_feedforward_layernorm": "feed_forward_output_norm",
+}
+GEMMA: dict[str, str | None] = {
+    **HUGGING_FACE,
+    **{
+        f"model.layers.{{}}.{theirs}.weight": f"layers.{{}}.{ours}.weight"
+        for theirs, ours in _GEMMA_NORMS.items()
+    },
 }
 
 _LINEAR = ("weight", "bias")
@@ -54,13 +79,23 @@ LIGHTNING: dict[str, str | None] = {
     **{f"comp_embedder.out_proj.{w}": f"embedder.output.{w}" for w in _LINEAR},
     **{
         f"micro_step_decoder.decoders.{ours.removeprefix('layers.')}": f"micro.{ours}"
-        for ours in GGUF.values()
+        for ours in HUGGING_FACE.values()
         if ours is not None and ours.startswith("layers.")
     },
     "micro_step_decoder.decoders.{}.self_attn.rotary_emb.inv_freq": None,
     **{f"micro_step_decoder.stop_head.{n}.{w}": f"stop_head.{n}.{w}" for n in (0, 2, 4) for w in _LINEAR},
 }
 LIGHTNING_UNUSED = "teacher."  # a distillation teacher that was saved too
+
+
+def hugging_face_names(family: str) -> Mapping[str, str | None]:
+    """Return the table of a config.json's model_type."""
+    return GEMMA if family == "gemma3_text" else HUGGING_FACE
+
+
+def norm_offset(family: str, ours: str) -> float:
+    """Return what a file of this family leaves out of a weight: Gemma's norms multiply by 1 + w."""
+    return 1.0 if family == "gemma3_text" and ours.endswith("norm.weight") else 0.0
 
 
 def rename(name: str, table: Mapping[str, str | None]) -> str | None:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from hamburger_edge.models.architecture.llama import (
     Base,
+    Rotary,
     WholeSequence,
     rotary_tables,
-    rotate,
     split_heads,
     without_cudnn_attention,
 )
@@ -35,25 +35,30 @@ class BatchCache:
 class BatchStep:
     """Attention of one new token per row over that row's entries (see `llama.Attend`)."""
 
-    def __init__(self, base: Base, cos: Tensor, sin: Tensor, cache: BatchCache):
-        self.cache, self.head_dim = cache, base.config.head_dim
+    def __init__(self, base: Base, rotary: Rotary, cache: BatchCache):
+        self.cache, self.config, self.head_dim = cache, base.config, base.config.head_dim
         self.kv_heads = base.config.num_kv_heads
-        self.rows = torch.arange(cache.lengths.shape[0], device=cos.device)
-        self.cos, self.sin = cos[cache.lengths][:, None, None], sin[cache.lengths][:, None, None]
+        device = cache.lengths.device
+        self.rows = torch.arange(cache.lengths.shape[0], device=device)
+        self.rotary = rotary[cache.lengths][:, None, None]
         self.longest = int(cache.lengths.max()) + 1
-        columns = torch.arange(self.longest, device=cos.device)
-        self.mask = (columns <= cache.lengths[:, None])[:, None, None]  # [B, 1, 1, longest]
+        columns, newest = torch.arange(self.longest, device=device), cache.lengths[:, None]
+        self.mask = (columns <= newest)[:, None, None]  # [B, 1, 1, longest]
+        window = base.config.window or self.longest
+        self.windowed = self.mask & (columns > newest - window)[:, None, None]
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         cache = self.cache
-        q = rotate(split_heads(query, self.head_dim), self.cos, self.sin)  # [B, H, 1, D]
-        k = rotate(split_heads(key, self.head_dim), self.cos, self.sin)[:, :, 0]
+        q = self.rotary.rotate(layer, split_heads(query, self.head_dim))  # [B, H, 1, D]
+        k = self.rotary.rotate(layer, split_heads(key, self.head_dim))[:, :, 0]
         cache.keys[layer][self.rows, :, cache.lengths] = k
         cache.values[layer][self.rows, :, cache.lengths] = split_heads(value, self.head_dim)[:, :, 0]
         # query heads that share a key head become its query rows: no copies of the cache
         q = q.reshape(q.shape[0], self.kv_heads, -1, self.head_dim)
         keys, values = cache.keys[layer][:, :, : self.longest], cache.values[layer][:, :, : self.longest]
-        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask).reshape(query.shape)
+        mask = self.mask if self.config.window_of(layer) is None else self.windowed
+        scale = self.config.score_scale
+        return F.scaled_dot_product_attention(q, keys, values, mask, scale=scale).reshape(query.shape)
 
 
 class BatchGenerator:
@@ -68,8 +73,7 @@ class BatchGenerator:
         self.layers = base.layers.to(dtype)
         self.dtype = dtype
         self.capacity = min(capacity, base.config.context_length)
-        cos, sin = rotary_tables(base.config, self.capacity)
-        self.cos, self.sin = cos.to(device), sin.to(device)
+        self.rotary = rotary_tables(base.config, self.capacity).to(device)
 
     def reset(self, rows: int) -> None:
         """Restart with this many rows, none of them open."""
@@ -82,10 +86,9 @@ class BatchGenerator:
         self.prefix: list[tuple[Tensor, Tensor]] = []
         if not tokens:
             return
-        ids = torch.tensor([tokens], dtype=torch.long, device=self.cos.device)
-        cos, sin = self.cos[None, None, : len(tokens)], self.sin[None, None, : len(tokens)]
-        keep = _Recording(self.base.config, cos, sin)
-        x = self.base.embed_tokens(ids).to(self.dtype)
+        ids = torch.tensor([tokens], dtype=torch.long, device=self.head.device)
+        keep = _Recording(self.base.config, self.rotary[None, None, : len(tokens)])
+        x = self.base.embed(ids).to(self.dtype)
         for layer in self.layers:
             x = layer(x, keep)
         self.prefix = keep.entries
@@ -101,7 +104,7 @@ class BatchGenerator:
     @torch.inference_mode()
     def keep_rows(self, rows: list[int]) -> None:
         """Drop all other rows, if no more conversation will start."""
-        index = torch.tensor(rows, dtype=torch.long, device=self.cos.device)
+        index = torch.tensor(rows, dtype=torch.long, device=self.head.device)
         cache = self.cache
         for layer in range(len(cache.keys)):  # one after another, to hold little twice
             cache.keys[layer] = cache.keys[layer][index]
@@ -112,13 +115,13 @@ class BatchGenerator:
     def step(self, tokens: Tensor) -> Tensor:
         """Feed one token per row [B] -> float32 logits [B, vocab] of the next."""
         self.cache.lengths.clamp_(max=self.capacity - 1)  # finished rows stay at their end
-        attend = BatchStep(self.base, self.cos, self.sin, self.cache)
-        x = self.base.embed_tokens(tokens[:, None].to(self.cos.device)).to(self.dtype)
+        attend = BatchStep(self.base, self.rotary, self.cache)
+        x = self.base.embed(tokens[:, None].to(self.head.device)).to(self.dtype)
         for layer in self.layers:
             x = layer(x, attend)
         self.cache.lengths += 1
         hidden = F.rms_norm(x[:, 0].float(), self.norm.shape, self.norm, self.base.config.rms_norm_eps)
-        return F.linear(hidden, self.head)
+        return F.linear(self.base.scored(hidden), self.head)
 
 
 class _Recording(WholeSequence):
@@ -129,6 +132,6 @@ class _Recording(WholeSequence):
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if layer == 0:
             self.entries = []
-        rotated = rotate(split_heads(key, self.head_dim), self.cos, self.sin)
+        rotated = self.rotary.rotate(layer, split_heads(key, self.head_dim))
         self.entries.append((rotated[0], split_heads(value, self.head_dim)[0]))
         return super().__call__(layer, query, key, value)

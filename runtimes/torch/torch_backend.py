@@ -89,8 +89,8 @@ class TorchBackend:
                 "load with a larger cache_slots"
             )
         slots = self.model.embed(*pad_groups(groups))[None]  # [1, S, d]
-        cos, sin = self.model.base_rotary(torch.tensor([list(positions)]))
-        attend = Cached(self.model.config.base, cos, sin, self.cache)
+        rotary = self.model.base_rotary(torch.tensor([list(positions)]))
+        attend = Cached(self.model.config.base, rotary, self.cache, len(groups))
         features = self.model.base(
             slots, attend, self.model.config.taps, torch.tensor(list(rows), dtype=torch.long)
         )[0]
@@ -106,11 +106,12 @@ class TorchBackend:
     @torch.inference_mode()
     def micro(self, token: int) -> MicroReadout:
         self._check_open()
-        rows = self.model.base.embed_tokens(torch.tensor([[token]]))
+        rows = self.model.base.embed(torch.tensor([[token]]))
         if self.features is not None:
             rows, self.features = torch.cat([self.features, rows], dim=1), None
         start, stop = self.micro_cache.used, self.micro_cache.used + rows.shape[1]
-        attend = Cached(self.model.micro_config, *self.model.micro_rotary(start, stop), self.micro_cache)
+        rotary = self.model.micro_rotary(start, stop)
+        attend = Cached(self.model.micro_config, rotary, self.micro_cache, rows.shape[1])
         hidden = self.model.micro(rows, attend)[0, -1]
         self.micro_cache.used = stop
         logits = self.model.micro_logits(hidden)

@@ -134,6 +134,11 @@ SCALING = RopeScaling(8.0, 1.0, 4.0, 64)
     [
         ({"micro_final_norm": False}, "no final norm"),
         ({"qk_norm": True}, "normalises queries and keys"),
+        ({"output_norms": True}, "normalises what its layers add"),
+        ({"activation": "gelu_tanh"}, "has the activation gelu_tanh"),
+        ({"window": 8, "windowed_layers": (1,)}, "has windows of 8 slots"),
+        ({"unrotated_layers": (0,)}, "has layers without rotation"),
+        ({"residual_scale": 0.5}, "scales embeddings, residuals, attention or logits"),
         ({"position_rule": "token", "rope_scaling": SCALING}, "no Llama 3 rope scaling"),
     ],
 )
@@ -168,7 +173,7 @@ def test_plain_llama_cpp_runs_the_base_as_an_ordinary_model(rule: str) -> None:
         from hamburger_edge.models.architecture.llama import WholeSequence
 
         rows = model.base.embed_tokens(torch.tensor([ours]))
-        attend = WholeSequence(model.config.base, *model.base_rotary(torch.arange(len(ours))[None]))
+        attend = WholeSequence(model.config.base, model.base_rotary(torch.arange(len(ours))[None]))
         wanted = model.base.logits(model.base(rows, attend)[0, :, -1]).numpy()
     assert np.abs(llama.scores[: len(ours)] - wanted).max() < 0.01 * wanted.std()
     answer = llama.create_chat_completion([{"role": "user", "content": "hello"}], max_tokens=4)

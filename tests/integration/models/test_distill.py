@@ -215,10 +215,8 @@ def test_stored_predictions_are_the_bases_own(made: Path) -> None:
     for number in range(3):
         start, stop = data.starts[number : number + 2]
         ids = torch.from_numpy(data.ids[start:stop].astype(np.int64))
-        cos, sin = rotary_tables(base.config, len(ids))
-        features = base(
-            base.embed_tokens(ids)[None], WholeSequence(base.config, cos[None, None], sin[None, None])
-        )
+        rotary = rotary_tables(base.config, len(ids))
+        features = base(base.embed_tokens(ids)[None], WholeSequence(base.config, rotary[None, None]))
         scores = base.logits(features[0, :-1, -1]).log_softmax(-1)  # row i predicts token i + 1
         after = slice(start + len(TURNS.prefix), stop)  # the prefix is not predicted
         scores = scores[len(TURNS.prefix) - 1 :]

@@ -39,7 +39,35 @@ BY_SLOT = {
 }
 PLAIN = {"position_rule": "slot", "taps": (), "draft_vocab_size": 30, "tied_head": False}
 LAST = {**BY_TOKEN, "merge_residual": "last"}
-VARIANTS = {"token": BY_TOKEN, "slot": BY_SLOT, "untied-draft-vocab": PLAIN, "onto-the-last": LAST}
+# windows of 4 slots, and of 3: the steps below go on for three times as many
+GEMMA = {
+    "family": "gemma3_text",
+    "qk_norm": True,
+    "output_norms": True,
+    "activation": "gelu_tanh",
+    "embedding_scale": 5.0,
+    "attention_scale": 0.2,
+    "window": 4,
+    "windowed_layers": (0, 2),
+    "window_rope_theta": 100.0,
+}
+GEMMA_BY_SLOT = {**GEMMA, "position_rule": "slot", "window": 3, "draft_vocab_size": 40}
+OTHERS = {
+    "embedding_scale": 3.0,
+    "residual_scale": 0.5,
+    "logits_scale": 0.25,
+    "unrotated_layers": (1,),
+    "draft_vocab_size": 40,
+}
+VARIANTS = {
+    "token": BY_TOKEN,
+    "slot": BY_SLOT,
+    "untied-draft-vocab": PLAIN,
+    "onto-the-last": LAST,
+    "gemma-3": GEMMA,
+    "gemma-3-by-slot": GEMMA_BY_SLOT,
+    "granite-and-smollm3": OTHERS,
+}
 PROMPT = [(5,), (9,), (11,), (3,), (80,)]
 GROUPS = [(7,), (8, 9), (10, 11, 12), (13, 14, 15, 16), (17,), (18, 19, 20, 21), (22, 23)]
 
@@ -86,13 +114,17 @@ def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_
         both(GROUPS, rows)
 
 
-def test_positions_of_the_first_call_may_have_gaps(bundles: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [BY_TOKEN, GEMMA], ids=["token", "gemma-3"])
+def test_positions_of_the_first_call_may_have_gaps(
+    changes: dict, bundles: Callable[..., Path], tmp_path: Path
+) -> None:
     """There the fused operator would count for itself, unless it is told of a slot more than there is."""
-    ours, reference = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
+    ours, reference = pair(bundles(**changes), tmp_path, changes)
     for groups, positions in (
         ([(1, 2)], [1]),
         ([(1,), (2, 3)], [0, 2]),
         ([(1,), (2,), (3, 4, 5), (6,)], [0, 1, 4, 5]),
+        ([(1,), (2,), (3, 4, 5), (6,), (7, 8), (9,)], [0, 1, 4, 5, 7, 8]),
     ):
         rows = range(len(groups))
         got, want = (part.macro(groups, positions, rows) for part in (ours, reference))

@@ -28,7 +28,10 @@ BLOCK = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "attention_output_norm": "post_attention_norm",
+    "feed_forward_output_norm": "post_ffw_norm",
 }
+PERMUTED = ("llama", "granite", "smollm3")
 
 
 def small_base(seed: int = 0, **changes: Any) -> tuple[BaseConfig, dict[str, torch.Tensor]]:
@@ -111,6 +114,7 @@ def write_gguf(
         f"{arch}.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         f"{arch}.rope.freq_base": config.rope_theta,
         f"{arch}.rope.dimension_count": config.head_dim,
+        **_of_family(config),
         **(extra or {}),
     }
     writer = gguf.GGUFWriter(path, arch)
@@ -135,7 +139,7 @@ def write_gguf(
         writer.add_tensor("rope_freqs.weight", factors.float().numpy())
     for name, tensor in state.items():
         values = tensor.numpy()
-        if arch == "llama" and ("q_proj" in name or "k_proj" in name):
+        if arch in PERMUTED and ("q_proj" in name or "k_proj" in name):
             heads = config.num_heads if "q_proj" in name else config.num_kv_heads
             halves = values.reshape(heads, 2, config.head_dim // 2, *values.shape[1:])
             values = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
@@ -152,6 +156,20 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _of_family(config: BaseConfig) -> dict[str, Any]:
+    arch = config.family
+    if arch == "gemma3":
+        return {f"{arch}.attention.sliding_window": config.window}
+    if arch == "granite":
+        return {
+            f"{arch}.attention.scale": config.score_scale,
+            f"{arch}.embedding_scale": config.embedding_scale,
+            f"{arch}.residual_scale": config.residual_scale,
+            f"{arch}.logit_scale": 1 / config.logits_scale,
+        }
+    return {}
 
 
 def theirs(name: str) -> str:

@@ -25,8 +25,7 @@ def toy_base(**changes: object) -> Base:
     base = toy_model(**changes).base
     with torch.no_grad():
         base.embed_tokens.weight.mul_(0.25)
-        cos, sin = rotary_tables(base.config, 90)
-        attend = WholeSequence(base.config, cos[None, None], sin[None, None])
+        attend = WholeSequence(base.config, rotary_tables(base.config, 90)[None, None])
         states = base(base.embed_tokens(torch.arange(3, 93))[None], attend)[0, :, -1]
         usual = states.mean(0)
         base.embed_tokens.weight[TURNS.end] = 2.0 * usual / usual.square().sum()

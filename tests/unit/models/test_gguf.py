@@ -15,6 +15,30 @@ from hamburger_edge.models.architecture.config import RopeScaling
 from hamburger_edge.models.bases.gguf_file import permute, unpermute
 from hamburger_edge.models.bases.loading import load_base
 
+OTHER_FAMILIES: list[dict[str, Any]] = [
+    {
+        "family": "gemma3",
+        "num_layers": 7,
+        "num_kv_heads": 1,
+        "rope_theta": 1000000.0,
+        "qk_norm": True,
+        "output_norms": True,
+        "activation": "gelu_tanh",
+        "embedding_scale": 16.0,
+        "window": 32,
+        "windowed_layers": (0, 1, 2, 3, 4, 6),
+        "window_rope_theta": 10000.0,
+    },
+    {
+        "family": "granite",
+        "embedding_scale": 12.0,
+        "residual_scale": 0.22,
+        "attention_scale": 0.0625,
+        "logits_scale": 0.125,
+    },
+    {"family": "smollm3", "num_layers": 5, "unrotated_layers": (3,)},
+]
+
 # type -> largest error of a weight, as a share of the largest weight of its row
 TOLERANCE = {
     Type.F32: 0.0,
@@ -55,8 +79,9 @@ def test_every_type_round_trips(kind: Type, tmp_path: Path) -> None:
         {"family": "qwen3", "qk_norm": True, "head_dim": 96},
         {"family": "llama", "rope_theta": 500000.0, "rope_scaling": RopeScaling(32.0, 1.0, 4.0, 8192)},
         {"family": "llama", "rope_scaling": RopeScaling(8.0, 1.0, 4.0, 128)},
+        *OTHER_FAMILIES,
     ],
-    ids=["tied", "qwen2", "qwen3", "llama 3.2", "other original context"],
+    ids=["tied", "qwen2", "qwen3", "llama 3.2", "other original context", "gemma3", "granite", "smollm3"],
 )
 def test_architectures(changes: dict[str, Any], tmp_path: Path) -> None:
     config, state = small_base(**changes)
@@ -76,6 +101,19 @@ def test_llama_cpp_agrees_about_row_order_and_rotary_scaling(tmp_path: Path) -> 
     expected = llama_cpp_logits(path, ids[0])
     # llama.cpp keeps keys and values in 16 bits: 2^-11 of values of about 1 through two layers
     torch.testing.assert_close(logits_whole(*built(load_base(path)), ids)[0], expected, atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize("changes", OTHER_FAMILIES, ids=lambda changes: changes["family"])
+def test_llama_cpp_agrees_about_families(changes: dict[str, Any], tmp_path: Path) -> None:
+    """Windows, scales, norms and layers without rotation, over several windows of text."""
+    from base_logits import built, logits_whole
+
+    config, state = small_base(vocab_size=265, **changes)
+    path = write_gguf(tmp_path / "model.gguf", config, state)
+    ids = torch.randint(0, 265, (1, 200), generator=torch.Generator().manual_seed(1))
+    expected = llama_cpp_logits(path, ids[0])
+    got = logits_whole(*built(load_base(path)), ids)[0]
+    torch.testing.assert_close(got, expected, atol=3e-2 * float(expected.std()), rtol=0)
 
 
 def test_permutations_are_inverse() -> None:

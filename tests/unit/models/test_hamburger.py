@@ -145,13 +145,13 @@ def test_attention_in_plain_products_has_the_same_gradients(documents: list[int]
     torch.manual_seed(0)
     S, heads = sum(documents), (config.num_heads, config.num_kv_heads, config.num_kv_heads)
     rows = [torch.randn(1, S, n * config.head_dim) for n in heads]
-    cos, sin = (table[None, None] for table in rotary_tables(config, S))
+    rotary = rotary_tables(config, S)[None, None]
     numbers = torch.arange(len(documents)).repeat_interleave(torch.tensor(documents))
-    fused = WholeSequence(config, cos, sin, block_diagonal(numbers[None]))
+    fused = WholeSequence(config, rotary, block_diagonal(numbers[None]))
     assert lengths(numbers[None]) == documents
     weights = torch.randn(1, S, config.num_heads * config.head_dim)
     results = []
-    for attend in (fused, WholeDocuments(config, cos, sin, documents)):
+    for attend in (fused, WholeDocuments(config, rotary, documents)):
         learned = [row.clone().requires_grad_() for row in rows]
         out = attend(0, *learned)
         results.append([out, *torch.autograd.grad((out * weights).sum(), learned)])

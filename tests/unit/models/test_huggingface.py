@@ -65,13 +65,8 @@ BAD_CONFIGS = {
     "activation 'gelu'": {"hidden_act": "gelu"},
     "quantized": {"quantization_config": {"bits": 4}},
     "partial_rotary_factor": {"partial_rotary_factor": 0.5},
-    "sliding_window 64 is shorter than the context of 128": {"model_type": "mistral", "sliding_window": 64},
-    "sliding_window 32": {
-        "model_type": "qwen2",
-        "use_sliding_window": True,
-        "sliding_window": 32,
-        "max_window_layers": 0,
-    },
+    "final_logit_softcapping": {"final_logit_softcapping": 30.0},
+    "use_bidirectional_attention": {"use_bidirectional_attention": True},
     "hidden_size is missing": {"hidden_size": "absent"},
     "hidden_size is '32', expected int": {"hidden_size": "32"},
     "vocab_size is 97.0, expected int": {"vocab_size": 97.0},
@@ -102,6 +97,9 @@ LEFT_OUT: dict[str, list[dict[str, object]]] = {
     ],
     "qwen2": [{}, *({"use_sliding_window": True, "num_hidden_layers": layers} for layers in (28, 29))],
     "qwen3": [{}, {"use_sliding_window": True, "max_window_layers": 0, "max_position_embeddings": 4096}],
+    "smollm3": [{}, {"no_rope_layer_interval": 3}, {"use_sliding_window": True, "sliding_window": 64}],
+    "granite": [{}, {"residual_multiplier": 0.22, "logits_scaling": 8}],
+    "gemma3_text": [{}, {"sliding_window_pattern": 5, "sliding_window": 512}],
 }
 
 
@@ -111,19 +109,24 @@ LEFT_OUT: dict[str, list[dict[str, object]]] = {
 def test_what_a_config_leaves_out_is_as_transformers_has_it(
     family: str, given: dict[str, object], tmp_path: Path
 ) -> None:
-    """A Mistral without a sliding_window was read as full attention."""
+    """Windows, scales and rope bases too."""
     transformers = pytest.importorskip("transformers", reason="needs the extra [optimum]")
     smallest = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 30, "vocab_size": 97}
     config = {"model_type": family, **smallest, "intermediate_size": 64, "max_position_embeddings": 8192}
     (tmp_path / "config.json").write_text(json.dumps({**config, **given}))
     theirs = transformers.AutoConfig.from_pretrained(tmp_path)
-    windows = getattr(theirs, "layer_types", ["sliding_attention"])
-    window = getattr(theirs, "sliding_window", None) if "sliding_attention" in windows else None
-    if window is not None and window < theirs.max_position_embeddings:
-        with pytest.raises(CheckpointError, match=f"sliding_window {window} is shorter"):
-            read_config(tmp_path / "config.json", has_head=True)
-        return
     ours = read_config(tmp_path / "config.json", has_head=True)
+    window, layers = getattr(theirs, "sliding_window", None), range(ours.num_layers)
+    kinds = getattr(theirs, "layer_types", ["sliding_attention"] * len(layers))
+    windowed = [number for number in layers if window is not None and kinds[number] == "sliding_attention"]
+    shorter = window is not None and window < theirs.max_position_embeddings
+    assert [number for number in layers if ours.window_of(number)] == (windowed if shorter else [])
+    rotated = getattr(theirs, "no_rope_layers", None) or [1] * len(layers)
+    assert [number for number in layers if ours.rotation_of(number) is None] == [
+        number for number in layers if not rotated[number]
+    ]
+    assert ours.residual_scale == getattr(theirs, "residual_multiplier", 1)
+    assert ours.logits_scale == 1 / getattr(theirs, "logits_scaling", 1)
     assert ours.num_kv_heads == theirs.num_key_value_heads
     assert ours.head_dim == (getattr(theirs, "head_dim", None) or 4096 // 32)
     assert (ours.rms_norm_eps, ours.rope_theta) == (theirs.rms_norm_eps, theirs.rope_theta)

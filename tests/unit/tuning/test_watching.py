@@ -17,8 +17,7 @@ def one_by_one(model: Hamburger, prompt: list[int], end: int, longest: int) -> l
     """All tokens anew for every token."""
     ids, answer = list(prompt), list[int]()
     while len(answer) < longest:
-        cos, sin = (table[None, None, : len(ids)] for table in (model.base_cos, model.base_sin))
-        attend = WholeSequence(model.config.base, cos, sin)
+        attend = WholeSequence(model.config.base, model.rotary("base")[None, None, : len(ids)])
         states = model.base(model.base.embed_tokens(torch.tensor([ids])), attend)[0, -1, -1]
         token = int(model.base.logits(states).argmax())
         if token == end:
