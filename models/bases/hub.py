@@ -19,7 +19,14 @@ _WANTED = [
     "*.safetensors",
     "model.safetensors.index.json",
 ]
-_WANTED += ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICENSE*", "README.md"]
+_WANTED += [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "LICENSE*",
+    "NOTICE",
+    "README.md",
+]
 _TWICE = ["*consolidated*.safetensors", "original/*"]  # the same weights under their authors' names
 
 
