@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from toy_bundles import CHANGES, toy_checkpoint
+from toy_bundles import CHANGES, GEMMA, toy_checkpoint
 
 from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout
@@ -40,17 +40,6 @@ BY_SLOT = {
 PLAIN = {"position_rule": "slot", "taps": (), "draft_vocab_size": 30, "tied_head": False}
 LAST = {**BY_TOKEN, "merge_residual": "last"}
 # windows of 4 slots, and of 3: the steps below go on for three times as many
-GEMMA = {
-    "family": "gemma3_text",
-    "qk_norm": True,
-    "output_norms": True,
-    "activation": "gelu_tanh",
-    "embedding_scale": 5.0,
-    "attention_scale": 0.2,
-    "window": 4,
-    "windowed_layers": (0, 2),
-    "window_rope_theta": 100.0,
-}
 GEMMA_BY_SLOT = {**GEMMA, "position_rule": "slot", "window": 3, "draft_vocab_size": 40}
 OTHERS = {
     "embedding_scale": 3.0,
@@ -327,11 +316,12 @@ def test_several_models_in_one_process(bundles: Callable[..., Path], tmp_path: P
     assert (first.macro(PROMPT, range(5), [4]).logits == a).all()
 
 
+@pytest.mark.parametrize("changes", [BY_TOKEN, GEMMA], ids=["token", "gemma-3"])
 @pytest.mark.parametrize(("precision", "limit"), [("fp16", 0.02), ("int8", 0.5), ("int4", 3.0)])
 def test_lower_precisions_run(
-    precision: str, limit: float, bundles: Callable[..., Path], tmp_path: Path
+    precision: str, limit: float, changes: dict, bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
-    ours, reference = pair(bundles(precision=precision, **BY_TOKEN), tmp_path, BY_TOKEN)
+    ours, reference = pair(bundles(precision=precision, **changes), tmp_path, changes)
     assert ours.info.precision == precision
     for backend in (ours, reference):
         backend.macro(PROMPT[:1], [0], [])

@@ -22,6 +22,18 @@ ONNXRegistry.from_torchlib = classmethod(functools.cache(ONNXRegistry.from_torch
 CHANGES = {"draft_vocab_size": 40, "context_length": 2600, "num_layers": 2}
 EXPORTED = ("precision", "flavor", "kv_cache_dtype")  # options of the export
 ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
+# layers as Gemma 3's, with a window of 4 slots
+GEMMA = {
+    "family": "gemma3_text",
+    "qk_norm": True,
+    "output_norms": True,
+    "activation": "gelu_tanh",
+    "embedding_scale": 5.0,
+    "attention_scale": 0.2,
+    "window": 4,
+    "windowed_layers": (0, 2),
+    "window_rope_theta": 100.0,
+}
 
 
 def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -> Checkpoint:
