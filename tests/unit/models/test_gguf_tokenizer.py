@@ -153,10 +153,11 @@ def test_sentencepiece(first_space: bool, tmp_path: Path) -> None:
     of the strings have no piece."""
     text = " ".join(Path(__file__).read_text(encoding="utf-8").split())[:3000]
     text = "".join(character for character in text if character.isascii())
-    pieces = pieces_of(text)
-    letters = sorted({*text.replace(" ", "▁"), "é", "日", "本", "😀"})
     special = ["<unk>", "<s>", "</s>", "<|im_start|>"]
     given = ["\n\n", "\n", "  ", "   ", "<td>"]
+    # llama.cpp takes some pieces for special tokens by their text
+    pieces = [piece for piece in pieces_of(text) if piece not in given and "|" not in piece]
+    letters = sorted({*text.replace(" ", "▁"), "é", "日", "本", "😀"})
     tokens = [*special, *given, *(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *letters]
     types = [2, *[3] * 3, *[4] * len(given), *[6] * 256, *[1] * (len(pieces) + len(letters))]
     writer = GGUFWriter(tmp_path / "vocabulary.gguf", "llama")
@@ -179,7 +180,7 @@ def test_sentencepiece(first_space: bool, tmp_path: Path) -> None:
     assert tokenizer.encode("Hello").ids[0] == 1  # begins with the beginning of text
     ours = tmp_path / "tokenizer.json"
     tokenizer.save(str(ours))
-    for text in ("Hello world  x", "naïve 日本語 😀\n\n", " a"):
+    for text in ("Hello world, x", "naïve 日本語 😀", " a", *(() if first_space else ("a  b\n\n\n",))):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         assert tokenizer.decode(ids, skip_special_tokens=False) == text
         assert TextStream(OurTokenizer(ours)).push(ids)[0] == text
