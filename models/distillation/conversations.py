@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.models.distillation.generation import BatchGenerator
+from hamburger_edge.models.distillation.logits import uncertainty
 from hamburger_edge.support.repetition import four_gram_repetition
 
 TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, learned text
@@ -281,17 +282,3 @@ class ShardRun:
         c.forced = list(template)
         c.role = role
         c.text_start = len(c.ids) + len(template)
-
-
-def uncertainty(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Log of the normaliser and entropy of each row of logits [B, vocab], both [B]."""
-    normalisers, entropies = [], []
-    cpu = logits.device.type == "cpu"
-    for part in logits.split(4 if cpu else len(logits)):  # small enough for the CPU's cache
-        top = part.amax(-1, keepdim=True)
-        below = part - top
-        weights = below.exp()
-        total = weights.sum(-1)
-        normalisers.append(total.log() + top[:, 0])
-        entropies.append(total.log() - (weights * below).sum(-1) / total)
-    return torch.cat(normalisers), torch.cat(entropies)

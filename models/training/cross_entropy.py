@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hamburger_edge.models.distillation.logits import parts
+
 ROWS_AT_ONCE = 32  # of logits in 32 bits: they stay in a processor's cache
-LOGITS_AT_ONCE = 1 << 24  # of a head over the whole vocabulary: 64 rows of 262,144
 
 
 class SoftCrossEntropy(torch.autograd.Function):
@@ -94,12 +95,6 @@ class HeadCrossEntropy(torch.autograd.Function):
             slope = _slope(logits, ids[here], weights[here], normalisers[here], gradient[here])
             total += slope.T @ hidden[here]
         return found, total, None, None, None
-
-
-def parts(rows: int, vocab: int) -> list[slice]:
-    """Cut rows of logits over a vocabulary into parts of at most LOGITS_AT_ONCE."""
-    step = max(1, LOGITS_AT_ONCE // vocab)
-    return [slice(start, start + step) for start in range(0, rows, step)]
 
 
 def _normaliser(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.distillation.conversations import uncertainty
+from hamburger_edge.models.distillation.logits import parts, uncertainty
 from hamburger_edge.models.distillation.shard_files import ARRAYS
-from hamburger_edge.models.training.cross_entropy import parts
 from hamburger_edge.models.training.data.batches import Batches, DistilledData
 from hamburger_edge.support.progress import Progress, no_progress
 

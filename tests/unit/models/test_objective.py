@@ -13,7 +13,7 @@ from toy_models import toy_model
 from training_data_files import DataFiles
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.training import cross_entropy
+from hamburger_edge.models.distillation import logits as logits_module
 from hamburger_edge.models.training.cross_entropy import HeadCrossEntropy, SoftCrossEntropy, soft_targets
 from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
 from hamburger_edge.models.training.objective import (
@@ -287,7 +287,7 @@ def test_soft_cross_entropy_matches_autograd() -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_head_in_parts_matches_autograd(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 3 * 50)  # three rows at a time
+    monkeypatch.setattr(logits_module, "LOGITS_AT_ONCE", 3 * 50)  # three rows at a time
     torch.manual_seed(0)
     rows, ids = torch.randn(11, 6), torch.randint(0, 50, (11, 4))
     mixed, upstream = torch.rand(11, 4).softmax(-1), torch.randn(11)
@@ -333,7 +333,7 @@ def test_training_never_holds_the_logits_of_all_rows() -> None:
     batch = batches.build(batches.plan(0)[0])
     with Largest() as seen:
         Objective(model, LossWeights())(batch)["loss"].backward()
-    assert vocab * 32 <= seen.numel <= cross_entropy.LOGITS_AT_ONCE < vocab * rows / 2
+    assert vocab * 32 <= seen.numel <= logits_module.LOGITS_AT_ONCE < vocab * rows / 2
 
 
 def test_soft_targets_fall_back_to_the_written_token() -> None:
