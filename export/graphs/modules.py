@@ -229,8 +229,9 @@ def _newest(micro: MicroStepDecoder, rows: Tensor, attend: Any) -> Tensor:
     assert isinstance(last, DecoderLayer)
     for layer in layers:
         rows = layer(rows, attend)
-    mixed = last.self_attn(last.input_layernorm(rows), attend)
-    row: Tensor = last.after_attention(rows[:, -1:], mixed[:, -1:])
+    row = rows[:, -1:]
+    mixed = last.self_attn(last.input_layernorm(rows), attend)[:, -1:]
+    row = last.after_attention(row, mixed)
     return (row if micro.norm is None else micro.norm(row))[:, 0]
 
 
