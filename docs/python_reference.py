@@ -20,6 +20,7 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "Options": (),
         "Stream": ("result", "complete", "cancel", "close"),
         "Chunk": (),
+        "TopToken": (),
         "Result": (),
         "Stats": (),
     },

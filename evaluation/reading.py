@@ -151,7 +151,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
     said = 0
     with (
         _watching(model) as watched,
-        model.stream(ids, reuse_prefix=False, **{"probabilities": False, **options}) as stream,
+        model.stream(ids, reuse_prefix=False, **options) as stream,
     ):
         for chunk in stream:
             for i, (token, p_stop) in enumerate(watched.calls):

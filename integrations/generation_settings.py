@@ -25,9 +25,7 @@ _HONOURED = {
     *("num_return_sequences", "return_dict_in_generate", "pad_token_id", "bos_token_id", "eos_token_id"),
 }
 # The loop's options that have no equivalent in transformers.
-_OURS = (
-    set(Options.__annotations__) - {"max_tokens", "stop", "probabilities", "ignore_eos"} - _DEFAULTS.keys()
-)
+_OURS = set(Options.__annotations__) - {"max_tokens", "stop", "top_probabilities"} - _DEFAULTS.keys()
 _WITHOUT_EFFECT = {"transformers_version", "use_cache", "return_legacy_cache", "disable_compile"}
 
 

@@ -29,7 +29,7 @@ class ProcessedSampler(Sampler):
         prompt: Sequence[int],
         grammar: Grammar | None,
     ) -> None:
-        super().__init__(settings, info.vocab_size, info.draft_vocab, probabilities=False, grammar=grammar)
+        super().__init__(settings, info.vocab_size, info.draft_vocab, top_probabilities=None, grammar=grammar)
         self._processors, self._said = processors, list(prompt)
         self._tokens = np.arange(info.vocab_size) if info.draft_vocab is None else info.draft_vocab
 
@@ -50,11 +50,11 @@ class ProcessedSampler(Sampler):
             return None  # the processors forbid every draft token
         return super().choose_judged(logits)
 
-    def _choose(self, logits: Floats, head: Head) -> Choice:
+    def _choose(self, logits: Floats, head: Head, top: int = 0) -> Choice:
         processed = self._processed(logits, head)
         nothing = head is self._micro and head is not self._base and np.isneginf(processed.max())
         # a draft may contain a forbidden token: the base checks it and chooses another one
-        return super()._choose(logits if nothing else processed, head)
+        return super()._choose(logits if nothing else processed, head, top)
 
     def _processed(self, logits: Floats, head: Head) -> Floats:
         if not self._processors:

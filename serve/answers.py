@@ -27,6 +27,7 @@ class Token:
 
     text: bytes
     probability: float
+    top: Sequence[tuple[bytes, float]] = ()  # the likeliest tokens at this place with their log probabilities
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,15 @@ class Answer:
     def _logprobs(self, tokens: Sequence[Token] | None) -> dict[str, Any] | None:
         if tokens is None:
             return None
-        texts = [token.text.decode("utf-8", errors="replace") for token in tokens]
+        texts = [_text(token.text) for token in tokens]
         logs = [math.log(max(token.probability, 1e-300)) for token in tokens]
         if not self.chat:
-            return {"tokens": texts, "token_logprobs": logs, "top_logprobs": None, "text_offset": None}
+            tops = [{_text(text): log for text, log in reversed(token.top)} for token in tokens]
+            top = tops if any(tops) else None
+            return {"tokens": texts, "token_logprobs": logs, "top_logprobs": top, "text_offset": None}
         content = [
-            {"token": text, "logprob": log, "bytes": list(token.text), "top_logprobs": []}
-            for text, log, token in zip(texts, logs, tokens, strict=True)
+            _logprob(token.text, log) | {"top_logprobs": [_logprob(*each) for each in token.top]}
+            for log, token in zip(logs, tokens, strict=True)
         ]
         return {"content": content, "refusal": None}
 
@@ -141,6 +144,14 @@ def event(data: dict[str, Any]) -> bytes:
 
 def encoded(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _text(token: bytes) -> str:
+    return token.decode("utf-8", errors="replace")
+
+
+def _logprob(token: bytes, log: float) -> dict[str, Any]:
+    return {"token": _text(token), "logprob": log, "bytes": list(token)}
 
 
 def _finish(finish: FinishReason, calls: Sequence[Call] | None) -> str:

@@ -128,10 +128,15 @@ class Worker:
     def _tokens(self, job: Job, chunk: Chunk) -> tuple[Token, ...] | None:
         if not job.asked.logprobs:
             return None
-        pairs = zip(chunk.tokens, chunk.probabilities, strict=True)
         ends = self.model.info.eos_ids
         text = self.model.tokenizer.token_bytes
-        return tuple(Token(text(token), probability) for token, probability in pairs if token not in ends)
+        return tuple(
+            Token(text(token), probability, [(text(each.token), each.logprob) for each in top])
+            for token, probability, top in zip(
+                chunk.tokens, chunk.probabilities, chunk.top_probabilities, strict=True
+            )
+            if token not in ends
+        )
 
     def _count(self, stream: Stream) -> None:
         stats, name = stream.stats, self.served.name

@@ -13,6 +13,7 @@ from hamburger_edge.serve.fields import Fields, RefusedError
 from hamburger_edge.serve.tools import Call, Tools, read_tools, written
 
 MOST_STOPS = 16
+MOST_LOGPROBS = 20  # likeliest tokens to list with each token
 LONGEST_STOP = 1000
 LONGEST_NAME = 200  # of a model or a user
 # Modes in which the base chooses every token, so that its probability is the base's own.
@@ -55,7 +56,7 @@ class Asked:
 
     @property
     def logprobs(self) -> bool:
-        return self.settings.decoding.probabilities
+        return self.settings.decoding.top_probabilities is not None
 
 
 # Model name -> recommended setting; raises `RefusedError` for an unknown model.
@@ -69,9 +70,11 @@ def read_chat(data: dict[str, Any], recommends: Recommends, limits: Limits) -> A
     tools = read_tools(fields)
     options = _options(fields, limits)
     options.update(_response_format(fields, tools))
+    most = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
     if fields.flag("logprobs"):
-        options["probabilities"] = True
-    fields.only("top_logprobs", 0)
+        options["top_probabilities"] = most or 0
+    elif most:
+        raise fields.refuse("top_logprobs", "needs logprobs: true")
     prompt = _conversation(fields, tools, limits)
     fields.only("modalities", ["text"])
     return _asked(fields, model, recommended, prompt, options, tools)
@@ -82,9 +85,8 @@ def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits
     model = fields.text("model", longest=LONGEST_NAME)
     recommended = recommends(model)
     options = _options(fields, limits)
-    if fields.has("logprobs"):
-        fields.only("logprobs", 0)  # only the chosen token
-        options["probabilities"] = True
+    if (most := fields.whole("logprobs", 0, MOST_LOGPROBS)) is not None:
+        options["top_probabilities"] = most
     fields.only("echo", False)
     fields.only("suffix", "")
     fields.only("best_of", 1)
@@ -116,7 +118,7 @@ def _asked(
         settings = Settings.of(options, recommended)
     except InputError as error:
         raise RefusedError(str(error), _named(str(error))) from error
-    if settings.decoding.probabilities and not settings.decoding.exact:
+    if settings.decoding.top_probabilities is not None and not settings.decoding.exact:
         raise RefusedError(
             f"logprobs: tokens of a drafted group are not the base's own choice: ask for {_EXACT}", "logprobs"
         )

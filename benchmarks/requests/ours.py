@@ -27,7 +27,7 @@ class AnsweringModel(Ours):
 def options_of(variant: str, request: Request) -> Options:
     """Parse a variant of `RequestPlan.variants` into options."""
     setting, _, forced = variant.partition("+")
-    options: Options = {"max_tokens": request.most, "probabilities": False}
+    options: Options = {"max_tokens": request.most}
     options |= asdict(Recommended.parse(setting))  # type: ignore[typeddict-item]
     if forced:
         options |= {"json_schema": request.schema, "forced": forced}  # type: ignore[typeddict-item]

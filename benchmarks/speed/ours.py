@@ -83,7 +83,7 @@ class Ours:
 
     def _stream(self, prompt: Sequence[int], tokens: int, variant: str) -> Stream:
         assert self.model is not None
-        options: MeasuringOptions = {"max_tokens": tokens, "ignore_eos": True, "probabilities": False}
+        options: MeasuringOptions = {"max_tokens": tokens, "ignore_eos": True}
         if variant.startswith(FORCED):
             options |= {"mode": "merge", "force_group": int(variant.removeprefix(FORCED))}
         else:

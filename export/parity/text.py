@@ -98,7 +98,7 @@ def new_tokens(max_group_tokens: int) -> int:
 def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[Group]:
     info = backend.info
     engine = Engine(backend)
-    sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, probabilities=False)
+    sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, top_probabilities=None)
     sampler.begin(prompt)
     return [step.tokens for step in engine.run([(t,) for t in prompt], decoding, sampler, reuse="none")]
 

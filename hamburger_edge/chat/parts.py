@@ -65,7 +65,6 @@ class Parts:
 
     def sampler(self, settings: Settings) -> Sampler:
         info = self.engine.info
-        asked = settings.decoding.probabilities
         structure = settings.structure
         grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
         edits = None
@@ -75,7 +74,7 @@ class Parts:
             settings.sampling,
             info.vocab_size,
             info.draft_vocab,
-            probabilities=asked,
+            top_probabilities=settings.decoding.top_probabilities,
             grammar=grammar,
             edits=edits,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
 from hamburger_edge.loop.engine import Engine, Flag, Reuse
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.sampling import Sampler, TopToken
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import FinishReason, Step
@@ -29,6 +29,9 @@ class Chunk(NamedTuple):
     finish_reason: (
         FinishReason | None
     )  # set on the last chunk; the last chunk of a cancelled answer may have no tokens
+    # of each token: the base's likeliest tokens at its place; empty for a token that the base did not choose
+    # or check (drafted and merged unchecked, or forced by a structure). Empty unless requested.
+    top_probabilities: tuple[tuple[TopToken, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Result:
     finish_reason: FinishReason
     stats: Stats
     complete: bool | None = None  # of a structured answer: whether its structure is complete
+    probabilities: list[float] = field(default_factory=list)  # as in the chunks; empty unless requested
+    top_probabilities: list[tuple[TopToken, ...]] = field(default_factory=list)
 
 
 class Stream(Iterator[Chunk]):
@@ -67,6 +72,8 @@ class Stream(Iterator[Chunk]):
         self.finish_reason: FinishReason | None = None
         self.text = ""  # text so far
         self.groups: list[list[int]] = []  # tokens so far, one list per macro step
+        self._probabilities: list[float] = []
+        self._top: list[tuple[TopToken, ...]] = []
         # A signal handler may call `close` in the middle of any method here, in the same thread. The lock is
         # therefore reentrant, and the interrupted method ends the stream.
         self._stepping = threading.RLock()
@@ -152,7 +159,8 @@ class Stream(Iterator[Chunk]):
                 pass
         tokens = [token for group in self.groups for token in group]
         finish = self.finish_reason or "cancelled"
-        return Result(self.text, tokens, self.groups, finish, self.stats, self.complete)
+        shown = self._probabilities, self._top
+        return Result(self.text, tokens, self.groups, finish, self.stats, self.complete, *shown)
 
     def cancel(self) -> None:
         """End the answer after the current step. Any thread may call this."""
@@ -182,7 +190,7 @@ class Stream(Iterator[Chunk]):
 
     def _advance(self) -> Chunk:
         step = next(self._steps, Step((), (), (), "cancelled"))
-        tokens, probabilities, stops, finish, *_ = step
+        tokens, probabilities, stops, finish, _forced, _groups, top = step
         text, stopped = self._output.push(tokens)
         if self._closing and finish is None:
             finish = "cancelled"
@@ -194,13 +202,16 @@ class Stream(Iterator[Chunk]):
                 self._sampler.rewind(dropped)
                 self.stats.tokens -= dropped
                 tokens, probabilities, stops = tokens[:stopped], probabilities[:stopped], stops[:stopped]
+                top = top[:stopped]
         elif finish in ("eos", "stop", "context") or (finish and not self._resumable):
             text += self._output.flush()
         self.finish_reason = finish
         self.text += text
         if tokens:
             self.groups.append(list(tokens))
-        return Chunk(tokens, text, probabilities, stops, finish)
+        self._probabilities += probabilities
+        self._top += top
+        return Chunk(tokens, text, probabilities, stops, finish, top)
 
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger

@@ -265,20 +265,20 @@ class Engine:
         ahead = len(again) + kept - 1  # the slot before the first checked one
         rows = [*(ahead + index for index in decided), len(again) + len(groups) - 1]
         agreed, row = sum(map(len, groups[:kept])), 0
-        probabilities = list(draft.probabilities[:agreed])
+        probabilities, top = list(draft.probabilities[:agreed]), list(draft.top[:agreed])
         try:
             readout, seconds = self._feed([*again, *groups], rows)
             stats.count(seconds, prompt)
             for group in checked:
                 if sampler.forced is not None:
-                    token, probability = sampler.choose_forced()
+                    choice = sampler.choose_forced()
                     forced -= 1
                 else:
                     read = start + len(again) + kept  # slots
                     if doubts and self._doubted(readout.logits[row], read, rules) < read:
                         break
-                    token, probability = sampler.choose(readout.logits[row])
-                    if token != group[0]:
+                    choice = sampler.choose(readout.logits[row])
+                    if choice.token != group[0]:
                         sampler.rewind(1)
                         break
                     row += 1
@@ -286,7 +286,11 @@ class Engine:
                     forced -= sampler.forced is not None
                     sampler.propose(token)
                 if draft.probabilities:
-                    probabilities += [probability, *draft.probabilities[agreed + 1 : agreed + len(group)]]
+                    probabilities += [
+                        choice.probability,
+                        *draft.probabilities[agreed + 1 : agreed + len(group)],
+                    ]
+                    top += [choice.top, *draft.top[agreed + 1 : agreed + len(group)]]
                 agreed += len(group)
                 kept += 1
         except BaseException:
@@ -297,9 +301,8 @@ class Engine:
         if rules.drafter:
             rules.drafter.settle(agreed - 1)
         stops = draft.stop_probabilities[:agreed]
-        step = Step(
-            draft.tokens[:agreed], tuple(probabilities), stops, None, draft.forced - forced, groups[:kept]
-        )
+        shown = tuple(probabilities), stops, None, draft.forced - forced, groups[:kept], tuple(top)
+        step = Step(draft.tokens[:agreed], *shown)
         return step, readout, row
 
     def _at_once(self) -> int:

@@ -78,9 +78,15 @@ class SamplingSettings:
         return self.temperature == 0
 
 
+class TopToken(NamedTuple):
+    token: int
+    logprob: float  # natural logarithm of its probability
+
+
 class Choice(NamedTuple):
     token: int
     probability: float  # in the distribution it was chosen from; NaN if not requested
+    top: tuple[TopToken, ...] = ()  # the likeliest of that distribution, if the base chose and if requested
 
 
 class Sampler:
@@ -92,14 +98,14 @@ class Sampler:
         vocab_size: int,
         draft_vocab: Ints | None = None,
         *,
-        probabilities: bool = True,
+        top_probabilities: int | None = 0,
         grammar: Grammar | None = None,
         edits: Edits | None = None,
     ) -> None:
         self.settings = settings
         self.edits = edits  # constraint on corrections of the prompt; updated at every choice
         self.grammar = grammar  # state in the structure; updated at every choice
-        self.probabilities = probabilities
+        self.top_probabilities = top_probabilities  # None: choices have no probability
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
         self.answer: list[int] = []  # tokens chosen since `begin`
         self._prompt: set[int] = set()  # kept without penalties, too: a resumed answer may have some
@@ -300,15 +306,16 @@ class Sampler:
 
     def _permitted(self, logits: Floats) -> Choice:
         """Choose from the base's scores among the tokens that `edits` allows."""
-        choice = self._choose(logits, self._base)
+        top = self.top_probabilities or 0
+        choice = self._choose(logits, self._base, top)
         while self.edits is not None and not self.edits.allows(choice.token):
             self._take_back(1)
             logits = logits.copy()
             logits[choice.token] = -np.inf
-            choice = self._choose(logits, self._base)
+            choice = self._choose(logits, self._base, top)
         return choice
 
-    def _choose(self, logits: Floats, head: Head) -> Choice:
+    def _choose(self, logits: Floats, head: Head, top: int = 0) -> Choice:
         if self._penalised or head.changed is not None:
             logits = self._adjust(logits.copy(), head)
         if self.grammar is not None:
@@ -319,9 +326,11 @@ class Sampler:
         if not math.isfinite(best):  # argmax returns a NaN if there is one: this checks the whole vector
             raise self._unusable(best)
         if not self.settings.greedy:
-            return self._draw(logits, best, head)
-        probability = 1 / float(np.exp(logits - best).sum()) if self.probabilities else math.nan
-        return Choice(head.token(index), probability)
+            return self._draw(logits, best, head, top)
+        if self.top_probabilities is None:
+            return Choice(head.token(index), math.nan)
+        weights = np.exp(logits - best)
+        return Choice(head.token(index), 1 / float(weights.sum()), _top_tokens(weights, top))
 
     def _adjust(self, logits: Floats, head: Head) -> Floats:
         if self._penalised:
@@ -337,7 +346,7 @@ class Sampler:
             logits[head.changed] += head.change
         return logits
 
-    def _draw(self, logits: Floats, best: float, head: Head) -> Choice:
+    def _draw(self, logits: Floats, best: float, head: Head, top: int) -> Choice:
         """Draw by inverse CDF. Weights are relative to the highest one; truncations are minimum weights."""
         settings = self.settings
         if head.order is not None:
@@ -353,7 +362,8 @@ class Sampler:
         found, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
         self._draws += 1
         index = found if survivors is None else int(survivors[found])
-        return Choice(head.ordered_token(index), probability)
+        shown = _top_tokens(np.where(weights >= cut, weights, 0), top) if top else ()
+        return Choice(head.ordered_token(index), probability, shown)
 
     def _unusable(self, best: float) -> Exception:
         if best == -math.inf and self.grammar is not None:
@@ -364,3 +374,14 @@ class Sampler:
             f"the model's scores are not usable (highest is {best}): its weights or precision are damaged, "
             "verify it or export it again"
         )
+
+
+def _top_tokens(weights: Floats, count: int) -> tuple[TopToken, ...]:
+    """Return the `count` highest weights of the whole vocabulary that are above 0, as log probabilities."""
+    if not count:
+        return ()
+    least = np.partition(weights, -count)[-count] if count < weights.size else np.float32(0)
+    tokens = np.flatnonzero((weights >= least) & (weights > 0))
+    tokens = tokens[np.argsort(-weights[tokens], kind="stable")][:count]
+    logs = np.log(weights[tokens] / weights.sum(dtype=np.float64))
+    return tuple(map(TopToken, tokens.tolist(), logs.tolist()))

@@ -26,7 +26,9 @@ class Options(TypedDict, total=False):
     # is merged as drafted.
     mode: Mode
     stop: str | Sequence[str]  # the answer ends before any of these
-    probabilities: bool  # report each token's probability
+    # Report each token's probability and the k likeliest tokens of the distribution that it was chosen from,
+    # if the base chose or checked it. 0: the token's probability alone.
+    top_probabilities: int | None
     temperature: float  # 0: greedy
     top_k: int
     top_p: float
@@ -67,7 +69,7 @@ class Decoding:
     forced: Literal["split", "merge", "single"] = "split"
     force_group: int | None = None  # for measurements: size of every group
     ignore_eos: bool = False  # for measurements: do not end at an end token
-    probabilities: bool = False  # report each token's probability (costs a pass over its scores)
+    top_probabilities: int | None = None  # likeliest tokens to report; costs passes over the scores
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
@@ -80,7 +82,9 @@ class Decoding:
         if self.force_group is not None:
             object.__setattr__(self, "force_group", whole_in("force_group", self.force_group, 1, 2**31 - 1))
         flag("ignore_eos", self.ignore_eos)
-        flag("probabilities", self.probabilities)
+        if self.top_probabilities is not None:
+            count = whole_in("top_probabilities", self.top_probabilities, 0, 2**31 - 1)
+            object.__setattr__(self, "top_probabilities", count)
 
     @property
     def exact(self) -> bool:

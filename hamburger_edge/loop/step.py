@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from hamburger_edge.loop.backend import Backend, Floats, ModelInfo, Readout
 from hamburger_edge.loop.drafting import MOST, Drafter
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.sampling import Choice, Sampler, TopToken
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
 
@@ -45,6 +45,9 @@ class Step(NamedTuple):
     finish_reason: FinishReason | None  # set on the last step
     forced: int = 0  # number of tokens that the grammar forced
     groups: tuple[Group, ...] = ()  # the tokens by slot
+    # of each token: the base's likeliest tokens at its place, if requested; empty if the base did not choose
+    # or check the token (drafted and merged unchecked, or forced by a structure)
+    top: tuple[tuple[TopToken, ...], ...] = ()
 
 
 class Rules:
@@ -55,7 +58,7 @@ class Rules:
         self.verify = decoding.mode in ("verify", "hybrid")  # the base checks drafts
         self.hybrid = decoding.mode == "hybrid"  # tokens with p >= `unchecked` are merged without a check
         self.max_tokens = decoding.max_tokens
-        self.probabilities = decoding.probabilities
+        self.probabilities = decoding.top_probabilities is not None
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
         self.confidence = -math.inf if decoding.force_group else decoding.confidence
         # confidence ** (1 / max_group_tokens): a full group of such tokens has p >= confidence
@@ -101,7 +104,7 @@ def open_answer(rules: Rules) -> Step:
         rules.sampler.propose(token)
     groups = tuple(tokens[start : start + size] for start in range(0, len(tokens), size))
     shown = (1.0,) * len(tokens) if rules.probabilities else ()
-    return Step(tokens, shown, (0.0,) * len(tokens), None, 0, groups)
+    return Step(tokens, shown, (0.0,) * len(tokens), None, 0, groups, ((),) * len(shown))
 
 
 def say(backend: Backend, readout: Readout | None, row: int, rules: Rules, room: int, stats: Stats) -> Step:
@@ -127,10 +130,11 @@ class Growing:
         self.forced = int(self.sampler.forced is not None)
         self.p_stop = 0.0 if readout is None else float(readout.p_stop[row])
         if readout is None:
-            token, probability = self.sampler.choose_forced()
+            choice = self.sampler.choose_forced()
         else:
-            token, probability = self.sampler.choose(readout.logits[row])
-        self.tokens, self.probabilities = [token], [probability]
+            choice = self.sampler.choose(readout.logits[row])
+        token = choice.token
+        self.tokens, self.probabilities, self.top = [token], [choice.probability], [choice.top]
         self.stops = [0.0 if self.forced else self.p_stop]
         self.groups: list[Group] = [(token,)]
         self.trying = readout is not None and 1 - self.p_stop >= rules.try_confidence
@@ -153,7 +157,8 @@ class Growing:
 
     def step(self) -> Step:
         shown = tuple(self.probabilities) if self.rules.probabilities else ()
-        return Step(tuple(self.tokens), shown, tuple(self.stops), None, self.forced, tuple(self.groups))
+        top = tuple(self.top) if shown else ()
+        return Step(tuple(self.tokens), shown, tuple(self.stops), None, self.forced, tuple(self.groups), top)
 
     def _force(self) -> bool:
         rules, limit = self.rules, 1  # size up to which another forced token may join
@@ -163,9 +168,9 @@ class Growing:
             limit = self.limit
         if len(self.tokens) >= limit or (rules.verify and self.sampler.forbids_forced):
             return False  # the base may reject the draft before this forbidden token
-        token, probability = self.sampler.choose_forced()
+        choice = self.sampler.choose_forced()
         self.forced += 1
-        self._add(token, probability, 0.0, joins=rules.merges)
+        self._add(choice, 0.0, joins=rules.merges)
         return True
 
     def _micro_group(self) -> bool:
@@ -181,7 +186,7 @@ class Growing:
         if choice is None:
             return False  # the sampler prefers another token than the stop head's, or edits refuse it
         unchecked = rules.hybrid and sure >= rules.unchecked and choice.token == self.sampler.judged(logits)
-        self._add(*choice, self.p_stop, joins=not rules.verify or unchecked)
+        self._add(choice, self.p_stop, joins=not rules.verify or unchecked)
         return True
 
     def _draft(self) -> bool:
@@ -201,7 +206,7 @@ class Growing:
             return False
         self.stands *= guess.chance
         joins = rules.hybrid and guess.floor >= rules.unchecked
-        self._add(guess.token, guess.chance, 0.0, joins=joins, place=guess.place)
+        self._add(Choice(guess.token, guess.chance), 0.0, joins=joins, place=guess.place)
         return True
 
     def _draft_micro(self, logits: Floats, sure: float) -> bool:
@@ -211,7 +216,7 @@ class Growing:
             return False
         self.stands *= sure
         joins = rules.hybrid and sure >= rules.unchecked and choice.token == self.sampler.judged(logits)
-        self._add(*choice, self.p_stop, joins=joins)
+        self._add(choice, self.p_stop, joins=joins)
         return True
 
     @property
@@ -236,13 +241,15 @@ class Growing:
         self.fed, self.p_stop = len(self.tokens), float(p_stop)
         return logits, 1 - self.p_stop if self.rules.judge_after else sure
 
-    def _add(self, token: int, probability: float, p_stop: float, *, joins: bool, place: int = -1) -> None:
+    def _add(self, choice: Choice, p_stop: float, *, joins: bool, place: int = -1) -> None:
+        token = choice.token
         if joins and len(self.groups[-1]) < self.backend.info.max_group_tokens:
             self.groups[-1] += (token,)
         else:
             self.groups.append((token,))
         self.tokens.append(token)
-        self.probabilities.append(probability)
+        self.probabilities.append(choice.probability)
+        self.top.append(choice.top)
         self.stops.append(p_stop)
         if self.rules.drafter:
             self.rules.drafter.add(place)

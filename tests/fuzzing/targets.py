@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {
         "confidence": 0.5,
         "max_tokens": 8,
         "stop": ["zzz"],
-        "probabilities": True,
+        "top_probabilities": 0,
         "temperature": 0.5,
         "top_k": 5,
         "top_p": 0.9,

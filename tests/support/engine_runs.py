@@ -24,6 +24,7 @@ def run(
 ) -> tuple[list[Step], Stats]:
     passed = {name: options.pop(name) for name in ("cancel", "reuse") if name in options}
     source = sampler(engine.backend, **(sampling or {}))
+    source.top_probabilities = options.get("top_probabilities")
     source.begin(prompt or PROMPT)
     stats = Stats()
     groups = [(token,) for token in (PROMPT if prompt is None else prompt)]

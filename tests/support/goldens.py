@@ -17,8 +17,8 @@ GREEDY: tuple[dict[str, Any], ...] = (
     {"confidence": 1.0, "mode": "merge"},
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.0, "mode": "verify"},
-    {"confidence": 0.6, "mode": "hybrid"},
-    {"confidence": 0.1, "mode": "hybrid", "stop": ["e", "qu"]},
+    {"confidence": 0.6, "mode": "hybrid", "top_probabilities": 3},
+    {"confidence": 0.1, "mode": "hybrid", "stop": ["e", "qu"], "top_probabilities": 1},
     {
         "confidence": 0.2,
         "mode": "merge",
@@ -49,7 +49,15 @@ SAMPLED: tuple[dict[str, Any], ...] = (
         "seed": 5,
     },
     {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
-    {"confidence": 0.2, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "mode": "verify", "seed": 7},
+    {
+        "confidence": 0.2,
+        "temperature": 0.7,
+        "top_k": 30,
+        "top_p": 0.95,
+        "mode": "verify",
+        "seed": 7,
+        "top_probabilities": 4,
+    },
     {"confidence": 0.6, "temperature": 0.8, "mode": "hybrid", "seed": 10},
     {"confidence": 1.0, "mode": "merge", "temperature": 0.7, "seed": 6},
 )
@@ -165,6 +173,7 @@ def _answer(model: Model, prompt: str | list[int], options: dict[str, Any]) -> d
     said = {
         "groups": [chunk.tokens for chunk in chunks],
         "stops": [chunk.stop_probabilities for chunk in chunks],
+        "top": [[[list(each) for each in top] for top in chunk.top_probabilities] for chunk in chunks],
         "text": stream.text,
         "finishReason": stream.finish_reason,
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def speller(tokenizer_path: Path, text: str) -> Model:
 
 
 def test_a_stream_of_records(model: Model) -> None:
-    chunks = list(model.stream("hello", max_tokens=40, confidence=0.3, probabilities=True))
+    chunks = list(model.stream("hello", max_tokens=40, confidence=0.3, top_probabilities=0))
     assert sum(len(chunk.tokens) for chunk in chunks) <= 40
     assert max(len(chunk.tokens) for chunk in chunks) > 1
     assert chunks[-1].finish_reason in ("eos", "length")
@@ -68,8 +69,22 @@ def test_probabilities_are_reported_to_who_asks(model: Model) -> None:
     """By every way of answering alike: `stream` did so unasked; `generate`, chats, the command line not."""
     assert not any(chunk.probabilities for chunk in model.stream("hi", max_tokens=5))
     assert not any(chunk.probabilities for chunk in model.chat(max_tokens=5).send("hi"))
-    asked = model.chat(max_tokens=5, probabilities=True).send("hi")
+    asked = model.chat(max_tokens=5, top_probabilities=0).send("hi")
     assert all(chunk.probabilities for chunk in asked)
+    assert not any(
+        any(chunk.top_probabilities) for chunk in model.chat(max_tokens=5, top_probabilities=0).send("a")
+    )
+
+
+def test_the_likeliest_tokens_of_an_answer(model: Model) -> None:
+    said = model.generate("hi", max_tokens=9, mode="plain", top_probabilities=2)
+    assert [top[0].token for top in said.top_probabilities] == said.tokens
+    assert [round(math.exp(top[0].logprob), 5) for top in said.top_probabilities] == [
+        round(p, 5) for p in said.probabilities
+    ]
+    merged = model.generate("hi", max_tokens=40, mode="merge", confidence=0.3, top_probabilities=2)
+    firsts = [bool(index == 0) for group in merged.groups for index, _ in enumerate(group)]
+    assert [bool(top) for top in merged.top_probabilities] == firsts
 
 
 def test_generate_is_the_stream_in_one(model: Model) -> None:

@@ -71,7 +71,7 @@ def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
     """
     plain = model.generate(prompt, max_tokens=MOST, mode="plain", reuse_prefix=False)
     print(f"\n> {prompt}")
-    with model.stream(prompt, max_tokens=MOST, probabilities=False, reuse_prefix=False) as stream:
+    with model.stream(prompt, max_tokens=MOST, reuse_prefix=False) as stream:
         for chunk in stream:
             print(painter.paint(chunk.text, len(chunk.tokens)), end="", flush=True)
     ours, theirs = (each.stats.ttft_s + each.stats.decode_s for each in (stream, plain))

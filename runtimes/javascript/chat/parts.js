@@ -54,7 +54,7 @@ export class Parts {
   sampler(settings) {
     const { vocabSize, draftVocab, eosIds, editsPrompt } = this.engine.info;
     const edits = editsPrompt ? new Edits((token) => this.tokenizer.bytes([token]), eosIds) : null;
-    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.probabilities, edits);
+    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.topProbabilities, edits);
   }
 
   /** @param {Settings} settings */

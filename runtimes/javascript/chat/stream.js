@@ -4,7 +4,7 @@ import { Stats } from "../loop/stats.js";
 
 /** @import { Group } from "../loop/backend.js" */
 /** @import { Engine, Reuse } from "../loop/engine.js" */
-/** @import { Sampler } from "../loop/sampling.js" */
+/** @import { Sampler, TopToken } from "../loop/sampling.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { FinishReason } from "../loop/step.js" */
 /** @import { Grammars } from "../structured/grammar.js" */
@@ -24,7 +24,9 @@ import { Stats } from "../loop/stats.js";
  * @typedef {object} Chunk  One macro step. The texts of all chunks are the answer's text.
  * @property {Group} tokens  includes the end token; after a stop string, ends with the token that completed it
  * @property {string} text  without end token and stop string; may lag behind the tokens by an unfinished character
- * @property {number[]} probabilities  of each token; empty without the option `probabilities`
+ * @property {number[]} probabilities  of each token; empty without the option `topProbabilities`
+ * @property {TopToken[][]} topProbabilities  of each token: the base's likeliest tokens at its place, empty if the base did
+ *   not choose or check it (drafted and merged unchecked, or forced by a structure); empty without the option
  * @property {number[]} stopProbabilities  probability that the group should end with each token
  * @property {FinishReason | null} finishReason  set on the last chunk; a cancelled answer ends with one without tokens
  */
@@ -144,7 +146,7 @@ export class Stream {
    * @returns {Chunk}
    */
   #chunk(step, engine, sampler, output, isResumable) {
-    let { tokens, probabilities, stopProbabilities, finishReason } = step;
+    let { tokens, probabilities, topProbabilities, stopProbabilities, finishReason } = step;
     let { text, stopped } = output.push(tokens);
     if (stopped !== null) {
       finishReason = "stop";
@@ -156,6 +158,7 @@ export class Stream {
         this.stats.firstTokens = Math.min(this.stats.firstTokens, this.stats.tokens);
         tokens = tokens.slice(0, stopped);
         probabilities = probabilities.slice(0, stopped);
+        topProbabilities = topProbabilities.slice(0, stopped);
         stopProbabilities = stopProbabilities.slice(0, stopped);
       }
     } else if (finishReason && !(isResumable && RESUMABLE.includes(finishReason))) {
@@ -163,8 +166,7 @@ export class Stream {
     }
     this.finishReason = finishReason;
     this.text += text;
-    if (tokens.length) this.groups.push([...tokens]);
-    return { tokens, text, probabilities, stopProbabilities, finishReason };
+    return { tokens, text, probabilities, topProbabilities, stopProbabilities, finishReason };
   }
 
   /** @param {Engine} engine @param {number} seconds */
@@ -179,4 +181,12 @@ export class Stream {
 /** @type {FinishReason[]} after which an answer may go on */
 export const RESUMABLE = ["length", "cancelled"];
 /** @type {import("../loop/step.js").Step} */
-const NOTHING = { tokens: [], probabilities: [], stopProbabilities: [], finishReason: "cancelled", forced: 0, groups: [] };
+const NOTHING = {
+  tokens: [],
+  probabilities: [],
+  topProbabilities: [],
+  stopProbabilities: [],
+  finishReason: "cancelled",
+  forced: 0,
+  groups: [],
+};

@@ -262,6 +262,7 @@ export class Engine {
     const rows = [...decided.map((index) => ahead + index), again.length + groups.length - 1];
     let [agreed, row] = [count(groups.slice(0, kept)), 0];
     const probabilities = draft.probabilities.slice(0, agreed);
+    const topProbabilities = draft.topProbabilities.slice(0, agreed);
     let readout;
     try {
       const fed = await this.#feed([...again, ...groups], rows);
@@ -273,8 +274,8 @@ export class Engine {
         const read = start + again.length + kept; // slots; what all answers begin with is not doubted
         const mayDoubt = rules.isHybrid && !isPrompt && !isForced;
         if (mayDoubt && this.#doubted(readout.logits[row], read, rules) < read) break;
-        const { token, probability } = isForced ? sampler.chooseForced() : sampler.choose(readout.logits[row]);
-        if (token !== group[0]) {
+        const choice = isForced ? sampler.chooseForced() : sampler.choose(readout.logits[row]);
+        if (choice.token !== group[0]) {
           sampler.rewind(1);
           break;
         }
@@ -286,7 +287,8 @@ export class Engine {
           sampler.propose(next);
         }
         if (draft.probabilities.length) {
-          probabilities.push(probability, ...draft.probabilities.slice(agreed + 1, agreed + group.length));
+          probabilities.push(choice.probability, ...draft.probabilities.slice(agreed + 1, agreed + group.length));
+          topProbabilities.push(choice.top ?? [], ...draft.topProbabilities.slice(agreed + 1, agreed + group.length));
         }
         agreed += group.length;
         kept += 1;
@@ -302,6 +304,7 @@ export class Engine {
     const step = {
       tokens: draft.tokens.slice(0, agreed),
       probabilities,
+      topProbabilities,
       stopProbabilities: draft.stopProbabilities.slice(0, agreed),
       finishReason: null,
       forced: draft.forced - forced,

@@ -13,7 +13,14 @@ import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 /** @import { Edits } from "./edits.js" */
 /** @import { Sampling } from "./settings.js" */
 
-/** @typedef {{token: number, probability: number}} Choice  NaN without the option `probabilities` */
+/** @typedef {{token: number, logprob: number}} TopToken  a likely token with the natural logarithm of its probability */
+
+/**
+ * @typedef {object} Choice
+ * @property {number} token
+ * @property {number} probability  in the distribution it was chosen from; NaN without the option `topProbabilities`
+ * @property {TopToken[]} [top]  the likeliest of that distribution, if the base chose
+ */
 
 /** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[]}} SamplerState */
 
@@ -37,13 +44,13 @@ export class Sampler {
    * @param {Sampling} settings
    * @param {number} vocabSize
    * @param {readonly number[] | null} [draftVocab]
-   * @param {boolean} [isAsked]
+   * @param {number | null} [topProbabilities]
    * @param {Edits | null} [edits]
    */
-  constructor(settings, vocabSize, draftVocab = null, isAsked = true, edits = null) {
+  constructor(settings, vocabSize, draftVocab = null, topProbabilities = 0, edits = null) {
     this.settings = settings;
     this.edits = edits; // how far an answer may be from its prompt; moves with every choice
-    this.isAsked = isAsked; // for probabilities
+    this.topProbabilities = topProbabilities; // null: choices have no probability
     this.seed = settings.seed ?? freshSeed();
     this.#random = new Random(this.seed);
     const changes = new Map(settings.logitBias);
@@ -239,26 +246,29 @@ export class Sampler {
   /** From the base's scores, but for tokens that `edits` refuses. @param {Float32Array} given @returns {Choice} */
   #permitted(given) {
     let logits = given;
-    let choice = this.#choose(logits, this.#base);
+    const top = this.topProbabilities ?? 0;
+    let choice = this.#choose(logits, this.#base, top);
     while (this.edits && !this.edits.allows(choice.token)) {
       this.#takeBack(1);
       logits = logits.slice();
       logits[choice.token] = -Infinity;
-      choice = this.#choose(logits, this.#base);
+      choice = this.#choose(logits, this.#base, top);
     }
     return choice;
   }
 
-  /** @param {Float32Array} given @param {Head} head @returns {Choice} */
-  #choose(given, head) {
+  /** @param {Float32Array} given @param {Head} head @param {number} [top] @returns {Choice} */
+  #choose(given, head, top = 0) {
     const adjusted = this.#isPenalised || head.changes.length ? this.#adjusted(given, head) : given;
     const logits = this.#allowed(adjusted, head);
     const index = highest(logits);
     const best = logits[index];
     if (!Number.isFinite(best)) throw this.#unusable(best);
-    if (this.settings.temperature > 0) return this.#draw(logits, best, head);
-    const probability = this.isAsked ? 1 / logits.reduce((sum, x) => sum + Math.exp(x - best), 0) : NaN;
-    return { token: head.token(index), probability };
+    if (this.settings.temperature > 0) return this.#draw(logits, best, head, top);
+    if (this.topProbabilities === null) return { token: head.token(index), probability: NaN };
+    const weights = logits.map((logit) => Math.exp(logit - best));
+    const probability = 1 / weights.reduce((sum, weight) => sum + weight, 0);
+    return { token: head.token(index), probability, top: topTokens(weights, top) };
   }
 
   /** @param {Float32Array} logits @param {Head} head */
@@ -285,9 +295,9 @@ export class Sampler {
 
   /**
    * Inverse CDF. Weights are relative to the likeliest token's: each truncation is a cut-off weight.
-   * @param {Float32Array} logits @param {number} best @param {Head} head
+   * @param {Float32Array} logits @param {number} best @param {Head} head @param {number} top
    */
-  #draw(logits, best, head) {
+  #draw(logits, best, head, top) {
     const { temperature, topK, topP, minP } = this.settings;
     const t = Math.fround(Math.max(temperature, 1e-6));
     const { order } = head;
@@ -303,7 +313,7 @@ export class Sampler {
     if (cut > 0) for (let i = 0; i < weights.length; i++) if (weights[i] < cut) weights[i] = 0;
     const { index, probability } = pick(weights, this.#random.next());
     this.#draws += 1;
-    return { token: head.token(order ? order[index] : index), probability };
+    return { token: head.token(order ? order[index] : index), probability, top: topTokens(weights, top) };
   }
 
   /** @param {number} best */
@@ -320,6 +330,19 @@ export class Sampler {
         "verify the bundle or export it again",
     );
   }
+}
+
+/**
+ * Return the `count` highest weights of the whole vocabulary that are above 0, as log probabilities.
+ * @param {Float32Array} weights @param {number} count @returns {TopToken[]}
+ */
+function topTokens(weights, count) {
+  if (!count) return [];
+  const least = count < weights.length ? kthHighest(weights, count) : 0;
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  const tokens = [...weights.keys()].filter((token) => weights[token] > 0 && weights[token] >= least);
+  tokens.sort((a, b) => weights[b] - weights[a] || a - b);
+  return tokens.slice(0, count).map((token) => ({ token, logprob: Math.log(weights[token] / total) }));
 }
 
 /** Return the index of the highest score, the first if several are equal; of the first NaN if there is one. @param {Float32Array} logits */

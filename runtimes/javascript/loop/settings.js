@@ -15,7 +15,8 @@ import { structureOf } from "./structure.js";
  *   text in fewer calls, except at near ties. "hybrid": tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged,
  *   the base checks the rest. "merge": every group is merged as drafted
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
- * @property {boolean} [probabilities]  report each token's probability
+ * @property {number | null} [topProbabilities]  report each token's probability and this many of the likeliest tokens of
+ *   the distribution that it was chosen from, if the base chose or checked it. 0: the token's probability alone
  * @property {number} [temperature]  0: greedy
  * @property {number} [topK]  keep the k likeliest and ties with the k-th; 0: all
  * @property {number} [topP]  keep the smallest set of likeliest tokens with this much of the probability
@@ -54,7 +55,7 @@ import { structureOf } from "./structure.js";
 const DEFAULTS = {
   maxTokens: 256,
   stop: [],
-  probabilities: false,
+  topProbabilities: null,
   temperature: 0,
   topK: 0,
   topP: 1,
@@ -97,7 +98,8 @@ export class Settings {
       throw new InputError(`forced must be "split", "merge" or "single", got ${safeRepr(o.forced)}`);
     }
     this.forced = o.forced;
-    this.probabilities = flag("probabilities", o.probabilities);
+    this.topProbabilities = o.topProbabilities;
+    if (o.topProbabilities !== null) wholeIn("topProbabilities", o.topProbabilities, 0, MOST);
     this.ignoreEos = flag("ignoreEos", o.ignoreEos);
     this.stop = typeof o.stop === "string" ? [o.stop] : o.stop;
     if (!Array.isArray(this.stop) || !this.stop.every((text) => typeof text === "string" && text)) {

@@ -6,7 +6,7 @@
 import { Drafter, MOST, USUAL_COSTS } from "./drafting.js";
 
 /** @import { Backend, Group, ModelInfo, Readout } from "./backend.js" */
-/** @import { Sampler } from "./sampling.js" */
+/** @import { Choice, Sampler, TopToken } from "./sampling.js" */
 /** @import { Settings } from "./settings.js" */
 /** @import { Stats } from "./stats.js" */
 
@@ -15,7 +15,9 @@ import { Drafter, MOST, USUAL_COSTS } from "./drafting.js";
 /**
  * @typedef {object} Step  The tokens of one macro step.
  * @property {Group} tokens
- * @property {number[]} probabilities  of each token; empty without the option `probabilities`
+ * @property {number[]} probabilities  of each token; empty without the option `topProbabilities`
+ * @property {TopToken[][]} topProbabilities  of each token: the base's likeliest tokens at its place, empty if the base did
+ *   not choose or check it (drafted and merged unchecked, or forced by a structure); empty without the option
  * @property {number[]} stopProbabilities  probability that the group should end with each token
  * @property {FinishReason | null} finishReason  set on the last step
  * @property {number} forced  number of forced tokens
@@ -40,7 +42,7 @@ export class Rules {
     // so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
     this.unchecked = settings.confidence ** (1 / info.maxGroupTokens);
     this.maxTokens = settings.maxTokens;
-    this.probabilities = settings.probabilities;
+    this.probabilities = settings.topProbabilities !== null;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);
     this.confidence = settings.confidence;
     this.judgesAfter = info.stopRule === "after";
@@ -92,6 +94,7 @@ export function openAnswer({ answerPrefix, prefixGroupTokens, probabilities, sam
   return {
     tokens: answerPrefix,
     probabilities: probabilities ? answerPrefix.map(() => 1) : [],
+    topProbabilities: probabilities ? answerPrefix.map(() => []) : [],
     stopProbabilities: answerPrefix.map(() => 0),
     finishReason: null,
     forced: 0,
@@ -131,9 +134,10 @@ class Growing {
     this.limit = Math.min(rules.size, room); // of tokens, for micro steps
     this.forced = this.sampler.forced === null ? 0 : 1;
     this.pStop = readout ? readout.pStop[row] : 0;
-    const { token, probability } = readout ? this.sampler.choose(readout.logits[row]) : this.sampler.chooseForced();
+    const choice = readout ? this.sampler.choose(readout.logits[row]) : this.sampler.chooseForced();
+    const { token } = choice;
     this.tokens = [token];
-    this.probabilities = [probability];
+    this.choices = [choice];
     this.stops = [this.forced ? 0 : this.pStop];
     this.groups = [[token]];
     this.isTrying = readout !== null && 1 - this.pStop >= rules.tryConfidence;
@@ -154,8 +158,10 @@ class Growing {
   /** @returns {Step} */
   step() {
     const { tokens, stops: stopProbabilities, forced, groups } = this;
-    const probabilities = this.rules.probabilities ? this.probabilities : [];
-    return { tokens, probabilities, stopProbabilities, finishReason: null, forced, groups };
+    const shown = this.rules.probabilities ? this.choices : [];
+    const probabilities = shown.map(({ probability }) => probability);
+    const topProbabilities = shown.map(({ top }) => top ?? []);
+    return { tokens, probabilities, topProbabilities, stopProbabilities, finishReason: null, forced, groups };
   }
 
   #force() {
@@ -165,9 +171,9 @@ class Growing {
     else if (rules.merges) limit = this.limit;
     // the base may choose otherwise before it comes to a forbidden token
     if (this.tokens.length >= limit || (rules.verifies && this.sampler.forbidsForced)) return false;
-    const { token, probability } = this.sampler.chooseForced();
+    const choice = this.sampler.chooseForced();
     this.forced += 1;
-    this.#add(token, probability, 0, rules.merges);
+    this.#add(choice, 0, rules.merges);
     return true;
   }
 
@@ -180,7 +186,7 @@ class Growing {
     if (rules.judgesAfter && !this.isTrying) return false; // the base chooses this token instead
     const choice = sampler.chooseJudged(logits);
     if (!choice) return false; // the stop head judged another token than the sampler prefers
-    this.#add(choice.token, choice.probability, this.pStop, true);
+    this.#add(choice, this.pStop, true);
     return true;
   }
 
@@ -197,7 +203,8 @@ class Growing {
     }
     if (!guess || this.#stands * guess.chance < rules.costs.row || !sampler.propose(guess.token)) return false;
     this.#stands *= guess.chance;
-    this.#add(guess.token, guess.chance, 0, rules.isHybrid && guess.floor >= rules.unchecked, guess.place);
+    const choice = { token: guess.token, probability: guess.chance };
+    this.#add(choice, 0, rules.isHybrid && guess.floor >= rules.unchecked, guess.place);
     return true;
   }
 
@@ -208,7 +215,7 @@ class Growing {
     if (!choice) return false;
     this.#stands *= sure;
     const joins = rules.isHybrid && sure >= rules.unchecked && choice.token === sampler.judged(logits);
-    this.#add(choice.token, choice.probability, this.pStop, joins);
+    this.#add(choice, this.pStop, joins);
     return true;
   }
 
@@ -233,13 +240,14 @@ class Growing {
     return { logits: micro.logits, sure: this.rules.judgesAfter ? 1 - this.pStop : before };
   }
 
-  /** @param {number} token @param {number} probability @param {number} pStop @param {boolean} joins @param {number} place */
-  #add(token, probability, pStop, joins, place = -1) {
+  /** @param {Choice} choice @param {number} pStop @param {boolean} joins @param {number} place */
+  #add(choice, pStop, joins, place = -1) {
+    const { token } = choice;
     const newest = this.groups[this.groups.length - 1];
     if (joins && newest.length < this.backend.info.maxGroupTokens) newest.push(token);
     else this.groups.push([token]);
     this.tokens.push(token);
-    this.probabilities.push(probability);
+    this.choices.push(choice);
     this.stops.push(pStop);
     this.rules.drafter?.add(place);
   }

@@ -6,7 +6,7 @@ import { after, before, describe, it } from "node:test";
 import { load } from "../adapters/onnxruntime-node.js";
 
 /** @import { Model, Options } from "../index.js" */
-/** @typedef {{prompt: string | number[], options: Options, groups: number[][], stops: number[][], text: string, finishReason: string}} Answer */
+/** @typedef {{prompt: string | number[], options: Options, groups: number[][], stops: number[][], top: [number, number][][][], text: string, finishReason: string}} Answer */
 /** @typedef {{text: string, groups: number[][], goesOn: boolean, answer: string}} Turn */
 /** @typedef {{options: Options, turns: Turn[], slots: number[][]}} Conversation */
 /** @typedef {{bundle: string, answers: Answer[], conversations: Conversation[]}} Golden */
@@ -32,7 +32,7 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
       });
       after(() => model.close());
 
-      for (const { prompt, options, groups, stops, text, finishReason } of golden.answers) {
+      for (const { prompt, options, groups, stops, top, text, finishReason } of golden.answers) {
         it(`${JSON.stringify(prompt)} with ${JSON.stringify(options)}`, async () => {
           const said = model.stream(prompt, options);
           const chunks = [];
@@ -41,6 +41,12 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
           for (const [i, { stopProbabilities }] of chunks.entries()) {
             assert.equal(stopProbabilities.length, stops[i].length);
             for (const [j, stop] of stops[i].entries()) assert.ok(Math.abs(stopProbabilities[j] - stop) < 1e-4, `${i}, ${j}`);
+          }
+          for (const [i, chunk] of chunks.entries()) {
+            const likeliest = chunk.topProbabilities.map((each) => each.map(({ token }) => token));
+            assert.deepEqual(likeliest, top[i].map((each) => each.map(([token]) => token)));
+            for (const [j, { logprob }] of chunk.topProbabilities.flat().entries())
+              assert.ok(Math.abs(logprob - top[i].flat()[j][1]) < 1e-3, `${i}, ${j}`);
           }
           assert.equal(said.text, text);
           assert.equal(said.finishReason, finishReason);

@@ -37,7 +37,7 @@ test("words that look like names, numbers or codes are kept", () => {
 
 test("the sampler takes the likeliest token that is allowed, and goes back", () => {
   const { sampling } = new Settings({});
-  const sampler = new Sampler(sampling, END + 1, null, true, newEdits());
+  const sampler = new Sampler(sampling, END + 1, null, 0, newEdits());
   sampler.begin([END, ...bytes("Call 55"), END]);
   const wished = bytes("Call 66");
   for (const [index, said] of bytes("Call 55").entries()) {
@@ -52,7 +52,7 @@ test("the sampler takes the likeliest token that is allowed, and goes back", () 
   const scores = new Float32Array(END + 1);
   scores[0x39] = 2;
   assert.equal(sampler.chooseMicro(scores), null);
-  const again = new Sampler(sampling, END + 1, null, true, newEdits());
+  const again = new Sampler(sampling, END + 1, null, 0, newEdits());
   again.restore(sampler.state());
   assert.equal(again.propose(0x36), false);
 });

@@ -45,7 +45,7 @@ def tokens_per_step(model: Hamburger, prompts: list[list[int]]) -> float:
     engine = Engine(TorchBackend(model.eval()))
     tokens, steps = 0, 0
     for prompt in prompts:
-        sampler = Sampler(Settings().sampling, 97, model.draft_vocab.numpy(), probabilities=False)
+        sampler = Sampler(Settings().sampling, 97, model.draft_vocab.numpy(), top_probabilities=None)
         decoding = Decoding(max_tokens=12, confidence=0.7)
         for step in engine.run([(token,) for token in prompt], decoding, sampler, reuse="none"):
             tokens, steps = tokens + len(step.tokens), steps + 1

@@ -63,7 +63,7 @@ def feed(backend: Backend, groups: list[Group], rows: list[int], ledger: Ledger 
 
 def generate(backend: Backend, decoding: Decoding) -> list[Group]:
     sampler = Sampler(
-        SamplingSettings(), backend.info.vocab_size, backend.info.draft_vocab, probabilities=False
+        SamplingSettings(), backend.info.vocab_size, backend.info.draft_vocab, top_probabilities=None
     )
     sampler.begin(token for group in PROMPT for token in group)
     return [step.tokens for step in Engine(backend).run(PROMPT, decoding, sampler, reuse="none")]

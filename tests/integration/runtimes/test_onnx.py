@@ -24,6 +24,7 @@ from hamburger_edge.errors import (
     RuntimeFailureError,
     SessionError,
 )
+from hamburger_edge.loop.dial import Mode
 from hamburger_edge.loop.ledger import Ledger
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
@@ -103,10 +104,30 @@ def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_
         both(GROUPS, rows)
 
 
-@pytest.mark.parametrize("changes", [BY_TOKEN, GEMMA], ids=["token", "gemma-3"])
-def test_positions_of_the_first_call_may_have_gaps(
-    changes: dict, bundles: Callable[..., Path], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("mode", ["plain", "verify", "hybrid", "merge"])
+def test_the_likeliest_tokens(mode: Mode, bundles: Callable[..., Path]) -> None:
+    bundle = bundles(stop_bias=-2.5)
+    with open_model(bundle, threads=1) as model:
+        said = model.generate("hello", max_tokens=30, top_probabilities=3, mode=mode)
+        plain = iter(
+            model.generate("hello", max_tokens=30, top_probabilities=3, mode="plain").top_probabilities
+        )
+        for token, probability, top in zip(
+            said.tokens, said.probabilities, said.top_probabilities, strict=True
+        ):
+            assert top or mode in ("hybrid", "merge")  # of merged tokens the base has no scores
+            if top:
+                assert top[0].token == token
+                assert top[0].logprob == pytest.approx(np.log(probability), abs=1e-5)
+                assert len(top) == 3
+            if mode == "verify":
+                assert [each.logprob for each in top] == pytest.approx(
+                    [each.logprob for each in next(plain)], abs=1e-3
+                )
+        assert {bool(top) for top in said.top_probabilities} == {True, mode in ("plain", "verify")}
+
+
+def test_positions_of_the_first_call_may_have_gaps(bundles: Callable[..., Path], tmp_path: Path) -> None:
     """There the fused operator would count for itself, unless it is told of a slot more than there is."""
     ours, reference = pair(bundles(**changes), tmp_path, changes)
     for groups, positions in (

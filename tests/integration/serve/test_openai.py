@@ -80,6 +80,35 @@ def test_our_own_dials(client: openai.OpenAI) -> None:
     assert all(token.logprob <= 0 for token in content)
 
 
+@pytest.mark.parametrize("mode", ["plain", "verify"])
+def test_the_likeliest_tokens(client: openai.OpenAI, mode: str) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "extra_body": {"mode": mode}}
+    said = client.chat.completions.create(messages=NORWAY, logprobs=True, top_logprobs=3, **asked)
+    chosen = said.choices[0].logprobs
+    assert chosen is not None
+    for token in chosen.content or ():
+        assert token.top_logprobs[0].logprob == pytest.approx(token.logprob, abs=1e-5)
+        assert token.top_logprobs[0].token == token.token
+        assert len(token.top_logprobs) == 3
+    raw = client.completions.create(prompt="Count from 3 to", max_tokens=4, logprobs=2, **asked)
+    listed = raw.choices[0].logprobs
+    assert listed is not None
+    assert [len(top) for top in listed.top_logprobs or ()] == [2] * 4
+    forced = (
+        client.chat.completions.create(
+            messages=NORWAY,
+            logprobs=True,
+            top_logprobs=3,
+            response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": COLOURS}},
+            **asked,
+        )
+        .choices[0]
+        .logprobs
+    )
+    assert forced is not None
+    assert {bool(token.top_logprobs) for token in forced.content or ()} == {False, True}
+
+
 def test_completions(client: openai.OpenAI) -> None:
     said = client.completions.create(model="tiny", prompt="Count from 3 to", max_tokens=8)
     streamed = client.completions.create(model="tiny", prompt="Count from 3 to", max_tokens=8, stream=True)

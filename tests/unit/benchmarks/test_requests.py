@@ -123,7 +123,7 @@ def test_variants_and_who_is_compared() -> None:
 
 def test_a_variant_is_told_to_our_runtimes_as_options() -> None:
     request = Request((5,), 9, (EOS,), SCHEMA)
-    common = {"max_tokens": 9, "probabilities": False}
+    common = {"max_tokens": 9}
     structured = {"json_schema": SCHEMA, "forced": "merge"}
     assert options_of("merge-0.9+merge", request) == {
         **common,

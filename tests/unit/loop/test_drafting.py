@@ -166,7 +166,7 @@ def test_what_is_kept_is_what_plain_decoding_says(
     sampling: dict[str, Any],
 ) -> None:
     texts = []
-    for decoding in ({"confidence": 1.0}, {"mode": "verify", "confidence": 0.5, "probabilities": True}):
+    for decoding in ({"confidence": 1.0}, {"mode": "verify", "confidence": 0.5, "top_probabilities": 0}):
         backend = Repeating(info(cache_slots=cache_slots), prompt, mistakes)
         backend.p_stop = stop
         engine = Engine(backend)

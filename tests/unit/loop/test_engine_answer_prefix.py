@@ -28,7 +28,7 @@ def backend(answer_prefix: list[int], **changes: Any) -> ScriptedBackend:
 def test_it_is_read_with_the_prompt(mode: str) -> None:
     answer_prefix = plain()[:6]
     engine = Engine(backend(answer_prefix))
-    steps, stats = run(engine, mode=mode, confidence=0.5, max_tokens=20, probabilities=True)
+    steps, stats = run(engine, mode=mode, confidence=0.5, max_tokens=20, top_probabilities=0)
     check_the_books(engine, PROMPT, steps)
     assert list(steps[0].tokens) == answer_prefix
     merged = [tuple(answer_prefix[:4]), tuple(answer_prefix[4:])]

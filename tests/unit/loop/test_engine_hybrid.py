@@ -102,7 +102,7 @@ def test_what_is_sure_is_merged_and_the_rest_is_checked(position_rule: str) -> N
         info(position_rule=position_rule, stop_rule="after"), agreement=0.5, p_stop=0.02, eos_rate=0.0
     )
     engine = Engine(backend)
-    steps, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=60, probabilities=True)
+    steps, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=60, top_probabilities=2)
     check_the_books(engine, PROMPT, steps)
     assert said(steps) == backend.plain(PROMPT, 60)
     sizes = {len(group) for group in engine.ledger.groups}
@@ -111,6 +111,11 @@ def test_what_is_sure_is_merged_and_the_rest_is_checked(position_rule: str) -> N
     assert stats.reread_tokens == 0
     assert [group for step in steps for group in step.groups] == engine.sequence[len(PROMPT) :]
     assert all(len(step.probabilities) == len(step.tokens) for step in steps)
+    for step in steps:  # of each slot the base checked the first token: it is the likeliest there
+        top = iter(step.top)
+        for group in step.groups:
+            assert next(top)[0].token == group[0]
+            assert [next(top) for _ in group[1:]] == [()] * (len(group) - 1)
 
 
 @pytest.mark.parametrize(("p_stop", "most"), [(0.06, 1), (0.05, 4)])

@@ -54,6 +54,7 @@ def test_context_runs_out_while_answering(mode: str) -> None:
         ({"mode": "hope"}, "mode"),
         ({"force_group": 0}, "force_group"),
         ({"force_group": 5}, "force_group"),
+        ({"top_probabilities": -1}, "top_probabilities"),
         ({"prompt": []}, "empty"),
         ({"prompt": [40]}, "token"),
         ({"prompt": [-1]}, "token"),

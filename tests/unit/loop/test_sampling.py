@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,11 +67,25 @@ def test_tokens_outside_the_vocabulary_are_refused() -> None:
 
 
 def test_greedy_takes_the_highest_with_its_softmax_probability() -> None:
-    token, probability = sampler().choose(SCORES)
+    token, probability, _ = sampler().choose(SCORES)
     assert token == 1
     assert probability == pytest.approx(softmax(SCORES)[1], rel=1e-5)
-    quiet = Sampler(SamplingSettings(), VOCAB, probabilities=False)
+    quiet = Sampler(SamplingSettings(), VOCAB, top_probabilities=None)
     assert math.isnan(quiet.choose(SCORES).probability)
+
+
+@pytest.mark.parametrize("changes", [{}, {"temperature": 0.7, "top_k": 4}, {"logit_bias": {3: 50.0}}])
+def test_the_likeliest_tokens_are_those_of_the_distribution_that_chose(changes: dict[str, Any]) -> None:
+    source = Sampler(SamplingSettings(seed=1, **changes), VOCAB, top_probabilities=VOCAB)
+    for _ in range(20):
+        token, probability, top = source.choose(SCORES)
+        assert dict(top)[token] == pytest.approx(math.log(probability), abs=1e-5)
+        assert sum(math.exp(each.logprob) for each in top) == pytest.approx(1)
+        assert [each.logprob for each in top] == sorted((each.logprob for each in top), reverse=True)
+        assert len(top) == (4 if "top_k" in changes else VOCAB)
+    two = Sampler(SamplingSettings(seed=1, **changes), VOCAB, top_probabilities=2)
+    assert two.choose(SCORES).top == top[:2]
+    assert two.choose_micro(SCORES).top == ()
 
 
 def test_greedy_draws_nothing_and_leaves_the_scores_alone() -> None:
@@ -112,7 +127,7 @@ def test_top_p_keeps_the_smallest_sufficient_set(scores: list[float], top_p: flo
     needed = int(np.searchsorted(np.cumsum(cut), top_p * (1 - 1e-6))) + 1
     source = sampler(vocab=len(scores), temperature=1.0, top_p=top_p, seed=3)
     for _ in range(20):
-        token, probability = source.choose(values)
+        token, probability, _ = source.choose(values)
         assert probabilities[token] >= cut[min(needed, len(cut) - 1)] * (1 - 1e-5)
         assert probability >= probabilities[token] * (1 - 1e-5)  # the rest was renormalised
 
@@ -120,11 +135,11 @@ def test_top_p_keeps_the_smallest_sufficient_set(scores: list[float], top_p: flo
 def test_temperature_sharpens_and_flattens() -> None:
     np.testing.assert_allclose(drawn(temperature=0.5), softmax(SCORES / 0.5), atol=0.03)
     np.testing.assert_allclose(drawn(temperature=2.0), softmax(SCORES / 2), atol=0.03)
-    assert sampler(temperature=1e-30, seed=0).choose(SCORES) == (1, pytest.approx(1.0))
+    assert sampler(temperature=1e-30, seed=0).choose(SCORES)[:2] == (1, pytest.approx(1.0))
 
 
 def test_reported_probability_is_of_the_sampling_distribution() -> None:
-    token, probability = sampler(temperature=1.0, top_k=2, seed=0).choose(SCORES)
+    token, probability, _ = sampler(temperature=1.0, top_k=2, seed=0).choose(SCORES)
     assert probability == pytest.approx(softmax(SCORES[[1, 2]])[token - 1], rel=1e-5)
 
 

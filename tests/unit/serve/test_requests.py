@@ -71,6 +71,7 @@ def test_every_option_arrives() -> None:
     [
         ({"n": 2}, "n"),
         ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": True, "mode": "merge"}, "logprobs"),
         ({"logprobs": True, "mode": "hybrid", "confidence": 0.9}, "logprobs"),
         ({"audio": {}}, "audio"),

@@ -79,7 +79,7 @@ def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
         "logit_bias",
         "suppress_tokens",
         "stop",
-        "probabilities",
+        "top_probabilities",
         "ignore_eos",
         "lenient",
         "json_schema",
