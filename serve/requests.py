@@ -223,7 +223,7 @@ def _response_format(fields: Fields, tools: Tools | None) -> dict[str, Any]:
         described.text("name", longest=LONGEST_NAME)  # no effect
         described.text("description")
         strict = described.flag("strict", True)
-        structure = {"json_schema": described.need("schema"), "lenient": not strict}
+        structure = {"json_schema": {"schema": described.need("schema"), "strict": strict}}
         described.end()
     inner.end()
     return structure

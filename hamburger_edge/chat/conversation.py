@@ -63,13 +63,12 @@ class Chat:
         json_schema: Any = None,
         regex: str | None = None,
         grammar: str | None = None,
-        lenient: bool = False,
     ) -> Stream:
         """Send a user message and return the answer as a stream of chunks.
 
         A structure given here replaces the chat's structure for this answer only.
         """
-        given = Structure.of(json_schema=json_schema, regex=regex, grammar=grammar, lenient=lenient)
+        given = Structure.of(json_schema=json_schema, regex=regex, grammar=grammar)
         structure = given or self.settings.structure
         text = check_text(text)
         if not text:

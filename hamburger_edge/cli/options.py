@@ -99,16 +99,10 @@ ANSWER = (
     option(
         "--json-schema",
         metavar="FILE|TEXT",
-        help="the answer is JSON that follows this schema; what it leaves no choice about costs nothing",
+        help="the answer is JSON that follows this schema; forced tokens cost nothing",
     ),
     option("--regex", rare=True, metavar="TEXT", help="the answer matches this regular expression"),
     option("--grammar", rare=True, metavar="FILE", help="the answer follows this grammar, in Lark's syntax"),
-    option(
-        "--lenient",
-        rare=True,
-        action="store_true",
-        help="leave keywords of a schema that are not supported out",
-    ),
     option("--system", metavar="TEXT", help="system message instead of the model's own"),
     option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
 )

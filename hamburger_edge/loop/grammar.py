@@ -192,7 +192,7 @@ def _explained(structure: Structure, message: str) -> str:
 
 def _unsupported(structure: Structure, what: str, place: str | None, instead: str = "") -> str:
     where = f" (at {place})" if place else ""
-    return f"{structure.kind}: {what}{where} is not supported: {instead}leave it out, or set lenient"
+    return f"{structure.kind}: {what}{where} is not supported: {instead}leave it out, or set strict=False"
 
 
 def _first_line(message: str) -> str:

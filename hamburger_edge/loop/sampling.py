@@ -25,6 +25,8 @@ from hamburger_edge.loop.grammar import Grammar
 from hamburger_edge.loop.scores import Head, Ints, nucleus_cut, pick
 from hamburger_edge.support.values import number_in, safe_repr, whole_in
 
+BAN = -100  # a token with this bias or a lower one is never chosen, as in OpenAI's interface
+
 
 @dataclass(frozen=True)
 class SamplingSettings:
@@ -37,8 +39,7 @@ class SamplingSettings:
     )
     presence_penalty: float = 0.0  # subtracted once from the scores of tokens in the answer
     frequency_penalty: float = 0.0  # subtracted once per occurrence of the token in the answer
-    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its score
-    suppress_tokens: tuple[int, ...] = ()  # token ids that are never chosen
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its score; see BAN
     seed: int | None = None  # None: a random one, see `Sampler.seed`
 
     def __post_init__(self) -> None:
@@ -57,21 +58,14 @@ class SamplingSettings:
             whole_in("logit_bias token", token, 0, 2**31 - 1): number_in("logit_bias", bias, -1000, 1000)
             for token, bias in self.logit_bias.items()
         }
-        try:
-            tokens = None if isinstance(self.suppress_tokens, str | bytes) else tuple(self.suppress_tokens)
-        except TypeError:  # also raised by 0-d arrays, though their type is iterable
-            tokens = None
-        if tokens is None:
-            raise InputError(
-                f"suppress_tokens must be a list of token ids, got {safe_repr(self.suppress_tokens)}"
-            )
-        checked["suppress_tokens"] = tuple(
-            whole_in("a token of suppress_tokens", token, 0, 2**31 - 1) for token in tokens
-        )
         if self.seed is not None:
             checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def banned(self) -> frozenset[int]:
+        return frozenset(token for token, bias in self.logit_bias.items() if bias <= BAN)
 
     @property
     def greedy(self) -> bool:
@@ -111,7 +105,8 @@ class Sampler:
         self._prompt: set[int] = set()  # kept without penalties, too: a resumed answer may have some
         self._draws = 0
         self._random = np.random.Generator(np.random.PCG64(self.seed))
-        changes = {**settings.logit_bias, **dict.fromkeys(settings.suppress_tokens, -math.inf)}
+        self._banned = settings.banned
+        changes = {**settings.logit_bias, **dict.fromkeys(self._banned, -math.inf)}
         self._base = Head(changes, vocab_size, None)
         self._micro = self._base if draft_vocab is None else Head(changes, vocab_size, draft_vocab)
         self._penalised = (
@@ -168,7 +163,7 @@ class Sampler:
     @property
     def forbids_forced(self) -> bool:
         """Whether settings forbid the forced token. A draft ends before it; `choose_forced` raises."""
-        return self.forced in self.settings.suppress_tokens
+        return self.forced in self._banned
 
     def choose_forced(self) -> Choice:
         """Choose the forced token. It costs one draw, so the number of draws equals the number of tokens."""
@@ -368,8 +363,8 @@ class Sampler:
     def _unusable(self, best: float) -> Exception:
         if best == -math.inf and self.grammar is not None:
             return InputError("the structure leaves no token here that is not banned: allow one")
-        if best == -math.inf and (self.settings.suppress_tokens or self.settings.logit_bias):
-            return InputError("suppress_tokens leaves no token to choose: allow at least one")
+        if best == -math.inf and self._banned:
+            return InputError("logit_bias bans every token: allow at least one")
         return CheckpointError(
             f"the model's scores are not usable (highest is {best}): its weights or precision are damaged, "
             "verify it or export it again"

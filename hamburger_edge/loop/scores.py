@@ -28,10 +28,7 @@ class Head:
                 self.order = np.argsort(draft_vocab)
                 self._ordered = draft_vocab[self.order]
         if changes and max(changes) >= vocab_size:
-            raise InputError(
-                f"token {max(changes)} in suppress_tokens or logit_bias is not in the vocabulary of "
-                f"{vocab_size}"
-            )
+            raise InputError(f"token {max(changes)} in logit_bias is not in the vocabulary of {vocab_size}")
         tokens, index = self.locate(np.fromiter(changes, dtype=np.int64))
         self.changed = index if index.size else None
         self.change = np.array([changes[token] for token in tokens.tolist()], dtype=np.float32)

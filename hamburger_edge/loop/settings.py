@@ -36,19 +36,19 @@ class Options(TypedDict, total=False):
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float
-    logit_bias: Mapping[int, float]
-    suppress_tokens: Sequence[int]
+    logit_bias: Mapping[int, float]  # added to scores; -100 or less: the token is never chosen
     seed: int | None
-    json_schema: Any  # the answer is JSON that follows this schema: a dictionary, its JSON, a Pydantic model
+    # The answer is JSON that follows this schema: a dictionary, its JSON, or a Pydantic model. As in OpenAI's
+    # interface, {"schema": ..., "strict": False} ignores unsupported keywords of a schema.
+    json_schema: Any
     regex: str  # the answer matches this regular expression
     grammar: str  # the answer follows this grammar, in Lark's syntax
-    lenient: bool  # ignore unsupported keywords of a schema
-    forced: Literal["split", "merge"]  # how the base reads forced tokens; see Decoding
 
 
 class MeasuringOptions(Options, total=False):
-    """Options for benchmarks and tests only, as is "single" for `forced`."""
+    """Options for benchmarks and tests only."""
 
+    forced: Literal["split", "merge", "single"]  # how the base reads forced tokens
     force_group: int | None  # size of every group, instead of the stop head's decision
     ignore_eos: bool  # do not end at an end token
 
@@ -94,7 +94,7 @@ class Decoding:
 
 _DECODING = {item.name for item in fields(Decoding)}
 _SAMPLING = {item.name for item in fields(SamplingSettings)}
-_STRUCTURE = {"json_schema", "regex", "grammar", "lenient"}
+_STRUCTURE = {"json_schema", "regex", "grammar"}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hamburger_edge.support.values import check_text, flag, safe_repr
 
 Kind = Literal["json_schema", "regex", "grammar"]
 
+_WRAPPER = {"name", "description", "schema", "strict"}  # OpenAI's object around a schema
 LARGEST = 1 << 16  # characters of a structure
 MOST_PROPERTIES = 1000  # of one object: the time to compile grows with their square
 DEEPEST = 64  # nested objects and arrays
@@ -34,19 +35,16 @@ class Structure:
     lenient: bool = False  # ignore unsupported keywords of a schema
 
     @classmethod
-    def of(
-        cls, *, json_schema: Any = None, regex: Any = None, grammar: Any = None, lenient: Any = False
-    ) -> Structure | None:
+    def of(cls, *, json_schema: Any = None, regex: Any = None, grammar: Any = None) -> Structure | None:
         """Return the structure from the options of an answer; None if there is none."""
         given: dict[Kind, Any] = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
         named: list[Kind] = [kind for kind, value in given.items() if value is not None]
-        flag("lenient", lenient)
         if not named:
             return None
         if len(named) > 1:
             raise InputError(f"give one of {' and '.join(named)}: an answer has one structure")
         [kind] = named
-        text = _schema_text(json_schema) if kind == "json_schema" else given[kind]
+        text, lenient = _schema(json_schema) if kind == "json_schema" else (given[kind], False)
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"{kind} must be a text that says something, got {safe_repr(text)}")
         if len(text) > LARGEST:
@@ -64,7 +62,7 @@ class Structure:
         return cls(kind, text, lenient)
 
     def to_options(self) -> dict[str, Any]:
-        return {self.kind: self.text, "lenient": self.lenient}
+        return {self.kind: {"schema": self.text, "strict": False} if self.lenient else self.text}
 
     def place(self, keyword: str, value: Any = None) -> str | None:
         """Return a JSON pointer to the first schema with this keyword (and value); None if there is none."""
@@ -76,28 +74,37 @@ class Structure:
         return None
 
 
-def _schema_text(schema: Any) -> Any:
-    """Convert a dictionary, its JSON, or a Pydantic model class to JSON without escapes."""
-    describe = getattr(schema, "model_json_schema", None)
-    if callable(describe):
-        schema = describe()
-    if isinstance(schema, str):
-        if len(schema) > LARGEST:
-            return schema  # too long to parse: the caller refuses it
-        try:
-            schema = json.loads(schema)
-        except RecursionError as error:
-            raise _too_deep() from error
-        except ValueError as error:
-            raise InputError(f"json_schema is not valid JSON ({error}): correct it") from error
+def _schema(given: Any) -> tuple[Any, bool]:
+    """Return a schema as JSON without escapes, and whether `strict` is false: see `Options.json_schema`."""
+    if isinstance(given, str) and len(given) > LARGEST:
+        return given, False  # too long to parse: the caller refuses it
+    schema, strict = _parsed(given), True
+    if isinstance(schema, Mapping) and "schema" in schema and schema.keys() <= _WRAPPER:
+        strict = flag("json_schema.strict", schema.get("strict", True))
+        schema = _parsed(schema["schema"])
     if not isinstance(schema, Mapping):
         raise InputError(f"json_schema must be an object, got {safe_repr(schema)}")
     try:
-        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False), not strict
     except RecursionError as error:
         raise _too_deep() from error
     except (TypeError, ValueError) as error:
         raise InputError(f"json_schema is not plain JSON ({error}): correct it") from error
+
+
+def _parsed(schema: Any) -> Any:
+    """Convert a schema's JSON, or a Pydantic model class, to plain data."""
+    describe = getattr(schema, "model_json_schema", None)
+    if callable(describe):
+        return describe()
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return json.loads(schema)
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:
+        raise InputError(f"json_schema is not valid JSON ({error}): correct it") from error
 
 
 def _embedded(kind: Kind, text: str) -> Iterator[Any]:

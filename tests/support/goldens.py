@@ -45,7 +45,7 @@ SAMPLED: tuple[dict[str, Any], ...] = (
         "mode": "merge",
         "temperature": 1.0,
         "min_p": 0.05,
-        "suppress_tokens": [5, 66],
+        "logit_bias": dict.fromkeys([5, 66], -100),
         "seed": 5,
     },
     {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
@@ -106,7 +106,7 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"json_schema": PERSON},
         {"regex": "(yes|no|maybe), [a-z]{3,8}!"},
         {"regex": "[0-9]{4}-[0-9]{2}(-[0-9]{2})?"},
-        {"json_schema": SWITCHES, "lenient": True},
+        {"json_schema": {"schema": SWITCHES, "strict": False}},
     )
     for options in (
         {"confidence": 0.0, "mode": "merge"},

@@ -139,7 +139,8 @@ def test_prompts(model: Model) -> None:
         ("x", {"max_tokens": 0}, "max_tokens"),
         ("x", {"stop": [""]}, "stop"),
         ("x", {"warmth": 1}, "unknown option 'warmth'"),
-        ("x", {"suppress_tokens": [10**6]}, "vocabulary"),
+        ("x", {"logit_bias": dict.fromkeys([10**6], -100)}, "vocabulary"),
+        ("x", {"force_group": 9}, "force_group"),
     ],
 )
 def test_bad_input_is_refused_at_once_and_frees_the_model(

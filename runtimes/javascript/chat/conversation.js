@@ -22,7 +22,6 @@ import { RESUMABLE, Stream } from "./stream.js";
  * @property {Options["regex"]} [regex]
  * @property {Options["grammar"]} [grammar]
  * @property {boolean} [allowText]
- * @property {boolean} [lenient]
  */
 
 /**

@@ -24,6 +24,8 @@ import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
 /** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[]}} SamplerState */
 
+const BAN = -100; // a token with this bias or a lower one is never chosen, as in OpenAI's interface
+
 /** One conversation's choices: settings, random draws, and generated tokens. */
 export class Sampler {
   /** @type {number[]} tokens chosen since `begin` */
@@ -39,6 +41,7 @@ export class Sampler {
   #base;
   #micro;
   #isPenalised;
+  #banned;
 
   /**
    * @param {Sampling} settings
@@ -54,7 +57,8 @@ export class Sampler {
     this.seed = settings.seed ?? freshSeed();
     this.#random = new Random(this.seed);
     const changes = new Map(settings.logitBias);
-    for (const token of settings.suppressTokens) changes.set(token, -Infinity);
+    this.#banned = new Set([...changes].filter(([, bias]) => bias <= BAN).map(([token]) => token));
+    for (const token of this.#banned) changes.set(token, -Infinity);
     this.#base = new Head(changes, vocabSize, null);
     this.#micro = draftVocab ? new Head(changes, vocabSize, draftVocab) : this.#base;
     this.#isPenalised =
@@ -75,10 +79,9 @@ export class Sampler {
   get microOpen() {
     const { grammar } = this;
     if (!grammar) return true;
-    const banned = new Set(this.settings.suppressTokens);
     for (let i = 0; i < this.#micro.size; i++) {
       const token = this.#micro.token(i);
-      if (grammar.allows(token) && !banned.has(token)) return true;
+      if (grammar.allows(token) && !this.#banned.has(token)) return true;
     }
     return false;
   }
@@ -115,7 +118,7 @@ export class Sampler {
 
   /** Whether settings forbid the forced token. Only a draft goes on without it. */
   get forbidsForced() {
-    return this.forced !== null && this.settings.suppressTokens.includes(this.forced);
+    return this.forced !== null && this.#banned.has(this.forced);
   }
 
   /** Choose the forced token. It costs a draw like any other, so draws can be counted in tokens. */
@@ -318,12 +321,11 @@ export class Sampler {
 
   /** @param {number} best */
   #unusable(best) {
-    const { suppressTokens, logitBias } = this.settings;
     if (best === -Infinity && this.grammar) {
       return new InputError("the structure leaves no token here that is not banned: allow one");
     }
-    if (best === -Infinity && (suppressTokens.length || logitBias.size)) {
-      return new InputError("suppressTokens leaves no token to choose: allow at least one");
+    if (best === -Infinity && this.#banned.size) {
+      return new InputError("logitBias bans every token: allow at least one");
     }
     return new CheckpointError(
       `the model's scores are not usable (highest is ${best}): its weights or precision are damaged, ` +

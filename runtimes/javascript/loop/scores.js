@@ -26,7 +26,7 @@ export class Head {
     }
     for (const [token, change] of changes) {
       if (token >= vocabSize) {
-        throw new InputError(`token ${token} in suppressTokens or logitBias is not in the vocabulary of ${vocabSize}`);
+        throw new InputError(`token ${token} in logitBias is not in the vocabulary of ${vocabSize}`);
       }
       const index = this.locate(token);
       if (index !== undefined) this.changes.push([index, Math.fround(change)]);

@@ -24,15 +24,15 @@ import { structureOf } from "./structure.js";
  * @property {number} [repetitionPenalty]  divides scores of tokens in prompt and answer (multiplies negative ones)
  * @property {number} [presencePenalty]  subtracted once from tokens in the answer
  * @property {number} [frequencyPenalty]  subtracted for each occurrence in the answer
- * @property {Readonly<Record<number, number>>} [logitBias]  token id -> added to its score
- * @property {readonly number[]} [suppressTokens]  token ids that are never chosen
+ * @property {Readonly<Record<number, number>>} [logitBias]  token id -> added to its score; -100 or less: it is
+ *   never chosen
  * @property {number | bigint | null} [seed]  default: random
  * @property {boolean} [ignoreEos]  for measurements: do not end at an end token
- * @property {object | string | null} [jsonSchema]  the answer is JSON that follows this schema
+ * @property {object | string | null} [jsonSchema]  the answer is JSON that follows this schema. As in OpenAI's
+ *   interface, `{schema, strict: false}` ignores unsupported keywords of a schema
  * @property {boolean} [allowText]  beside `jsonSchema`: or the answer is words, which do not begin with { or [
  * @property {string | null} [regex]  the answer matches this regular expression
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
- * @property {boolean} [lenient]  ignore unsupported keywords of a schema
  * @property {"split" | "merge" | "single"} [forced]  how forced tokens are fed: one per slot in one call of the base;
  *   merged into groups (not in modes "plain" and "verify"); or one call each
  */
@@ -47,7 +47,6 @@ import { structureOf } from "./structure.js";
  * @property {number} presencePenalty
  * @property {number} frequencyPenalty
  * @property {Map<number, number>} logitBias
- * @property {number[]} suppressTokens
  * @property {bigint | null} seed
  */
 
@@ -64,14 +63,12 @@ const DEFAULTS = {
   presencePenalty: 0,
   frequencyPenalty: 0,
   logitBias: {},
-  suppressTokens: [],
   seed: null,
   ignoreEos: false,
   jsonSchema: null,
   regex: null,
   grammar: null,
   allowText: false,
-  lenient: false,
   forced: "split",
 };
 const KNOWN = [...Object.keys(DEFAULTS), "mode", "confidence"];
@@ -116,7 +113,6 @@ export class Settings {
       presencePenalty: numberIn("presencePenalty", o.presencePenalty, -100, 100),
       frequencyPenalty: numberIn("frequencyPenalty", o.frequencyPenalty, -100, 100),
       logitBias: biases(o.logitBias),
-      suppressTokens: list("suppressTokens", o.suppressTokens).map((token) => wholeIn("suppressTokens token", token, 0, MOST)),
       seed: seedOf(o.seed),
     };
   }
@@ -143,12 +139,6 @@ function biases(given) {
       numberIn("logitBias", bias, -1000, 1000),
     ]),
   );
-}
-
-/** @param {string} name @param {unknown} given @returns {unknown[]} */
-function list(name, given) {
-  if (!Array.isArray(given)) throw new InputError(`${name} must be a list of token ids, got ${safeRepr(given)}`);
-  return given;
 }
 
 /** @param {unknown} given */

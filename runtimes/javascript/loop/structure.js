@@ -7,23 +7,24 @@ import { flag, safeRepr } from "../support/values.js";
 /** @typedef {{kind: "jsonSchema" | "regex" | "grammar", text: string, isLenient: boolean, allowsText: boolean}} Structure */
 
 const LARGEST = 1 << 16; // characters of a structure
+const WRAPPER = ["name", "description", "schema", "strict"]; // of OpenAI's object around a schema
 const KINDS = /** @type {const} */ (["jsonSchema", "regex", "grammar"]);
 
 /** Return the options of a structure. @param {Options} options */
-export function structural({ jsonSchema = null, regex = null, grammar = null, allowText = false, lenient = false }) {
-  return { jsonSchema, regex, grammar, allowText, lenient };
+export function structural({ jsonSchema = null, regex = null, grammar = null, allowText = false }) {
+  return { jsonSchema, regex, grammar, allowText };
 }
 
 /** Return the structure in an answer's options; null if there is none. @param {Options} options @returns {Structure | null} */
 export function structureOf(options) {
-  const isLenient = flag("lenient", options.lenient ?? false);
   const allowsText = flag("allowText", options.allowText ?? false);
   const named = KINDS.filter((kind) => options[kind] !== undefined && options[kind] !== null);
   if (!named.length) return null;
   if (named.length > 1) throw new InputError(`give one of ${named.join(" and ")}: an answer has one structure`);
   const [kind] = named;
   if (allowsText && kind !== "jsonSchema") throw new InputError("allowText stands beside a jsonSchema: leave it out");
-  const text = kind === "jsonSchema" ? schemaText(options.jsonSchema) : options[kind];
+  const { text, isLenient } =
+    kind === "jsonSchema" ? schemaOf(options.jsonSchema) : { text: options[kind], isLenient: false };
   if (typeof text !== "string" || !text.trim()) {
     throw new InputError(`${kind} must be a text that says something, got ${safeRepr(text)}`);
   }
@@ -33,16 +34,26 @@ export function structureOf(options) {
   return { kind, text, isLenient, allowsText };
 }
 
-/** @param {unknown} given */
-function schemaText(given) {
+/** Return a schema as JSON, and whether `strict` is false: see `Options`. @param {unknown} given */
+function schemaOf(given) {
   try {
-    const schema = typeof given === "string" ? JSON.parse(given) : given;
+    let [schema, isStrict] = [parsed(given), true];
+    const names = typeof schema === "object" && schema !== null ? Object.keys(schema) : [];
+    if (names.includes("schema") && names.every((name) => WRAPPER.includes(name))) {
+      isStrict = flag("jsonSchema.strict", schema.strict ?? true);
+      schema = parsed(schema.schema);
+    }
     if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
       throw new InputError(`jsonSchema must be an object, got ${safeRepr(schema)}`);
     }
-    return JSON.stringify(schema);
+    return { text: JSON.stringify(schema), isLenient: !isStrict };
   } catch (error) {
     if (error instanceof InputError) throw error;
     throw new InputError(`jsonSchema is not plain JSON (${reason(error)}): correct it`, { cause: error });
   }
+}
+
+/** @param {unknown} schema @returns {any} */
+function parsed(schema) {
+  return typeof schema === "string" ? JSON.parse(schema) : schema;
 }

@@ -40,7 +40,7 @@ export function checkSchema(text, isLenient) {
     const schemas = level.filter(([, found]) => typeof found === "object" && found && !Array.isArray(found));
     for (const [place, found] of isLenient ? [] : schemas) {
       const what = unsupported(/** @type {Schema} */ (found));
-      if (what) throw new InputError(`jsonSchema: ${what} (at ${place}) is not supported: leave it out, or set lenient`);
+      if (what) throw new InputError(`jsonSchema: ${what} (at ${place}) is not supported: leave it out, or set strict to false`);
     }
     level = schemas.flatMap(([place, found]) => inside(/** @type {Schema} */ (found), place));
   }

@@ -54,7 +54,7 @@ describe("a structured answer", () => {
 
   it("may have a draft that would need a banned token", async () => {
     const { model } = scripted("acdz"); // the micro step says c, where the base says d
-    const options = /** @type {const} */ ({ regex: "[ab](cx|dy)", suppressTokens: ids("x"), mode: "verify", confidence: 0.5 });
+    const options = /** @type {const} */ ({ regex: "[ab](cx|dy)", logitBias: Object.fromEntries(ids("x").map((token) => [token, -100])), mode: "verify", confidence: 0.5 });
     assert.equal((await model.generate("x", options)).text, "ady");
   });
 
@@ -99,7 +99,7 @@ describe("a structured answer", () => {
     const tags = { type: "array", items: { enum: ["a"] }, uniqueItems: true };
     /** @type {[object, RegExp][]} */
     const refused = [
-      [{ properties: { tags } }, /"uniqueItems" \(at #\/properties\/tags\) is not supported: leave it out, or set lenient/],
+      [{ properties: { tags } }, /"uniqueItems" \(at #\/properties\/tags\) is not supported: leave it out, or set strict to false/],
       [{ items: { type: "string", format: "colour" } }, /format "colour" \(at #\/items\) is not supported/],
       [{ type: "string", pattern: "a", maxLength: 3 }, /"maxLength" \(at #\) is not supported/],
       [{ type: "string", enum: ["a", 1] }, /"type" \(at #\) is not supported/],
@@ -112,9 +112,9 @@ describe("a structured answer", () => {
     ];
     for (const [jsonSchema, message] of refused) await assert.rejects(model.generate("x", { jsonSchema }), message);
     const deep = `${'{"items":'.repeat(70)}{}${"}".repeat(70)}`;
-    await assert.rejects(model.generate("x", { jsonSchema: deep, lenient: true }), /more than 64 levels/);
+    await assert.rejects(model.generate("x", { jsonSchema: { schema: deep, strict: false } }), /more than 64 levels/);
     const yes = { type: "boolean", const: true };
-    assert.equal((await model.generate("x", { jsonSchema: { ...yes, uniqueItems: true }, lenient: true })).text, "true");
+    assert.equal((await model.generate("x", { jsonSchema: { schema: { ...yes, uniqueItems: true }, strict: false } })).text, "true");
     for (const jsonSchema of [yes, { $ref: "#/$defs/yes", $defs: { yes } }]) {
       assert.equal((await model.generate("x", { jsonSchema })).text, "true");
     }
@@ -140,12 +140,12 @@ describe("a structured answer", () => {
     assert.throws(() => model.stream("x", { jsonSchema: "{" }), /jsonSchema is not plain JSON/);
     assert.throws(() => model.stream("x", { jsonSchema: [] }), /jsonSchema must be an object/);
     assert.throws(() => model.stream("x", { regex: "a", forced: /** @type {any} */ ("all") }), /forced must be "split"/);
-    assert.throws(() => model.stream("x", { lenient: /** @type {any} */ (1) }), /lenient must be true or false/);
+    assert.throws(() => model.stream("x", { jsonSchema: { schema: {}, strict: 1 } }), /strict must be true or false/);
     assert.throws(() => model.stream("x", { regex: " " }), /regex must be a text that says something/);
     assert.throws(() => model.stream("x", { regex: "a".repeat(70_000) }), /at most 65536 are taken/);
     await assert.rejects(model.generate("x", { regex: "[a" }), InputError);
-    await assert.rejects(model.generate("x", { regex: "ab", suppressTokens: ids("b") }), /which is banned: allow it/);
-    await assert.rejects(model.generate("x", { regex: "[ab]c", suppressTokens: ids("ab") }), /leaves no token here that is not banned/);
+    await assert.rejects(model.generate("x", { regex: "ab", logitBias: Object.fromEntries(ids("b").map((token) => [token, -100])) }), /which is banned: allow it/);
+    await assert.rejects(model.generate("x", { regex: "[ab]c", logitBias: Object.fromEntries(ids("ab").map((token) => [token, -100])) }), /leaves no token here that is not banned/);
     assert.equal((await model.generate("x")).text, "a");
     assert.equal((await model.generate("x", { regex: "b" })).text, "b");
   });

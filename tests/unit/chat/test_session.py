@@ -22,8 +22,7 @@ OPTIONS: dict[str, Any] = {
     "seed": 11,
     "top_p": 0.95,
     "frequency_penalty": 0.2,
-    "logit_bias": {40: 1.5},
-    "suppress_tokens": (41,),
+    "logit_bias": {40: 1.5, 41: -100},
     "stop": ["zq"],
     "max_tokens": 25,
 }

@@ -154,7 +154,12 @@ def test_an_answer_that_repeats_its_prompt_takes_few_calls() -> None:
     cache_slots=st.integers(13, 40),
     stop=st.sampled_from([None, 0.0, 1.0]),
     sampling=st.sampled_from(
-        [{}, {"temperature": 0.5, "seed": 3}, {"repetition_penalty": 1.3}, {"suppress_tokens": (5, 6)}]
+        [
+            {},
+            {"temperature": 0.5, "seed": 3},
+            {"repetition_penalty": 1.3},
+            {"logit_bias": dict.fromkeys((5, 6), -100)},
+        ]
     ),
 )
 def test_what_is_kept_is_what_plain_decoding_says(

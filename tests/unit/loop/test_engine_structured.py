@@ -209,7 +209,12 @@ def test_a_suppressed_forced_token_is_an_error(grammars: Grammars, tokenizer: To
     with pytest.raises(
         InputError, match=rf"^the structure needs token {banned} here, which is banned: allow it$"
     ):
-        run(grammars, scripted(tokenizer), {"regex": "[0-9]the cat"}, {"suppress_tokens": [banned]})
+        run(
+            grammars,
+            scripted(tokenizer),
+            {"regex": "[0-9]the cat"},
+            {"logit_bias": dict.fromkeys([banned], -100)},
+        )
 
 
 def test_bans_that_leave_nothing_are_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
@@ -217,7 +222,7 @@ def test_bans_that_leave_nothing_are_an_error(grammars: Grammars, tokenizer: Tok
     with pytest.raises(
         InputError, match=r"^the structure leaves no token here that is not banned: allow one$"
     ):
-        run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"suppress_tokens": digits})
+        run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"logit_bias": dict.fromkeys(digits, -100)})
 
 
 def test_a_suppressed_token_that_only_a_draft_would_need_is_no_error(
@@ -225,7 +230,7 @@ def test_a_suppressed_token_that_only_a_draft_would_need_is_no_error(
 ) -> None:
     """A draft that went astray met a banned forced token, and the whole answer failed."""
     [x], [y] = tokenizer.encode("x"), tokenizer.encode("y")
-    structure, banned = {"regex": "[12][12][12](3x|4y|5y|6y)"}, {"suppress_tokens": [x]}
+    structure, banned = {"regex": "[12][12][12](3x|4y|5y|6y)"}, {"logit_bias": dict.fromkeys([x], -100)}
     answered = 0
     for prompt in range(70, 90):
         given: Any = (grammars, scripted(tokenizer, p_stop=0.0), structure, banned, [prompt])
@@ -247,7 +252,9 @@ def test_micro_steps_wait_where_the_draft_vocab_holds_only_suppressed_tokens(
     one, two, x, y = (tokenizer.encode(letter)[0] for letter in "12xy")
     backend = scripted(tokenizer, draft_vocab=[one, two, x], p_stop=0.0)
     for mode in MODES:
-        steps, *_ = run(grammars, backend, {"regex": "[12][xy]"}, {"suppress_tokens": [x]}, mode=mode)
+        steps, *_ = run(
+            grammars, backend, {"regex": "[12][xy]"}, {"logit_bias": dict.fromkeys([x], -100)}, mode=mode
+        )
         assert said(steps)[1] == y
 
 
@@ -261,7 +268,7 @@ def test_a_bias_chooses_among_what_the_grammar_allows(grammars: Grammars, tokeni
 
 def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer) -> None:
     [*_, banned] = tokenizer.encode("the cat")
-    chat = toy_model(tokenizer).chat(suppress_tokens=[banned])
+    chat = toy_model(tokenizer).chat(logit_bias=dict.fromkeys([banned], -100))
     with pytest.raises(InputError, match="banned"):
         list(chat.send("hello", regex="[0-9]the cat"))
     assert chat.sampler.answer == chat.sampler.answer[:2]

@@ -49,7 +49,8 @@ def drawn(count: int = 4000, **settings: object) -> np.ndarray:
         ({"frequency_penalty": math.nan}, "frequency_penalty"),
         ({"logit_bias": {1: math.nan}}, "logit_bias"),
         ({"logit_bias": {-1: 1.0}}, "logit_bias"),
-        ({"suppress_tokens": ("a",)}, "suppress_tokens"),
+        ({"logit_bias": [1]}, "logit_bias"),
+        ({"logit_bias": dict.fromkeys(("a",), -100)}, "logit_bias"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**64}, "seed"),
     ],
@@ -61,7 +62,7 @@ def test_bad_settings_are_named(settings: dict[str, object], named: str) -> None
 
 def test_tokens_outside_the_vocabulary_are_refused() -> None:
     with pytest.raises(InputError, match=r"token 12 .* vocabulary of 12"):
-        sampler(suppress_tokens=(12,))
+        sampler(logit_bias=dict.fromkeys((12,), -100))
     with pytest.raises(InputError, match="token 99"):
         sampler(logit_bias={99: 1.0})
 
@@ -91,7 +92,12 @@ def test_the_likeliest_tokens_are_those_of_the_distribution_that_chose(changes: 
 def test_greedy_draws_nothing_and_leaves_the_scores_alone() -> None:
     scores = SCORES.copy()
     scores.flags.writeable = False  # runtimes hand out their own buffers
-    for changes in ({}, {"suppress_tokens": (1,)}, {"repetition_penalty": 2.0}, {"temperature": 1.0}):
+    for changes in (
+        {},
+        {"logit_bias": dict.fromkeys((1,), -100)},
+        {"repetition_penalty": 2.0},
+        {"temperature": 1.0},
+    ):
         source = sampler(**changes)
         source.begin([1])
         source.choose(scores)
@@ -109,7 +115,7 @@ def test_greedy_draws_nothing_and_leaves_the_scores_alone() -> None:
         ({"min_p": 0.3}, {1, 2, 6}),
         ({"min_p": 1.0}, {1}),
         ({"top_k": 2, "top_p": 0.99}, {1, 2}),
-        ({"suppress_tokens": (1, 2), "top_k": 2}, {6, 11}),
+        ({"logit_bias": dict.fromkeys((1, 2), -100), "top_k": 2}, {6, 11}),
     ],
 )
 def test_truncations(settings: dict[str, object], allowed: set[int]) -> None:
@@ -162,15 +168,18 @@ def test_penalties() -> None:
 
 def test_bias_and_bans() -> None:
     assert sampler(logit_bias={7: 10.0}).choose(SCORES).token == 7
-    assert sampler(suppress_tokens=(1,)).choose(SCORES).token == 2
-    assert sampler(suppress_tokens=(7,), logit_bias={7: 100.0}).choose(SCORES).token == 1  # a ban wins
+    assert sampler(logit_bias=dict.fromkeys((1,), -100)).choose(SCORES).token == 2
+    assert sampler(logit_bias={1: -99.9, 2: -100, 3: -100}).choose(SCORES).token not in (2, 3)
 
 
 def test_draft_vocab_speaks_in_token_ids() -> None:
     draft_vocab = [6, 2, 9, 1]  # ranked, not sorted
     micro = SCORES[draft_vocab]
     assert sampler(draft_vocab=draft_vocab).choose_micro(micro).token == 1
-    assert sampler(draft_vocab=draft_vocab, suppress_tokens=(1, 0)).choose_micro(micro).token == 2
+    assert (
+        sampler(draft_vocab=draft_vocab, logit_bias=dict.fromkeys((1, 0), -100)).choose_micro(micro).token
+        == 2
+    )
     assert sampler(draft_vocab=draft_vocab, logit_bias={9: 9.0, 5: 99.0}).choose_micro(micro).token == 9
     penalised = sampler(draft_vocab=draft_vocab, presence_penalty=50.0)
     assert [penalised.choose_micro(micro).token for _ in range(4)] == [1, 2, 6, 9]
@@ -183,7 +192,7 @@ def test_only_the_judged_token_of_a_micro_step_is_chosen() -> None:
     assert sampler(draft_vocab=draft_vocab).choose_judged(micro) == sampler(
         draft_vocab=draft_vocab
     ).choose_micro(micro)
-    assert sampler(draft_vocab=draft_vocab, suppress_tokens=(1,)).choose_judged(micro) is None
+    assert sampler(draft_vocab=draft_vocab, logit_bias=dict.fromkeys((1,), -100)).choose_judged(micro) is None
     penalised = sampler(draft_vocab=draft_vocab, presence_penalty=50.0)
     assert [penalised.choose_judged(micro) is None for _ in range(3)] == [False, True, True]
     assert penalised.answer == [1]
@@ -209,7 +218,7 @@ def test_base_and_micro_scores_meet_the_same_draw() -> None:
     """Equal distributions give equal tokens, however the draft vocabulary is ranked."""
     draft_vocab = [6, 2, 9, 1, 0, 11]
     outside = [token for token in range(VOCAB) if token not in draft_vocab]
-    base = sampler(temperature=1.0, seed=5, suppress_tokens=outside)
+    base = sampler(temperature=1.0, seed=5, logit_bias=dict.fromkeys(outside, -100))
     micro = sampler(temperature=1.0, seed=5, draft_vocab=draft_vocab)
     for _ in range(200):
         assert base.choose(SCORES).token == micro.choose_micro(SCORES[draft_vocab]).token
@@ -242,14 +251,14 @@ def test_the_ends_of_the_distribution_have_weight(draw: float) -> None:
 
 
 def test_a_fully_suppressed_draft_vocab_is_known_beforehand() -> None:
-    assert not sampler(draft_vocab=[3, 5], suppress_tokens=(3, 5, 7)).micro_usable
-    assert sampler(draft_vocab=[3, 5], suppress_tokens=(3, 7)).micro_usable
+    assert not sampler(draft_vocab=[3, 5], logit_bias=dict.fromkeys((3, 5, 7), -100)).micro_usable
+    assert sampler(draft_vocab=[3, 5], logit_bias=dict.fromkeys((3, 7), -100)).micro_usable
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_nothing_to_choose_from(temperature: float) -> None:
-    with pytest.raises(InputError, match="suppress_tokens"):
-        sampler(suppress_tokens=tuple(range(VOCAB)), temperature=temperature).choose(SCORES)
+    with pytest.raises(InputError, match="logit_bias"):
+        sampler(logit_bias=dict.fromkeys(range(VOCAB), -100), temperature=temperature).choose(SCORES)
     for bad in (math.nan, -math.inf, math.inf):
         with pytest.raises(CheckpointError, match="not usable"):
             sampler(temperature=temperature).choose(np.full(VOCAB, bad, dtype=np.float32))

@@ -61,14 +61,14 @@ def test_a_schema_is_a_dictionary_or_its_text(grammars: Grammars) -> None:
 def test_structures_survive_as_options() -> None:
     for options in (
         {"json_schema": {"const": "é"}},
-        {"regex": "a|b", "lenient": True},
+        {"regex": "a|b"},
+        {"json_schema": {"schema": {"type": "object"}, "strict": False}},
         {"grammar": "start: A"},
     ):
         structure = Structure.of(**options)
         assert structure
         assert Structure.of(**json.loads(json.dumps(structure.to_options()))) == structure
     assert Structure.of() is None
-    assert Structure.of(lenient=True) is None
 
 
 TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
@@ -99,20 +99,34 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"json_schema": {"enum": [object]}}, "json_schema is not plain JSON"),
     (
         {"json_schema": TAGS},
-        '"uniqueItems" (at #/properties/tags)',
+        'json_schema: "uniqueItems" (at #/properties/tags) is not supported: '
+        "leave it out, or set strict=False",
     ),
     (
         {"json_schema": {"items": {"type": "string", "format": "colour"}}},
-        'format "colour" (at #/items)',
+        'json_schema: format "colour" (at #/items) is not supported: leave it out, or set strict=False',
     ),
     (
         {"json_schema": {"oneOf": [{"type": "integer"}, {"minimum": 3}]}},
-        "oneOf of alternatives that may overlap (at #)",
+        "json_schema: oneOf of alternatives that may overlap (at #) is not supported: "
+        "use anyOf, leave it out, or set strict=False",
     ),
     ({"json_schema": {"type": "colour"}}, "invalid type: colour"),
     (
         {"json_schema": {"$ref": "#/$defs/none"}},
-        "pointer '/$defs/none'",
+        "json_schema: pointer '/$defs/none' does not exist: correct it",
+    ),
+    (
+        {"json_schema": {"pattern": "[0-9", "type": "string"}},
+        'json_schema: unclosed character class in "[0-9", ',
+    ),
+    ({"json_schema": {"x-guidance": {"colour": 1}}}, "json_schema: unknown field `colour`, expected one of "),
+    ({"json_schema": {}, "regex": "a"}, "give one of json_schema and regex: an answer has one structure"),
+    ({"json_schema": {"schema": {}, "strict": 1}}, "json_schema.strict must be true or false, got 1"),
+    ({"regex": "a" * (LARGEST + 1)}, "regex has 65537 characters, at most 65536 are taken: make it simpler"),
+    (
+        {"json_schema": {"properties": {str(i): {} for i in range(1001)}}},
+        "json_schema: an object has 1001 properties, at most 1000 are taken: split it",
     ),
     ({"json_schema": {}, "regex": "a"}, "give one of json_schema and regex"),
     ({"regex": "a" * (LARGEST + 1)}, "65537 characters"),
@@ -131,7 +145,7 @@ def test_what_cannot_be_an_answer_is_refused_in_one_line(
 
 
 def test_lenient_leaves_out_what_is_not_supported(grammars: Grammars) -> None:
-    assert start(grammars, json_schema=TAGS, lenient=True).forced is not None
+    assert start(grammars, json_schema={"schema": TAGS, "strict": False}).forced is not None
 
 
 keywords = st.sampled_from(
@@ -178,9 +192,9 @@ def refusal(grammars: Grammars, **options: Any) -> str:
 
 
 @settings(max_examples=200)
-@given(schema=st.dictionaries(keywords, odd, max_size=4), lenient=st.booleans())
-def test_odd_schemas_work_or_are_refused(grammars: Grammars, schema: dict[str, Any], lenient: bool) -> None:
-    assert "\n" not in refusal(grammars, json_schema=schema, lenient=lenient)
+@given(schema=st.dictionaries(keywords, odd, max_size=4), strict=st.booleans())
+def test_odd_schemas_work_or_are_refused(grammars: Grammars, schema: dict[str, Any], strict: bool) -> None:
+    assert "\n" not in refusal(grammars, json_schema={"schema": schema, "strict": strict})
 
 
 @settings(max_examples=200)

@@ -77,11 +77,9 @@ def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
         "temperature",
         "seed",
         "logit_bias",
-        "suppress_tokens",
         "stop",
         "top_probabilities",
         "ignore_eos",
-        "lenient",
         "json_schema",
         "regex",
         "grammar",
@@ -93,8 +91,6 @@ def test_options_of_an_answer(name: str, odd: str) -> None:
     possible = {("seed", "one"), ("max_tokens", "one"), ("force_group", "one"), ("confidence", "one")}
     possible |= {
         ("temperature", "one"),
-        ("suppress_tokens", "set"),
-        ("suppress_tokens", "list"),
         ("json_schema", "dictionary"),
     }
     possible |= {("stop", text) for text in ("list", "text", "lines", "half a character")}
