@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from os import PathLike
-from typing import Any, Unpack
+from typing import Unpack
 
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.messages import read_messages
@@ -73,11 +74,8 @@ class Model:
         settings = Settings.of(options, self.info.recommended)
         flag("raw", raw)
         groups = self._groups(prompt, messages, raw, system)
-        sampler = self._parts.sampler(settings)
-        sampler.begin(token for group in groups for token in group)
-        text = self._parts.text_stream(settings)
         reuse: Reuse = "tokens" if flag("reuse_prefix", reuse_prefix) else "none"
-        return Stream(self._engine, self._turns, groups, settings, sampler, text, reuse=reuse)
+        return self._parts.answer(groups, settings, reuse=reuse)
 
     def generate(
         self,
@@ -105,13 +103,7 @@ class Model:
         **options: Unpack[Options],
     ) -> AsyncIterator[Chunk]:
         """Like `stream`, each step in a thread. Cancelling the task cancels the answer."""
-        asked: dict[str, Any] = {
-            "messages": messages,
-            "raw": raw,
-            "system": system,
-            "reuse_prefix": reuse_prefix,
-        }
-        stream = await in_thread(self.stream, prompt, **asked, **options)
+        stream = await self._astream(prompt, messages, raw, system, reuse_prefix, options)
         async with aclosing(aiter(stream)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -127,18 +119,11 @@ class Model:
         **options: Unpack[Options],
     ) -> Result:
         """Like `generate`, each step in a thread. Cancelling the task cancels the answer."""
-        asked: dict[str, Any] = {
-            "messages": messages,
-            "raw": raw,
-            "system": system,
-            "reuse_prefix": reuse_prefix,
-        }
-        stream = await in_thread(self.stream, prompt, **asked, **options)
+        stream = await self._astream(prompt, messages, raw, system, reuse_prefix, options)
         async with aclosing(aiter(stream)) as chunks:
             async for _ in chunks:
                 pass
-        result: Result = stream.result()
-        return result
+        return stream.result()
 
     def chat(
         self, system: str | None = None, *, messages: Messages | None = None, **options: Unpack[Options]
@@ -173,6 +158,19 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def _astream(
+        self,
+        prompt: Prompt | None,
+        messages: Messages | None,
+        raw: bool,
+        system: str | None,
+        reuse_prefix: bool,
+        options: Options,
+    ) -> Stream:
+        """Begin an answer in a thread."""
+        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
+        return await in_thread(partial(begin, prompt, **options))
 
     def _groups(
         self, prompt: Prompt | None, messages: Messages | None, raw: bool, system: str | None

@@ -12,6 +12,7 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList,
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils.generic import ModelOutput
 
+from hamburger_edge.chat.stream import Stream
 from hamburger_edge.errors import InputError
 from hamburger_edge.integrations.generation_settings import (
     criteria_of,
@@ -59,16 +60,17 @@ class Loop:
         processors: LogitsProcessorList,
     ) -> Generator[list[int], None, None]:
         """Yield the answer's groups. No cache entry is reused, so that answers are reproducible."""
-        with self.turns.exclusive():
-            engine = self.engine
-            engine.info = info = replace(engine.info, eos_ids=ends)
-            structure = settings.structure
-            grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
-            sampler = ProcessedSampler(settings.sampling, info, processors, prompt, grammar)
-            sampler.begin(prompt)
-            groups = [(token,) for token in prompt]
-            for step in engine.run(groups, settings.decoding, sampler, reuse="none"):
-                yield list(step.tokens)
+        engine = self.engine
+        engine.info = info = replace(engine.info, eos_ids=ends)
+        structure = settings.structure
+        grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
+        sampler = ProcessedSampler(settings.sampling, info, processors, prompt, grammar)
+        sampler.begin(prompt)
+        groups = [(token,) for token in prompt]
+        with Stream(engine, self.turns, groups, settings, sampler, None, reuse="none") as stream:
+            for chunk in stream:
+                if chunk.tokens:
+                    yield list(chunk.tokens)
 
     def read(self, tokens: Sequence[int]) -> Tensor:
         """Return the logits after every token, one token a slot: [tokens, vocab]"""

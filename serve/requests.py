@@ -33,17 +33,10 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Conversation:
-    """A chat. `system`: None is the model's default, "" is no text. `turns`: user, answer, ..., user."""
-
-    system: str | None
-    turns: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Asked:
     model: str | None
-    prompt: Conversation | str | tuple[int, ...]  # raw prompts: no template
+    messages: tuple[dict[str, str], ...] | None  # of a chat: as `Model.stream` takes them
+    prompt: str | tuple[int, ...] | None  # of a completion: text or tokens, without the template
     settings: Settings
     stream: bool
     include_usage: bool
@@ -52,11 +45,21 @@ class Asked:
 
     @property
     def chat(self) -> bool:
-        return isinstance(self.prompt, Conversation)
+        return self.messages is not None
 
     @property
     def logprobs(self) -> bool:
         return self.settings.decoding.top_probabilities is not None
+
+    def messages_for(self, default_system: str | None) -> list[dict[str, str]] | None:
+        """Return the messages with the functions to call, which are appended to the system text."""
+        if self.messages is None or self.tools is None:
+            return None if self.messages is None else list(self.messages)
+        turns = [message for message in self.messages if message["role"] != "system"]
+        given = [message["content"] for message in self.messages if message["role"] == "system"]
+        system = given[0] if given else default_system or ""
+        text = f"{system}\n\n{self.tools.described()}".strip()
+        return [{"role": "system", "content": text}, *turns]
 
 
 # Model name -> recommended setting; raises `RefusedError` for an unknown model.
@@ -75,9 +78,9 @@ def read_chat(data: dict[str, Any], recommends: Recommends, limits: Limits) -> A
         options["top_probabilities"] = most or 0
     elif most:
         raise fields.refuse("top_logprobs", "needs logprobs: true")
-    prompt = _conversation(fields, tools, limits)
+    messages = _conversation(fields, tools, limits)
     fields.only("modalities", ["text"])
-    return _asked(fields, model, recommended, prompt, options, tools)
+    return _asked(fields, model, recommended, messages, None, options, tools)
 
 
 def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:
@@ -90,14 +93,15 @@ def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits
     fields.only("echo", False)
     fields.only("suffix", "")
     fields.only("best_of", 1)
-    return _asked(fields, model, recommended, _raw_prompt(fields), options, None)
+    return _asked(fields, model, recommended, None, _raw_prompt(fields), options, None)
 
 
 def _asked(
     fields: Fields,
     model: str | None,
     recommended: Recommended,
-    prompt: Conversation | str | tuple[int, ...],
+    messages: tuple[dict[str, str], ...] | None,
+    prompt: str | tuple[int, ...] | None,
     options: dict[str, Any],
     tools: Tools | None,
 ) -> Asked:
@@ -122,7 +126,7 @@ def _asked(
         raise RefusedError(
             f"logprobs: tokens of a drafted group are not the base's own choice: ask for {_EXACT}", "logprobs"
         )
-    return Asked(model, prompt, settings, stream, include_usage, tools, user)
+    return Asked(model, messages, prompt, settings, stream, include_usage, tools, user)
 
 
 def _harmless(fields: Fields) -> str | None:
@@ -243,8 +247,8 @@ def _raw_prompt(fields: Fields) -> str | tuple[int, ...]:
     return text
 
 
-def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conversation:
-    """Convert messages to turns. Consecutive messages of tools and users form one turn."""
+def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> tuple[dict[str, str], ...]:
+    """Convert messages to those of `Model.stream`. Consecutive ones of tools and users form one."""
     given = fields.items("messages", limits.messages)
     if not given:
         raise fields.refuse("messages", "is missing: give at least one message of a user")
@@ -279,7 +283,10 @@ def _conversation(fields: Fields, tools: Tools | None, limits: Limits) -> Conver
         raise RefusedError("messages: the last one must be of a user or a tool", "messages")
     if [""] in turns[::2]:
         raise RefusedError("messages: a user's message is empty: say something", "messages")
-    return Conversation("\n\n".join(system) if system else None, tuple(map("\n\n".join, turns)))
+    found = [{"role": "system", "content": "\n\n".join(system)}] if system else []
+    for index, turn in enumerate(turns):
+        found.append({"role": ("user", "assistant")[index % 2], "content": "\n\n".join(turn)})
+    return tuple(found)
 
 
 def _answer(fields: Fields, several: bool) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hamburger_edge.chat.messages import Transcript
+from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError
 from hamburger_edge.loop.edits import Edits
-from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
@@ -51,12 +52,11 @@ class Parts:
         newest = before[-1][-1]
         return ids[1:] if ids[:1] == [newest] and newest in self.engine.info.eos_ids else ids
 
-    def conversation(
-        self, transcript: Transcript, known: Sequence[Group] = (), turns_known: int = 0
-    ) -> list[Group]:
-        """Return a conversation's groups: the known ones of its first turns, then groups of one token."""
-        groups, turns = list(known), transcript.turns
-        for index in range(turns_known, len(turns), 2):
+    def conversation(self, transcript: Transcript) -> list[Group]:
+        """Return a conversation's tokens, one per group."""
+        groups: list[Group] = []
+        turns = transcript.turns
+        for index in range(0, len(turns), 2):
             ids = self.turn(turns[index], groups, transcript.system)
             if index + 1 < len(turns) and turns[index + 1]:
                 ids += self.tokenizer.encode_parts([(turns[index + 1], False)])
@@ -78,6 +78,13 @@ class Parts:
             grammar=grammar,
             edits=edits,
         )
+
+    def answer(self, prompt: Sequence[Group], settings: Settings, *, reuse: Reuse = "tokens") -> Stream:
+        """Answer a prompt that belongs to no `Chat`."""
+        sampler = self.sampler(settings)
+        sampler.begin(token for group in prompt for token in group)
+        text = self.text_stream(settings)
+        return Stream(self.engine, self.turns, prompt, settings, sampler, text, reuse=reuse)
 
     def text_stream(self, settings: Settings) -> TextStream:
         structured = settings.structure is not None

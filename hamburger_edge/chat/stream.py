@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
@@ -17,6 +17,8 @@ from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import FinishReason, Step
 from hamburger_edge.loop.turns import Turns
+
+Answered = TypeVar("Answered")
 
 
 class Chunk(NamedTuple):
@@ -61,7 +63,7 @@ class Stream(Iterator[Chunk]):
         prompt: Sequence[Group],
         settings: Settings,
         sampler: Sampler,
-        text: TextStream,
+        text: TextStream | None,  # None: chunks have no text
         *,
         reuse: Reuse = "tokens",
         owner: object = None,
@@ -143,7 +145,7 @@ class Stream(Iterator[Chunk]):
                 self._finish()
             self._stepping.release()
 
-    async def __aiter__(self) -> AsyncIterator[Chunk]:
+    async def __aiter__(self) -> AsyncGenerator[Chunk, None]:
         """Make each step in a thread. Cancelling the task cancels the answer."""
         try:
             while (chunk := await in_thread(next, self, None)) is not None:
@@ -191,7 +193,7 @@ class Stream(Iterator[Chunk]):
     def _advance(self) -> Chunk:
         step = next(self._steps, Step((), (), (), "cancelled"))
         tokens, probabilities, stops, finish, _forced, _groups, top = step
-        text, stopped = self._output.push(tokens)
+        text, stopped = self._output.push(tokens) if self._output else ("", None)
         if self._closing and finish is None:
             finish = "cancelled"
         if stopped is not None:
@@ -203,7 +205,7 @@ class Stream(Iterator[Chunk]):
                 self.stats.tokens -= dropped
                 tokens, probabilities, stops = tokens[:stopped], probabilities[:stopped], stops[:stopped]
                 top = top[:stopped]
-        elif finish in ("eos", "stop", "context") or (finish and not self._resumable):
+        elif self._output and (finish in ("eos", "stop", "context") or (finish and not self._resumable)):
             text += self._output.flush()
         self.finish_reason = finish
         self.text += text
@@ -239,8 +241,8 @@ class Stream(Iterator[Chunk]):
                 self._turns.free_if_closing()
 
 
-async def in_thread(call: Callable[..., Any], *words: Any, **named: Any) -> Any:
+async def in_thread(call: Callable[..., Answered], *words: Any) -> Answered:
     """Run the call in a thread. It runs to its end even if the task is cancelled."""
     import asyncio  # here, because applications without an event loop do not need it
 
-    return await asyncio.shield(asyncio.to_thread(call, *words, **named))
+    return await asyncio.shield(asyncio.to_thread(call, *words))

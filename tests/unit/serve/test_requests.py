@@ -16,7 +16,7 @@ from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import RefusedError, decoded
-from hamburger_edge.serve.requests import Asked, Conversation, Limits, read_chat, read_completion
+from hamburger_edge.serve.requests import Asked, Limits, read_chat, read_completion
 
 
 def chat(recommended: Recommended | None = None, **fields: Any) -> Asked:
@@ -232,9 +232,11 @@ def test_messages_become_turns() -> None:
         user("And now?"),
     ]
     said = '{"name": "add", "arguments": {"a": 1}}'
-    turns = ("One\n\nTwo", said, "The result is 2\n\nAnd now?")
-    assert chat(messages=messages).prompt == Conversation("Be brief.\n\nIn rhymes.", turns)
-    assert chat().prompt == Conversation(None, ("Tell",))
+    system = {"role": "system", "content": "Be brief.\n\nIn rhymes."}
+    answer = {"role": "assistant", "content": said}
+    turns = user("One\n\nTwo"), answer, user("The result is 2\n\nAnd now?")
+    assert chat(messages=messages).messages == (system, *turns)
+    assert chat().messages == (user("Tell"),)
 
 
 def test_tools_become_a_structure() -> None:
