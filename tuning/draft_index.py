@@ -6,13 +6,17 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.draft_index import (
     COPY_CHANCES,
+    DRAFT_INDEX,
     ENTRY,
-    FILE,
     HEADER,
     MOST_BYTES,
     DraftIndex,
@@ -76,7 +80,7 @@ def build_draft_index(
     return pack(entries, least, _copy_chances(index, pairs))
 
 
-def index_checkpoint(
+def index_examples(
     checkpoint: Path, examples: Path, share: float = TuneRecipe.share, least: int = LEAST_ANSWERS
 ) -> DraftIndex:
     """Give a checkpoint an index of its examples; as in `tune`, a hash holds a share of the prompts out."""
@@ -87,17 +91,31 @@ def index_checkpoint(
     config = loaded.model.config
     template = ChatTemplate.from_json(loaded.chat_template)
     encoder = Encoder.of(template, Tokenizer(loaded.tokenizer), config.eos_ids)
-    learned, held_out = [], []
-    for example in read_examples(examples).examples:
-        question, written = encoder.question(example), encoder.encode(example)
-        answer = [token for token, role in zip(written.ids, written.roles, strict=True) if role == ANSWER]
-        if side(question, share) == "train":
-            learned.append(answer)
-        else:
-            held_out.append((question, answer))
-    data = build_draft_index(learned, held_out, config.base.vocab_size, least)
-    put_file(checkpoint, FILE, data)
-    return DraftIndex(data, config.base.vocab_size)
+    written = map(encoder.encode, read_examples(examples).examples)
+    pairs = [question_and_answer(np.array(each.ids), np.array(each.roles)) for each in written]
+    sides = [side(question, share) == "train" for question, _ in pairs]
+    learned = [answer for (_, answer), learns in zip(pairs, sides, strict=True) if learns]
+    held_out = [pair for pair, learns in zip(pairs, sides, strict=True) if not learns]
+    return index_answers(checkpoint, learned, held_out, config.base.vocab_size, least)
+
+
+def index_answers(
+    checkpoint: Path,
+    learned: Iterable[Tokens],
+    held_out: Iterable[tuple[Tokens, Tokens]],
+    vocab_size: int,
+    least: int = LEAST_ANSWERS,
+) -> DraftIndex:
+    """Give a checkpoint an index of these answers: see `build_draft_index`."""
+    data = build_draft_index(learned, held_out, vocab_size, least)
+    put_file(checkpoint, DRAFT_INDEX, data)
+    return DraftIndex(data, vocab_size)
+
+
+def question_and_answer(ids: npt.NDArray[Any], roles: npt.NDArray[Any]) -> tuple[list[int], list[int]]:
+    """Return the tokens before a conversation's first answer, and those of its answers."""
+    answer = roles == ANSWER
+    return ids[: answer.argmax() if answer.any() else 0].tolist(), ids[answer].tolist()
 
 
 def _bucket(count: int, total: int) -> int:

@@ -41,7 +41,7 @@ from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import LogCallback, Progress, no_progress
 from hamburger_edge.tuning.baselines import Baseline, baselines
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
-from hamburger_edge.tuning.draft_index import index_checkpoint
+from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.more_answers import write_answers
 from hamburger_edge.tuning.planning import Budget, read_within, scored_within, steps_per_epoch
@@ -98,7 +98,7 @@ class Tuning:
             checkpoint = self._read(checkpoint, data)
         write_calibration(checkpoint / CALIBRATION, self.dataset.calibration(data, self.split))
         write_into(checkpoint, answer_prefix=common_answer_prefix(data, self.split.train))
-        index_checkpoint(checkpoint, Path(self.recipe.examples), self.recipe.share)
+        self._index(checkpoint, data)
         return checkpoint
 
     @cached_property
@@ -267,6 +267,17 @@ class Tuning:
         written = train(recipe, checkpoint, chat_template=template, report=self.report, watch=watch)
         assert written is not None  # no step limit was set, so training ran to its end
         return written
+
+    def _index(self, checkpoint: Path, data: DistilledData) -> None:
+        """Write the draft index of the given training answers."""
+
+        def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+            parts = (slice(*data.starts[number : number + 2]) for number in numbers)
+            return [question_and_answer(data.ids[part], data.roles[part]) for part in parts]
+
+        learned = [answer for _, answer in pairs(self.split.train)]
+        held_out = pairs([*self.split.calibration, *self.split.held_out])
+        index_answers(checkpoint, learned, held_out, self.dataset.base.config.vocab_size)
 
     # -- recipes ---------------------------------------------------------------------------------------
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
 from hamburger_edge.errors import BundleError
-from hamburger_edge.loop.draft_index import FILE as DRAFT_INDEX
-from hamburger_edge.loop.draft_index import DraftIndex, read_draft_index
+from hamburger_edge.loop.backend import ModelInfo
+from hamburger_edge.loop.dial import UNMEASURED
+from hamburger_edge.loop.draft_index import DRAFT_INDEX, read_draft_index
 from hamburger_edge.support.files import sha256
 
 
@@ -56,8 +60,22 @@ def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> No
         raise BundleError(f"{path}: its content differs from the manifest's sha256: copy the bundle again")
 
 
-def listed_draft_index(folder: Path, manifest: Manifest) -> DraftIndex | None:
-    """Return the bundle's draft index; None if it has none."""
-    if all(entry.path != DRAFT_INDEX for entry in manifest.files):
-        return None
-    return read_draft_index(folder / DRAFT_INDEX, manifest.model.vocab_size)
+def model_info(folder: Path, manifest: Manifest, **measured: Any) -> ModelInfo:
+    """Return the properties of a bundle; `measured` are the fields that its runtime determines."""
+    model = manifest.model
+    has_index = any(entry.path == DRAFT_INDEX for entry in manifest.files)
+    return ModelInfo(
+        vocab_size=model.vocab_size,
+        hidden_size=model.hidden_size,
+        max_group_tokens=model.max_group_tokens,
+        position_rule=model.position_rule,
+        stop_rule=model.stop_rule,
+        context_length=model.context_length,
+        eos_ids=model.eos_ids,
+        draft_vocab=None if model.draft_vocab is None else np.array(model.draft_vocab, np.int64),
+        recommended=manifest.recommended or UNMEASURED,
+        answer_prefix=manifest.answer_prefix,
+        edits_prompt=manifest.edits_prompt,
+        draft_index=read_draft_index(folder / DRAFT_INDEX, model.vocab_size) if has_index else None,
+        **measured,
+    )

@@ -58,7 +58,7 @@ class ModelInfo:
 
 
 class Readout(NamedTuple):
-    """The base's outputs at the requested rows."""
+    """The base's outputs, one row per output index."""
 
     logits: Floats  # [rows, vocab]
     p_stop: Floats  # [rows] probability that the group should end after its first token
@@ -84,9 +84,9 @@ class Backend(Protocol):
         ...
 
     def macro(
-        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
     ) -> Readout:
-        """Append one slot per group at the given positions; read out at `rows` (indices into groups).
+        """Append one slot per group at the given positions; read out after the groups of `output_indices`.
 
         A group of one token is fed as that token's embedding; longer groups are merged. A call into the
         empty cache must leave at least one slot free, unless its positions are 0, 1, 2, ... Returned arrays

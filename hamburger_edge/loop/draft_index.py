@@ -26,7 +26,7 @@ import numpy as np
 from hamburger_edge.errors import BundleError
 from hamburger_edge.support.files import read_regular
 
-FILE = "draft_index.bin"
+DRAFT_INDEX = "draft_index.bin"  # its file in bundles and checkpoints
 MAGIC, VERSION, HEADER, ENTRY = b"HBDI", 1, 64, 12
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of contexts, in tokens
 START = 0xFFFFFFFF
@@ -60,7 +60,7 @@ def context_keys(answer: Sequence[int]) -> list[int]:
 class DraftIndex:
     """A read-only table from context keys to guesses."""
 
-    def __init__(self, data: bytes, vocab_size: int, source: object = FILE) -> None:
+    def __init__(self, data: bytes, vocab_size: int, source: object = DRAFT_INDEX) -> None:
         head = struct.unpack_from("<4s3I5f", data) if len(data) >= HEADER else (b"", 0, 0, 0)
         magic, version, entries, self.least, *copies = head
         whole = len(data) == HEADER + ENTRY * entries <= MOST_BYTES

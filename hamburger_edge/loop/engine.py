@@ -263,11 +263,11 @@ class Engine:
         sampler.rewind(sum(map(len, checked)))
         decided, forced = decisions(checked, sampler)
         ahead = len(again) + kept - 1  # the slot before the first checked one
-        rows = [*(ahead + index for index in decided), len(again) + len(groups) - 1]
+        output_indices = [*(ahead + index for index in decided), len(again) + len(groups) - 1]
         agreed, row = sum(map(len, groups[:kept])), 0
         probabilities, top = list(draft.probabilities[:agreed]), list(draft.top[:agreed])
         try:
-            readout, seconds = self._feed([*again, *groups], rows)
+            readout, seconds = self._feed([*again, *groups], output_indices)
             stats.count(seconds, prompt)
             for group in checked:
                 if sampler.forced is not None:
@@ -310,13 +310,13 @@ class Engine:
         `Backend.macro`)."""
         return self.chunk if self.ledger.slots else min(self.chunk, max(1, self.info.cache_slots - 1))
 
-    def _feed(self, groups: Sequence[Group], rows: Sequence[int]) -> tuple[Readout, float]:
+    def _feed(self, groups: Sequence[Group], output_indices: Sequence[int]) -> tuple[Readout, float]:
         """Append slots; return the readout and the seconds inside the backend."""
         start = self.ledger.slots
         try:
             positions = [self.ledger.append(group) for group in groups]
             begin = perf_counter()
-            readout = self.backend.macro(groups, positions, rows)
+            readout = self.backend.macro(groups, positions, output_indices)
             return readout, perf_counter() - begin
         except BaseException:
             self.ledger.truncate(start)

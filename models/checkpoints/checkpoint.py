@@ -28,6 +28,7 @@ from torch import Tensor
 
 from hamburger_edge.chat.markup import markup_beside
 from hamburger_edge.errors import CheckpointError
+from hamburger_edge.loop.draft_index import DRAFT_INDEX
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
@@ -45,7 +46,6 @@ from hamburger_edge.models.checkpoints.lightning import load_lightning
 from hamburger_edge.models.checkpoints.manifest import (
     BASE,
     DELTA,
-    DRAFT_INDEX,
     FORMAT,
     GRAFT,
     MANIFEST,

@@ -14,7 +14,6 @@ from hamburger_edge.support.strict import from_mapping, read_json
 MANIFEST, FORMAT = "hamburger.json", 1
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
 PARTS = "assembly"  # folder of what makes a bundle without PyTorch
-DRAFT_INDEX = "draft_index.bin"  # what follows what in its answers; the loop reads it
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,12 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from hamburger_edge.bundle.files import check_files, listed_draft_index
+from hamburger_edge.bundle.files import check_files, model_info
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, HamburgerError, InputError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
-from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
 from hamburger_edge.runtimes.llamacpp.decoders import LlamaCppBase, LlamaCppMicroDecoder
@@ -146,19 +143,13 @@ class LlamaCppBackend:
         weights, size = KV_BYTES[kv_cache_dtype]
         on_gpu = gpu_layers != 0 and bool(llama.low.llama_supports_gpu_offload())
         identity = f"{manifest.gguf_fingerprint} {kv_cache_dtype} {flash}"
-        self._info = ModelInfo(
+        self._info = model_info(
+            folder,
+            manifest,
             backend="llamacpp",
             provider="gpu" if on_gpu else "cpu",
             precision=files.precision.base,
-            vocab_size=model.vocab_size,
-            hidden_size=model.hidden_size,
-            max_group_tokens=model.max_group_tokens,
-            position_rule=model.position_rule,
-            stop_rule=model.stop_rule,
             cache_slots=cache_slots,
-            context_length=model.context_length,
-            eos_ids=model.eos_ids,
-            draft_vocab=None if model.draft_vocab is None else np.array(model.draft_vocab, np.int64),
             kv_bytes_per_slot=2
             * model.num_layers
             * manifest.kv.kv_heads
@@ -166,10 +157,6 @@ class LlamaCppBackend:
             // weights
             * size,
             fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
-            recommended=manifest.recommended or UNMEASURED,
-            answer_prefix=manifest.answer_prefix,
-            edits_prompt=manifest.edits_prompt,
-            draft_index=listed_draft_index(folder, manifest),
             draft_costs=COSTS,
         )
 
@@ -182,10 +169,10 @@ class LlamaCppBackend:
         return self.base.slots
 
     def macro(
-        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
     ) -> Readout:
         self._check_open()
-        logits, features = self.base.run(self.embedder(groups), positions, rows)
+        logits, features = self.base.run(self.embedder(groups), positions, output_indices)
         return Readout(logits, self.stop_head(features[:, -1]), features)
 
     def micro_begin(self, features: Floats) -> None:

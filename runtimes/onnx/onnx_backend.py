@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.bundle.files import check_files, listed_draft_index
+from hamburger_edge.bundle.files import check_files, model_info
 from hamburger_edge.bundle.manifest import KV_TYPES, KVLayout, Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
@@ -29,7 +29,6 @@ from hamburger_edge.errors import (
     RuntimeUnavailableError,
 )
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
-from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
@@ -131,25 +130,15 @@ class OnnxBackend:
             sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)
         )
         self.closed = False
-        self._info = ModelInfo(
+        self._info = model_info(
+            folder,
+            manifest,
             backend="onnx",
             provider=provider.name,
             precision=manifest.precision.base,
-            vocab_size=model.vocab_size,
-            hidden_size=model.hidden_size,
-            max_group_tokens=model.max_group_tokens,
-            position_rule=model.position_rule,
-            stop_rule=model.stop_rule,
             cache_slots=cache_slots,
-            context_length=model.context_length,
-            eos_ids=model.eos_ids,
-            draft_vocab=None if model.draft_vocab is None else np.array(model.draft_vocab, np.int64),
             kv_bytes_per_slot=manifest.kv.bytes_per_slot,
             fingerprint=manifest.fingerprint,
-            recommended=manifest.recommended or UNMEASURED,
-            answer_prefix=manifest.answer_prefix,
-            edits_prompt=manifest.edits_prompt,
-            draft_index=listed_draft_index(folder, manifest),
             draft_costs=manifest.draft_costs,
         )
 
@@ -167,25 +156,25 @@ class OnnxBackend:
         return self.base.cache.kv.used
 
     def macro(
-        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
     ) -> Readout:
         self._check_open()
         if not self.manifest.rounds_calls or self.slots or len(groups) == 1:
-            return self._read(groups, positions, rows)
+            return self._read(groups, positions, output_indices)
         first = Readout(*(part.copy() for part in self._read(groups[:1], positions[:1], [0])))
-        rest = self._read(groups[1:], positions[1:], [max(0, row - 1) for row in rows])
-        for index, row in enumerate(rows):
-            if row == 0:
-                rest.logits[index], rest.p_stop[index] = first.logits[0], first.p_stop[0]
-                rest.features[index] = first.features[0]
+        rest = self._read(groups[1:], positions[1:], [max(0, index - 1) for index in output_indices])
+        for row, index in enumerate(output_indices):
+            if index == 0:
+                rest.logits[row], rest.p_stop[row] = first.logits[0], first.p_stop[0]
+                rest.features[row] = first.features[0]
         return rest
 
     def _read(
-        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
     ) -> Readout:
         buffer = self.base.embeddings[len(groups)]
         self.embedder.run(groups, buffer)
-        return self.base.run(buffer, positions, rows)
+        return self.base.run(buffer, positions, output_indices)
 
     def micro_begin(self, features: npt.NDArray[np.float32]) -> None:
         self.micro_decoder.begin(features)

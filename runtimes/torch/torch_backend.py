@@ -17,7 +17,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ContextFullError, HamburgerError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
-from hamburger_edge.loop.draft_index import FILE, DraftIndex, read_draft_index
+from hamburger_edge.loop.draft_index import DRAFT_INDEX, DraftIndex, read_draft_index
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.processors import MOST_THREADS
@@ -80,7 +80,7 @@ class TorchBackend:
 
     @torch.inference_mode()
     def macro(
-        self, groups: Sequence[Sequence[int]], positions: Sequence[int], rows: Sequence[int]
+        self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
     ) -> Readout:
         self._check_open()
         if self.cache.used + len(groups) > self.cache.capacity:
@@ -92,7 +92,7 @@ class TorchBackend:
         rotary = self.model.base_rotary(torch.tensor([list(positions)]))
         attend = Cached(self.model.config.base, rotary, self.cache, len(groups))
         features = self.model.base(
-            slots, attend, self.model.config.taps, torch.tensor(list(rows), dtype=torch.long)
+            slots, attend, self.model.config.taps, torch.tensor(list(output_indices), dtype=torch.long)
         )[0]
         self.cache.used += len(groups)
         final = features[:, -1]
@@ -188,7 +188,7 @@ def open_checkpoint(
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
         answer_prefix=answer_prefix,
         edits_prompt=edits_prompt,
-        draft_index=read_draft_index(checkpoint.path / FILE, checkpoint.model.config.base.vocab_size),
+        draft_index=read_draft_index(checkpoint.path / DRAFT_INDEX, checkpoint.model.config.base.vocab_size),
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

@@ -12,11 +12,11 @@ from hamburger_edge.support.values import whole_in
 
 
 def run(options: argparse.Namespace) -> None:
-    from hamburger_edge.tuning.draft_index import index_checkpoint
+    from hamburger_edge.tuning.draft_index import index_examples
 
     least = whole_in("--least", options.least, 2, 1 << 20)
     folder = Path(options.checkpoint)
-    entries = len(index_checkpoint(folder, Path(options.examples), least=least))
+    entries = len(index_examples(folder, Path(options.examples), least=least))
     told = f"{folder}: {entries} entries, each shared by {least} or more different answers; export it again"
     print(
         json.dumps({"checkpoint": str(folder), "entries": entries, "least": least}) if options.json else told

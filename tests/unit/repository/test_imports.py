@@ -90,7 +90,12 @@ DIRECTION = {
     "__main__": {"cli"},
 }
 # Of the core, what models may use.
-LEAVES = ("hamburger_edge.errors", "hamburger_edge.support.", "hamburger_edge.chat.markup")
+LEAVES = (
+    "hamburger_edge.errors",
+    "hamburger_edge.support.",
+    "hamburger_edge.chat.markup",
+    "hamburger_edge.loop.draft_index",
+)
 
 
 def room_of(module: str) -> str:
