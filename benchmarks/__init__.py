@@ -8,6 +8,6 @@
     --peers, --serve --> peers/       other programs on the same weights; not part of the wheel
 
 `contender` defines the interface of a measured program. `weight_bytes` counts the weight bytes that a step
-reads. `made_once` builds files in the cache folder. The package imports core, evaluation, runtimes, models
+reads. The package imports core, evaluation, runtimes, models
 and export. Only the command line imports it.
 """

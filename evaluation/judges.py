@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import InputError, require
 from hamburger_edge.evaluation.checks import Check
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.strict import canonical_json
@@ -131,6 +131,32 @@ def checked(cases: Sequence[Case]) -> Judgement:
     for case, score in zip(cases, scores, strict=True):
         kinds.setdefault(case.kind, []).append(score)
     return Judgement(scores, {kind: sum(each) / len(each) for kind, each in kinds.items()})
+
+
+class Validator:
+    """Whether answers follow a JSON schema, by the package jsonschema."""
+
+    def __init__(self, schema: str):
+        jsonschema = require("jsonschema", "bench")
+        parsed = json.loads(schema)
+        kind = jsonschema.validators.validator_for(parsed)
+        try:
+            kind.check_schema(parsed)
+        except jsonschema.SchemaError as error:
+            raise InputError(f"the JSON schema is not one: {error.message}") from error
+        self._validator = kind(parsed)
+
+    def accepts(self, text: str) -> bool:
+        try:
+            return bool(self._validator.is_valid(json.loads(text)))
+        except (ValueError, RecursionError):
+            return False
+
+
+def equal(text: str, expected: str) -> bool:
+    """Compare as JSON if `expected` is JSON, else as text without surrounding white space."""
+    wanted = canonical_json(expected)
+    return text.strip() == expected.strip() if wanted is None else canonical_json(text) == wanted
 
 
 def edits(one: str, other: str) -> int:

@@ -30,7 +30,7 @@ from hamburger_edge.errors import (
 )
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
-from hamburger_edge.loop.sampling import TopToken
+from hamburger_edge.loop.scores import TopToken
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model

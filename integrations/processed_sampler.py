@@ -10,8 +10,9 @@ from transformers import LogitsProcessorList
 
 from hamburger_edge.loop.backend import Floats, ModelInfo
 from hamburger_edge.loop.grammar import Grammar
-from hamburger_edge.loop.sampling import Choice, Sampler, SamplingSettings
+from hamburger_edge.loop.sampling import Choice, Sampler
 from hamburger_edge.loop.scores import Head
+from hamburger_edge.loop.settings import SamplingSettings
 
 
 class ProcessedSampler(Sampler):

@@ -44,9 +44,15 @@ from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.more_answers import write_answers
-from hamburger_edge.tuning.planning import Budget, read_within, scored_within, steps_per_epoch
+from hamburger_edge.tuning.planning import (
+    Budget,
+    read_within,
+    scored_within,
+    steps_per_epoch,
+    subset,
+    write_subset,
+)
 from hamburger_edge.tuning.shape import graft_recipe, reading_recipe, row_slots, tuning_recipe
-from hamburger_edge.tuning.subset import subset, write_subset
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
 from hamburger_edge.tuning.watching import AnswersRight
 

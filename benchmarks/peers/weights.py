@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.benchmarks.contender import Source
-from hamburger_edge.benchmarks.made_once import made_once
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
+from hamburger_edge.support.folders import made_once
 
 THEIRS = "iq4_nl"  # the precision that llama.cpp writes
 CLASSES = {

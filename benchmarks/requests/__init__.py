@@ -3,7 +3,6 @@
 prompts     read the prompt file and encode the requests
 plan        the options of a run, and the pairs to compare
 ours        our runtimes as contenders
-checking    validate answers against the schema and the expected answer
 bench       one run: each program answers each request, in rotation
 report      figures and tables
 """

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from hamburger_edge.benchmarks.contender import Program, Request, Source, TimedAnswer
-from hamburger_edge.benchmarks.requests.checking import Validator, right
 from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs
 from hamburger_edge.benchmarks.requests.prompts import Prompt
 from hamburger_edge.benchmarks.requests.report import Answered, RequestReport, result
@@ -18,6 +17,7 @@ from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.evaluation import machine
+from hamburger_edge.evaluation.judges import Validator, equal
 from hamburger_edge.support.progress import Progress, no_progress
 
 
@@ -83,7 +83,7 @@ class RequestBench:
             timed,
             text,
             None if self.validator is None else self.validator.accepts(text),
-            None if expected is None else right(text, expected),
+            None if expected is None else equal(text, expected),
         )
 
 

@@ -57,11 +57,11 @@ def shape_bundle(
 ) -> Path:
     """Return the bundle of this shape, exported once into the cache folder."""
     from hamburger_edge import __version__
-    from hamburger_edge.benchmarks.made_once import made_once
     from hamburger_edge.export.description import TOKENIZER
     from hamburger_edge.exporting import export_checkpoint
     from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, build
     from hamburger_edge.support.cache import cache_folder
+    from hamburger_edge.support.folders import made_once
 
     if name not in SHAPES:
         raise InputError(f"--shape {name}: unknown (known: {', '.join(SHAPES)})")

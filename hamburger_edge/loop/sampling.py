@@ -13,7 +13,6 @@ import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,59 +21,9 @@ from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.grammar import Grammar
-from hamburger_edge.loop.scores import Head, Ints, nucleus_cut, pick
-from hamburger_edge.support.values import number_in, safe_repr, whole_in
-
-BAN = -100  # a token with this bias or a lower one is never chosen, as in OpenAI's interface
-
-
-@dataclass(frozen=True)
-class SamplingSettings:
-    temperature: float = 0.0  # 0: greedy
-    top_k: int = 0  # keep the k likeliest (0: all) and ties with the k-th
-    top_p: float = 1.0  # keep the smallest set of likeliest tokens with this total probability
-    min_p: float = 0.0  # keep tokens with p >= min_p * (highest p)
-    repetition_penalty: float = (
-        1.0  # divides the scores of seen tokens (multiplies negative ones), prompt included
-    )
-    presence_penalty: float = 0.0  # subtracted once from the scores of tokens in the answer
-    frequency_penalty: float = 0.0  # subtracted once per occurrence of the token in the answer
-    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its score; see BAN
-    seed: int | None = None  # None: a random one, see `Sampler.seed`
-
-    def __post_init__(self) -> None:
-        checked: dict[str, Any] = {
-            "temperature": number_in("temperature", self.temperature, 0, 100),
-            "top_k": whole_in("top_k", self.top_k, 0, 2**31 - 1),
-            "top_p": number_in("top_p", self.top_p, 0, 1, above=True),
-            "min_p": number_in("min_p", self.min_p, 0, 1),
-            "repetition_penalty": number_in("repetition_penalty", self.repetition_penalty, 0.01, 100),
-            "presence_penalty": number_in("presence_penalty", self.presence_penalty, -100, 100),
-            "frequency_penalty": number_in("frequency_penalty", self.frequency_penalty, -100, 100),
-        }
-        if not isinstance(self.logit_bias, Mapping):
-            raise InputError(f"logit_bias must map token ids to numbers, got {safe_repr(self.logit_bias)}")
-        checked["logit_bias"] = {
-            whole_in("logit_bias token", token, 0, 2**31 - 1): number_in("logit_bias", bias, -1000, 1000)
-            for token, bias in self.logit_bias.items()
-        }
-        if self.seed is not None:
-            checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-    @property
-    def banned(self) -> frozenset[int]:
-        return frozenset(token for token, bias in self.logit_bias.items() if bias <= BAN)
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-
-class TopToken(NamedTuple):
-    token: int
-    logprob: float  # natural logarithm of its probability
+from hamburger_edge.loop.scores import Head, Ints, TopToken, nucleus_cut, pick, top_tokens
+from hamburger_edge.loop.settings import SamplingSettings
+from hamburger_edge.support.values import whole_in
 
 
 class Choice(NamedTuple):
@@ -325,7 +274,7 @@ class Sampler:
         if self.top_probabilities is None:
             return Choice(head.token(index), math.nan)
         weights = np.exp(logits - best)
-        return Choice(head.token(index), 1 / float(weights.sum()), _top_tokens(weights, top))
+        return Choice(head.token(index), 1 / float(weights.sum()), top_tokens(weights, top))
 
     def _adjust(self, logits: Floats, head: Head) -> Floats:
         if self._penalised:
@@ -357,7 +306,7 @@ class Sampler:
         found, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
         self._draws += 1
         index = found if survivors is None else int(survivors[found])
-        shown = _top_tokens(np.where(weights >= cut, weights, 0), top) if top else ()
+        shown = top_tokens(np.where(weights >= cut, weights, 0), top) if top else ()
         return Choice(head.ordered_token(index), probability, shown)
 
     def _unusable(self, best: float) -> Exception:
@@ -369,14 +318,3 @@ class Sampler:
             f"the model's scores are not usable (highest is {best}): its weights or precision are damaged, "
             "verify it or export it again"
         )
-
-
-def _top_tokens(weights: Floats, count: int) -> tuple[TopToken, ...]:
-    """Return the `count` highest weights of the whole vocabulary that are above 0, as log probabilities."""
-    if not count:
-        return ()
-    least = np.partition(weights, -count)[-count] if count < weights.size else np.float32(0)
-    tokens = np.flatnonzero((weights >= least) & (weights > 0))
-    tokens = tokens[np.argsort(-weights[tokens], kind="stable")][:count]
-    logs = np.log(weights[tokens] / weights.sum(dtype=np.float64))
-    return tuple(map(TopToken, tokens.tolist(), logs.tolist()))

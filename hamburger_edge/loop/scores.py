@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,11 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Floats
 
 Ints = npt.NDArray[np.int64]
+
+
+class TopToken(NamedTuple):
+    token: int
+    logprob: float  # natural logarithm of its probability
 
 
 class Head:
@@ -72,3 +78,14 @@ def pick(weights: Floats, draw: float) -> tuple[int, float]:
     reached = np.cumsum(inside) + (edges[number] - sums[number])
     index = min(int(np.searchsorted(reached, draw * total, side="right")), int(np.flatnonzero(inside)[-1]))
     return number * block + index, float(inside[index] / total)
+
+
+def top_tokens(weights: Floats, count: int) -> tuple[TopToken, ...]:
+    """Return the `count` highest weights of the whole vocabulary that are above 0, as log probabilities."""
+    if not count:
+        return ()
+    least = np.partition(weights, -count)[-count] if count < weights.size else np.float32(0)
+    tokens = np.flatnonzero((weights >= least) & (weights > 0))
+    tokens = tokens[np.argsort(-weights[tokens], kind="stable")][:count]
+    logs = np.log(weights[tokens] / weights.sum(dtype=np.float64))
+    return tuple(map(TopToken, tokens.tolist(), logs.tolist()))

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypedDict
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, UNMEASURED, Mode, Recommended, set_dial
-from hamburger_edge.loop.sampling import SamplingSettings
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.values import among, flag, number_in, safe_repr, whole_in
 
@@ -51,6 +50,53 @@ class MeasuringOptions(Options, total=False):
     forced: Literal["split", "merge", "single"]  # how the base reads forced tokens
     force_group: int | None  # size of every group, instead of the stop head's decision
     ignore_eos: bool  # do not end at an end token
+
+
+BAN = -100  # a token with this bias or a lower one is never chosen, as in OpenAI's interface
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    temperature: float = 0.0  # 0: greedy
+    top_k: int = 0  # keep the k likeliest (0: all) and ties with the k-th
+    top_p: float = 1.0  # keep the smallest set of likeliest tokens with this total probability
+    min_p: float = 0.0  # keep tokens with p >= min_p * (highest p)
+    repetition_penalty: float = (
+        1.0  # divides the scores of seen tokens (multiplies negative ones), prompt included
+    )
+    presence_penalty: float = 0.0  # subtracted once from the scores of tokens in the answer
+    frequency_penalty: float = 0.0  # subtracted once per occurrence of the token in the answer
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added to its score; see BAN
+    seed: int | None = None  # None: a random one, see `Sampler.seed`
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {
+            "temperature": number_in("temperature", self.temperature, 0, 100),
+            "top_k": whole_in("top_k", self.top_k, 0, 2**31 - 1),
+            "top_p": number_in("top_p", self.top_p, 0, 1, above=True),
+            "min_p": number_in("min_p", self.min_p, 0, 1),
+            "repetition_penalty": number_in("repetition_penalty", self.repetition_penalty, 0.01, 100),
+            "presence_penalty": number_in("presence_penalty", self.presence_penalty, -100, 100),
+            "frequency_penalty": number_in("frequency_penalty", self.frequency_penalty, -100, 100),
+        }
+        if not isinstance(self.logit_bias, Mapping):
+            raise InputError(f"logit_bias must map token ids to numbers, got {safe_repr(self.logit_bias)}")
+        checked["logit_bias"] = {
+            whole_in("logit_bias token", token, 0, 2**31 - 1): number_in("logit_bias", bias, -1000, 1000)
+            for token, bias in self.logit_bias.items()
+        }
+        if self.seed is not None:
+            checked["seed"] = whole_in("seed", self.seed, 0, 2**64 - 1)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def banned(self) -> frozenset[int]:
+        return frozenset(token for token, bias in self.logit_bias.items() if bias <= BAN)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 from hamburger_edge.loop.backend import Backend, Floats, ModelInfo, Readout
 from hamburger_edge.loop.drafting import MOST, Drafter
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.loop.sampling import Choice, Sampler, TopToken
+from hamburger_edge.loop.sampling import Choice, Sampler
+from hamburger_edge.loop.scores import TopToken
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+import secrets
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from hamburger_edge.support.files import locked
 
 _OF_FILE_MANAGERS = {".DS_Store", "Thumbs.db", "desktop.ini"}  # safe to delete
 
@@ -63,3 +67,22 @@ def _swap(first: Path, second: Path) -> bool:
     if sys.platform == "darwin" and hasattr(library, "renamex_np"):
         return bool(library.renamex_np(*names, exchange) == 0)
     return False
+
+
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Return `folder`; if it does not exist, `make` fills a temporary folder, which is then renamed.
+
+    A lock file admits one process at a time.
+    """
+    with locked(folder.with_name(f".{folder.name}.lock")):
+        if not folder.exists():
+            for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # from a killed run
+                shutil.rmtree(stale, ignore_errors=True)
+            partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+            try:
+                partial.mkdir(parents=True)
+                make(partial)
+                publish(partial, folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return folder

@@ -7,8 +7,8 @@ from typing import Any
 from scripted_backend import ScriptedBackend
 
 from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings
-from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import Step
 

@@ -75,9 +75,8 @@ def _show(
 
 def _lengths(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.speed.bench import Bench
-    from hamburger_edge.benchmarks.speed.plan import all_programs, source_of
+    from hamburger_edge.benchmarks.speed.plan import all_programs, prompts, source_of
     from hamburger_edge.benchmarks.speed.plots import plot
-    from hamburger_edge.benchmarks.speed.prompts import prompts
     from hamburger_edge.benchmarks.speed.report import tables
     from hamburger_edge.benchmarks.speed.shapes import shape_bundle
 

@@ -21,7 +21,8 @@ from hamburger_edge.errors import (
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.engine import Decoding, Engine
 from hamburger_edge.loop.ledger import Group, Ledger
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import SamplingSettings
 from hamburger_edge.runtimes.llamacpp import library as llama_library
 from hamburger_edge.runtimes.llamacpp.llamacpp_backend import LlamaCppBackend, open_bundle
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend

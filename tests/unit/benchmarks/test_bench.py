@@ -19,8 +19,7 @@ from hamburger_edge.benchmarks.speed import plan as bench_plan
 from hamburger_edge.benchmarks.speed import report as bench_report
 from hamburger_edge.benchmarks.speed.bench import Bench
 from hamburger_edge.benchmarks.speed.interleave import Spread, interleave, ratios
-from hamburger_edge.benchmarks.speed.plan import BenchPlan
-from hamburger_edge.benchmarks.speed.prompts import TEXTS
+from hamburger_edge.benchmarks.speed.plan import TEXTS, BenchPlan
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.evaluation import machine
 

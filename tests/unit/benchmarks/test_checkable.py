@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from hamburger_edge.benchmarks.checkable import lines
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.checks import Prompt, read_prompts
 from hamburger_edge.evaluation.recommending import CHECKABLE, checkable_questions
@@ -15,10 +14,6 @@ from hamburger_edge.evaluation.recommending import CHECKABLE, checkable_question
 @pytest.fixture(scope="module")
 def questions() -> list[Prompt]:
     return checkable_questions(None, 1.0)
-
-
-def test_the_file_is_what_its_generator_writes() -> None:
-    assert CHECKABLE.read_text(encoding="utf-8").splitlines() == list(lines())
 
 
 def test_four_kinds_all_checkable_none_twice(questions: list[Prompt]) -> None:

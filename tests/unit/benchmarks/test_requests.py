@@ -14,13 +14,13 @@ from hamburger_edge.benchmarks.contender import Facts, Program, Request, TimedAn
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
 from hamburger_edge.benchmarks.requests import report as request_report
 from hamburger_edge.benchmarks.requests.bench import RequestBench
-from hamburger_edge.benchmarks.requests.checking import Validator, right
 from hamburger_edge.benchmarks.requests.ours import as_answer, options_of
 from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs, setting
 from hamburger_edge.benchmarks.requests.prompts import Prompt, read_prompts, requests
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.evaluation.judges import Validator, equal
 from hamburger_edge.loop.stats import Stats
 
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
@@ -67,7 +67,7 @@ def test_a_line_at_fault_is_named(tmp_path: Path, line: str, message: str) -> No
     ],
 )
 def test_right_answers_are_equal_as_json_or_else_as_text(answer: str, expected: str, found: bool) -> None:
-    assert right(answer, expected) is found
+    assert equal(answer, expected) is found
 
 
 def test_valid_answers_are_those_of_the_schema() -> None:

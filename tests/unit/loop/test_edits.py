@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from hamburger_edge.loop.edits import Edits, kept_words
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import SamplingSettings
 
 END = 256  # bytes are tokens here
 # the same for the JavaScript runtime

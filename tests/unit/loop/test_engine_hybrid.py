@@ -14,8 +14,8 @@ from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.loop.engine import REREAD, Engine
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings
-from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats
 
 SURE, UNSURE = 1e4, 0.1  # what the toy language's scores are multiplied by

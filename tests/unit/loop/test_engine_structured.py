@@ -20,8 +20,8 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings
-from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import Step
 from hamburger_edge.loop.structure import Structure

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import CheckpointError, InputError
-from hamburger_edge.loop.sampling import Sampler, SamplingSettings
+from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.scores import pick
+from hamburger_edge.loop.settings import SamplingSettings
 
 VOCAB = 12
 SCORES = np.array([0.5, 3.0, 2.9, -1.0, 0.0, 1.0, 2.0, -3.0, 0.1, 0.2, 0.3, 1.5], dtype=np.float32)
