@@ -57,7 +57,7 @@ docs: $(VENV)/.docs
 
 bench: $(VENV)/.bench
 	@$(BIN)/hamburger-edge bench $(BUNDLE) --peers --against $(CHECKPOINT) --json bench.json --plot docs/images
-	@$(BIN)/python -m hamburger_edge.benchmarks.speed.report bench.json
+	@$(BIN)/python -m hamburger_edge.benchmarks.speed.speed_report bench.json
 
 MODELS ?= $(notdir $(patsubst %/,%,$(dir $(wildcard models/zoo/*/hamburger.json))))
 zoo-parts: $(VENV)/.demo

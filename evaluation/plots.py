@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.evaluation.pictures import draw
-from hamburger_edge.evaluation.report import ModelReport, QualityReport
+from hamburger_edge.evaluation.quality_report import ModelReport, QualityReport
 
 
 def plot(report: QualityReport, folder: Path) -> list[Path]:

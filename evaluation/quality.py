@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.base_judge import JudgedAnswer, ask, prompt_ids
 from hamburger_edge.evaluation.checks import Prompt
 from hamburger_edge.evaluation.figures import reliability
 from hamburger_edge.evaluation.models import JudgeBase
-from hamburger_edge.evaluation.reading import JudgedAnswer, ask, prompt_ids
-from hamburger_edge.evaluation.report import ModelReport, QualityReport, Row
+from hamburger_edge.evaluation.quality_report import ModelReport, QualityReport, Row
 from hamburger_edge.evaluation.spreading import Opener, Question, Workers
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model

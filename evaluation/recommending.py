@@ -20,10 +20,10 @@ from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.evaluation.asking import EvaluationPlan, Request, Row, evaluate, table
+from hamburger_edge.evaluation.base_judge import prompt_ids
 from hamburger_edge.evaluation.checks import Prompt, read_prompts
 from hamburger_edge.evaluation.judges import Judge
 from hamburger_edge.evaluation.pairs import merit, prompts_needed
-from hamburger_edge.evaluation.reading import prompt_ids
 from hamburger_edge.loop.dial import PLAIN, UNMEASURED, Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.models.checkpoints.facts import write_into

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hamburger_edge.evaluation.base_judge import JudgedAnswer, ask
 from hamburger_edge.evaluation.checks import Prompt
 from hamburger_edge.evaluation.models import JudgeBase
-from hamburger_edge.evaluation.reading import JudgedAnswer, ask
 from hamburger_edge.model import Model
 from hamburger_edge.models.distillation.cluster import Cluster
 

@@ -10,7 +10,7 @@ from typing import Unpack
 
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.messages import read_messages
-from hamburger_edge.chat.parts import Parts
+from hamburger_edge.chat.model_parts import Parts
 from hamburger_edge.chat.stream import Chunk, Result, Stream, in_thread
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ from hamburger_edge.benchmarks.contender import (
     TimedTurn,
     WeightBytes,
 )
-from hamburger_edge.benchmarks.peers import weights
+from hamburger_edge.benchmarks.peers import peer_files
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.loop.grammar import LAYOUT
 
@@ -38,10 +38,10 @@ class Genai:
         self.generator: Any = None
 
     def prepare(self) -> Path:
-        return weights.built(self.source, f"genai-{self.precision}", self._build)
+        return peer_files.built(self.source, f"genai-{self.precision}", self._build)
 
     def _build(self, folder: Path) -> None:
-        hf = weights.hugging_face(self.source)
+        hf = peer_files.hugging_face(self.source)
         import transformers
 
         # The builder of 0.18 imports these two names from transformers 5, for model families that we do not

@@ -19,7 +19,7 @@ from hamburger_edge.benchmarks.contender import (
     TimedTurn,
     WeightBytes,
 )
-from hamburger_edge.benchmarks.peers import weights
+from hamburger_edge.benchmarks.peers import peer_files
 from hamburger_edge.benchmarks.peers.llama_grammar import GrammarChoice
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes
 from hamburger_edge.bundle.manifest import gguf_precision
@@ -53,7 +53,7 @@ class Llama:
         self.grammar: GrammarChoice | None = None  # for the most recent schema
 
     def prepare(self) -> Path:
-        return weights.gguf(self.source)
+        return peer_files.gguf(self.source)
 
     def load(self) -> Facts:
         self.made = self.made or self.prepare()

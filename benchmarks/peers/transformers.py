@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from hamburger_edge.benchmarks.contender import Facts, Source, TimedTurn, WeightBytes
-from hamburger_edge.benchmarks.peers import weights
+from hamburger_edge.benchmarks.peers import peer_files
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 
 
@@ -33,7 +33,7 @@ class Transformers:
         self.model: Any = None
 
     def prepare(self) -> Path:
-        return weights.hugging_face(self.source)
+        return peer_files.hugging_face(self.source)
 
     def load(self) -> Facts:
         import torch
@@ -83,10 +83,10 @@ class Optimum(Transformers):
     """transformers on ONNX Runtime; optimum exports float32."""
 
     def prepare(self) -> Path:
-        return weights.built(self.source, "optimum", self._export)
+        return peer_files.built(self.source, "optimum", self._export)
 
     def _export(self, folder: Path) -> None:
-        hf = weights.hugging_face(self.source)
+        hf = peer_files.hugging_face(self.source)
         from optimum.exporters.onnx import main_export
 
         main_export(str(hf), output=folder, task="text-generation-with-past", do_validation=False)

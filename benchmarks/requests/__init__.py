@@ -1,8 +1,8 @@
 """`bench --prompts`: measure whole requests, from the prompt to the end of the answer.
 
-prompts     read the prompt file and encode the requests
-plan        the options of a run, and the pairs to compare
-ours        our runtimes as contenders
-bench       one run: each program answers each request, in rotation
-report      figures and tables
+prompts         read the prompt file and encode the requests
+request_plan    the options of a run, and the pairs to compare
+our_answers     our runtimes as contenders
+request_bench   one run: each program answers each request, in rotation
+request_report  figures and tables
 """

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from hamburger_edge.benchmarks.contender import Contender, Facts, Program, Source
 from hamburger_edge.benchmarks.speed.interleave import interleave
-from hamburger_edge.benchmarks.speed.plan import full
 from hamburger_edge.benchmarks.speed.process import Process
+from hamburger_edge.benchmarks.speed.speed_plan import full
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.support.progress import Progress, no_progress
 

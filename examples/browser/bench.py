@@ -30,8 +30,8 @@ from bench_theirs import write_base
 
 import hamburger_edge
 from hamburger_edge.benchmarks.contender import Source
-from hamburger_edge.benchmarks.peers.weights import folder_of
-from hamburger_edge.benchmarks.speed.plan import TEXTS
+from hamburger_edge.benchmarks.peers.peer_files import folder_of
+from hamburger_edge.benchmarks.speed.speed_plan import TEXTS
 from serve import Server
 
 HERE = Path(__file__).resolve().parent

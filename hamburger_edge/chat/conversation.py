@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Unpack
 
 from hamburger_edge.chat import session
 from hamburger_edge.chat.messages import Transcript
-from hamburger_edge.chat.parts import Parts
+from hamburger_edge.chat.model_parts import Parts
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError, InputError

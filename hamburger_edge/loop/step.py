@@ -26,7 +26,7 @@ FinishReason = Literal["eos", "length", "stop", "context", "cancelled"]
 
 # By stop rule "after" a group's first micro step runs if the base's row gives 1 - p_stop >= TRY * confidence.
 # It costs about a fifth of a macro step, and its own 1 - p_stop must then reach the confidence. Below TRY it
-# hardly ever pays (docs/research/decisions.md has the curve).
+# hardly ever pays (docs/research/decisions.md).
 TRY = 2 / 3
 
 # A guess with at least this probability is taken without a micro step.

@@ -30,7 +30,7 @@ from hamburger_edge.errors import (
 )
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
-from hamburger_edge.runtimes.onnx.parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
+from hamburger_edge.runtimes.onnx.onnx_parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
 from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 

@@ -29,11 +29,11 @@ from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.contender import Program
-    from hamburger_edge.benchmarks.peers.serving.report import ServingReport
-    from hamburger_edge.benchmarks.requests.plan import RequestPlan
-    from hamburger_edge.benchmarks.requests.report import RequestReport
-    from hamburger_edge.benchmarks.speed.plan import BenchPlan
-    from hamburger_edge.benchmarks.speed.report import SpeedReport
+    from hamburger_edge.benchmarks.peers.serving.server_report import ServingReport
+    from hamburger_edge.benchmarks.requests.request_plan import RequestPlan
+    from hamburger_edge.benchmarks.requests.request_report import RequestReport
+    from hamburger_edge.benchmarks.speed.speed_plan import BenchPlan
+    from hamburger_edge.benchmarks.speed.speed_report import SpeedReport
 
 TOKENS = 1 << 20
 
@@ -74,11 +74,11 @@ def _show(
 
 
 def _lengths(options: argparse.Namespace) -> None:
-    from hamburger_edge.benchmarks.speed.bench import Bench
-    from hamburger_edge.benchmarks.speed.plan import all_programs, prompts, source_of
-    from hamburger_edge.benchmarks.speed.plots import plot
-    from hamburger_edge.benchmarks.speed.report import tables
     from hamburger_edge.benchmarks.speed.shapes import shape_bundle
+    from hamburger_edge.benchmarks.speed.speed_bench import Bench
+    from hamburger_edge.benchmarks.speed.speed_plan import all_programs, prompts, source_of
+    from hamburger_edge.benchmarks.speed.speed_plots import plot
+    from hamburger_edge.benchmarks.speed.speed_report import tables
 
     plan = plan_of(options)
     check_folder(options.plot)
@@ -120,11 +120,11 @@ def _lengths(options: argparse.Namespace) -> None:
 
 
 def _requests(options: argparse.Namespace) -> None:
-    from hamburger_edge.benchmarks.requests.bench import RequestBench
-    from hamburger_edge.benchmarks.requests.plan import programs, recommended
     from hamburger_edge.benchmarks.requests.prompts import read_prompts, requests
-    from hamburger_edge.benchmarks.requests.report import tables
-    from hamburger_edge.benchmarks.speed.plan import source_of
+    from hamburger_edge.benchmarks.requests.request_bench import RequestBench
+    from hamburger_edge.benchmarks.requests.request_plan import programs, recommended
+    from hamburger_edge.benchmarks.requests.request_report import tables
+    from hamburger_edge.benchmarks.speed.speed_plan import source_of
 
     plan, prompts = request_plan_of(options), read_prompts(options.prompts)
     if options.bundle is None:
@@ -162,9 +162,9 @@ def _serving(options: argparse.Namespace) -> None:
     require("uvicorn", "serve")
     _in_checkout("--serve")
     from hamburger_edge.benchmarks.contender import Source, installed
-    from hamburger_edge.benchmarks.peers import weights
-    from hamburger_edge.benchmarks.peers.serving.bench import ServingPlan, measure
-    from hamburger_edge.benchmarks.peers.serving.report import tables
+    from hamburger_edge.benchmarks.peers import peer_files
+    from hamburger_edge.benchmarks.peers.serving.server_bench import ServingPlan, measure
+    from hamburger_edge.benchmarks.peers.serving.server_report import tables
     from hamburger_edge.benchmarks.peers.serving.servers import llama_cpp, ours
 
     threads, bundle = _threads(options), Path(options.bundle)
@@ -192,7 +192,7 @@ def _serving(options: argparse.Namespace) -> None:
         if checkpoint is None or not installed("llama_cpp") or not installed("fastapi"):
             note("llama.cpp: left out: run  pip install '.[bench]'  in the checkout, and name  --against")
         else:
-            forms = weights.folder_of(checkpoint)
+            forms = peer_files.folder_of(checkpoint)
             precision = None if manifest.gguf is None else manifest.gguf.precision.base
             source = Source(
                 bundle,
@@ -204,7 +204,7 @@ def _serving(options: argparse.Namespace) -> None:
                 forms,
                 not options.quick,
             )
-            file = weights.gguf(source)
+            file = peer_files.gguf(source)
             servers += [llama_cpp(file, threads, slots, cache=cache) for cache in (False, True)]
         report = measure(servers, plan, progress=progress)
     _show(options, report, tables(report))
@@ -212,7 +212,7 @@ def _serving(options: argparse.Namespace) -> None:
 
 def plan_of(options: argparse.Namespace) -> BenchPlan:
     """Return the quick or the full plan, with the given options applied."""
-    from hamburger_edge.benchmarks.speed.plan import QUICK, BenchPlan
+    from hamburger_edge.benchmarks.speed.speed_plan import QUICK, BenchPlan
 
     given: dict[str, Any] = {
         "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
@@ -231,7 +231,7 @@ def plan_of(options: argparse.Namespace) -> BenchPlan:
 
 def request_plan_of(options: argparse.Namespace) -> RequestPlan:
     """Return the plan for complete requests, with the given options applied."""
-    from hamburger_edge.benchmarks.requests.plan import QUICK, RequestPlan, setting
+    from hamburger_edge.benchmarks.requests.request_plan import QUICK, RequestPlan, setting
 
     given: dict[str, Any] = {
         "most": _whole("--max-tokens", options.max_tokens, 1, TOKENS),
@@ -262,7 +262,7 @@ def _forms(options: argparse.Namespace, checkpoint: Path | None) -> Path | None:
     """Return the folder for the model files of other programs."""
     if not options.peers or checkpoint is None:
         return None
-    from hamburger_edge.benchmarks.peers.weights import folder_of
+    from hamburger_edge.benchmarks.peers.peer_files import folder_of
 
     return folder_of(checkpoint)
 

@@ -22,7 +22,7 @@ from hamburger_edge.support.values import number_in, whole_in
 if TYPE_CHECKING:
     from hamburger_edge.evaluation.checks import Prompt
     from hamburger_edge.evaluation.quality import EvalPlan
-    from hamburger_edge.evaluation.report import QualityReport
+    from hamburger_edge.evaluation.quality_report import QualityReport
 
 
 def run(options: argparse.Namespace) -> None:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> None:
             raise InputError(f"--{flag} is for --recommend: add that, or leave it out")
     from hamburger_edge.evaluation.checks import BUILT_IN, read_prompts
     from hamburger_edge.evaluation.quality import QUICK, EvalPlan, quick
-    from hamburger_edge.evaluation.tables import tables
+    from hamburger_edge.evaluation.quality_tables import tables
 
     # check all inputs before the long work
     prompts = read_prompts(options.prompts or BUILT_IN)

@@ -20,9 +20,9 @@ pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
 from hamburger_edge.benchmarks.contender import Source
-from hamburger_edge.benchmarks.peers import weights as peers_weights
+from hamburger_edge.benchmarks.peers import peer_files as peers_weights
 from hamburger_edge.benchmarks.peers.programs import PEERS
-from hamburger_edge.benchmarks.speed import ours as bench_ours
+from hamburger_edge.benchmarks.speed import our_speed as bench_ours
 from hamburger_edge.benchmarks.speed.process import Process
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailableError

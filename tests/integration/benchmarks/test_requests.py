@@ -21,7 +21,7 @@ import jsonschema
 import hamburger_edge.cli.main as cli
 from hamburger_edge.benchmarks.contender import Request, Source
 from hamburger_edge.benchmarks.peers.programs import PEERS
-from hamburger_edge.benchmarks.requests.ours import AnsweringModel
+from hamburger_edge.benchmarks.requests.our_answers import AnsweringModel
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
 from hamburger_edge.models.checkpoints.checkpoint import resolve

@@ -27,7 +27,7 @@ from hamburger_edge.models.checkpoints.calibration_text import (
     write_calibration,
 )
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.runtimes.onnx.parts import OnnxMicroDecoder
+from hamburger_edge.runtimes.onnx.onnx_parts import OnnxMicroDecoder
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hamburger_edge.benchmarks.peers.serving.bench import ServingPlan, measure
 from hamburger_edge.benchmarks.peers.serving.clients import ALTERNATING, SCENARIOS
-from hamburger_edge.benchmarks.peers.serving.report import markdown, tables
+from hamburger_edge.benchmarks.peers.serving.server_bench import ServingPlan, measure
+from hamburger_edge.benchmarks.peers.serving.server_report import markdown, tables
 from hamburger_edge.benchmarks.peers.serving.servers import Contestant, ours
 
 QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0, eos_ids=(2,))  # those of `tiny`

@@ -15,11 +15,11 @@ import hamburger_edge.cli.main as cli
 from hamburger_edge.benchmarks.contender import Facts, Program, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.peers.programs import PEERS
 from hamburger_edge.benchmarks.speed import curve as bench_curve
-from hamburger_edge.benchmarks.speed import plan as bench_plan
-from hamburger_edge.benchmarks.speed import report as bench_report
-from hamburger_edge.benchmarks.speed.bench import Bench
+from hamburger_edge.benchmarks.speed import speed_plan as bench_plan
+from hamburger_edge.benchmarks.speed import speed_report as bench_report
 from hamburger_edge.benchmarks.speed.interleave import Spread, interleave, ratios
-from hamburger_edge.benchmarks.speed.plan import TEXTS, BenchPlan
+from hamburger_edge.benchmarks.speed.speed_bench import Bench
+from hamburger_edge.benchmarks.speed.speed_plan import TEXTS, BenchPlan
 from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.evaluation import machine
 

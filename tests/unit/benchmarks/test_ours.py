@@ -13,9 +13,9 @@ from bench_contender import PROMPT, source
 from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.benchmarks.contender import Facts, WeightBytes
-from hamburger_edge.benchmarks.speed import ours as bench_ours
-from hamburger_edge.benchmarks.speed import report as bench_report
-from hamburger_edge.chat.parts import Parts
+from hamburger_edge.benchmarks.speed import our_speed as bench_ours
+from hamburger_edge.benchmarks.speed import speed_report as bench_report
+from hamburger_edge.chat.model_parts import Parts
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.evaluation import machine

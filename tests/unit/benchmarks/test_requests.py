@@ -12,11 +12,11 @@ from bench_contender import source
 import hamburger_edge.cli.main as cli
 from hamburger_edge.benchmarks.contender import Facts, Program, Request, TimedAnswer
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
-from hamburger_edge.benchmarks.requests import report as request_report
-from hamburger_edge.benchmarks.requests.bench import RequestBench
-from hamburger_edge.benchmarks.requests.ours import as_answer, options_of
-from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs, setting
+from hamburger_edge.benchmarks.requests import request_report as request_report
+from hamburger_edge.benchmarks.requests.our_answers import as_answer, options_of
 from hamburger_edge.benchmarks.requests.prompts import Prompt, read_prompts, requests
+from hamburger_edge.benchmarks.requests.request_bench import RequestBench
+from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs, setting
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import HamburgerError, InputError

@@ -14,8 +14,8 @@ from toy_checkpoints import write_hf
 from toy_models import toy_model
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.base_judge import prompt_ids
 from hamburger_edge.evaluation.models import reference_base, sources
-from hamburger_edge.evaluation.reading import prompt_ids
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
 

@@ -17,13 +17,13 @@ from scripted_backend import ScriptedBackend, info
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.base_judge import Judge, JudgedAnswer, ask, prompt_ids
 from hamburger_edge.evaluation.checks import Check, Prompt
 from hamburger_edge.evaluation.figures import reliability
 from hamburger_edge.evaluation.models import own_base
 from hamburger_edge.evaluation.quality import EvalPlan, Evaluation, _Estimate, quick
-from hamburger_edge.evaluation.reading import Judge, JudgedAnswer, ask, prompt_ids
-from hamburger_edge.evaluation.report import QualityReport
-from hamburger_edge.evaluation.tables import tables
+from hamburger_edge.evaluation.quality_report import QualityReport
+from hamburger_edge.evaluation.quality_tables import tables
 from hamburger_edge.model import Model
 
 PROMPTS = [Prompt(f"the cat {word} {n}", word) for word in ("sat", "mat") for n in range(6)]
@@ -148,7 +148,7 @@ def test_a_judge_reads_in_pieces_what_it_would_read_at_once(
     whole = Judge(model).read(prompt, answer)
     assert whole.nll.shape == whole.choices.shape == (30,)
     for chunk in (1, 7, 19, 20, 21):
-        monkeypatch.setattr("hamburger_edge.evaluation.reading.CHUNK", chunk)
+        monkeypatch.setattr("hamburger_edge.evaluation.base_judge.CHUNK", chunk)
         parts = Judge(model).read(prompt, answer)
         assert np.array_equal(parts.choices, whole.choices)
         assert np.allclose(parts.nll, whole.nll)

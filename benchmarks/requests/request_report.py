@@ -11,7 +11,7 @@ from typing import Any
 
 from hamburger_edge.benchmarks.contender import Facts, TimedAnswer
 from hamburger_edge.benchmarks.speed.interleave import Spread
-from hamburger_edge.benchmarks.speed.report import ratio_rows
+from hamburger_edge.benchmarks.speed.speed_report import ratio_rows
 from hamburger_edge.support.tables import number, pipes, table
 
 NOTES = (
@@ -162,5 +162,5 @@ def markdown(report: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.requests.report requests.json
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.requests.request_report requests.json
     print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

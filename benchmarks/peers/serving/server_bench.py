@@ -16,10 +16,10 @@ from hamburger_edge.benchmarks.peers.serving.clients import (
     alternate,
     burst,
 )
-from hamburger_edge.benchmarks.peers.serving.report import ServingReport
+from hamburger_edge.benchmarks.peers.serving.server_report import ServingReport
 from hamburger_edge.benchmarks.peers.serving.servers import Contestant, started
 from hamburger_edge.benchmarks.speed.interleave import interleave
-from hamburger_edge.benchmarks.speed.plan import TEXTS
+from hamburger_edge.benchmarks.speed.speed_plan import TEXTS
 from hamburger_edge.support.terminal import ProgressBar, note
 
 TURNS = ("What was it about?", "Say it in one sentence.", "And in three words?", "Thank you. Anything else?")

@@ -101,5 +101,5 @@ def _spread(found: Mapping[str, float], scale: float, digits: int) -> str:
     return f"{median} ({q1}-{q3})"
 
 
-if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.peers.serving.report serving.json
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.peers.serving.server_report serving.json
     print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

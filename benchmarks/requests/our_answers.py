@@ -7,7 +7,7 @@ from dataclasses import asdict
 from time import perf_counter
 
 from hamburger_edge.benchmarks.contender import Request, TimedAnswer
-from hamburger_edge.benchmarks.speed.ours import Ours
+from hamburger_edge.benchmarks.speed.our_speed import Ours
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.loop.stats import Stats

@@ -13,7 +13,7 @@ from typing import Any
 from hamburger_edge.benchmarks.contender import Facts, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
-from hamburger_edge.benchmarks.speed.plan import pairs
+from hamburger_edge.benchmarks.speed.speed_plan import pairs
 from hamburger_edge.support.tables import number, pipes, table
 
 
@@ -215,5 +215,5 @@ def spread(found: Mapping[str, float], form: str) -> str:
     return f"{found['median']:{form}} ({found['q1']:{form}}-{found['q3']:{form}})"
 
 
-if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.speed.report bench.json
+if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.speed.speed_report bench.json
     print(markdown(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))

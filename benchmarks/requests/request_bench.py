@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from hamburger_edge.benchmarks.contender import Program, Request, Source, TimedAnswer
-from hamburger_edge.benchmarks.requests.plan import RequestPlan, pairs
 from hamburger_edge.benchmarks.requests.prompts import Prompt
-from hamburger_edge.benchmarks.requests.report import Answered, RequestReport, result
+from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs
+from hamburger_edge.benchmarks.requests.request_report import Answered, RequestReport, result
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.chat.tokenizer import Tokenizer

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from hamburger_edge.evaluation.base_judge import JudgedAnswer
 from hamburger_edge.evaluation.figures import Figures, Reliability, figures, reliability
 from hamburger_edge.evaluation.machine import versions
-from hamburger_edge.evaluation.reading import JudgedAnswer
 from hamburger_edge.model import Model
 
 PACKAGES = ("hamburger-edge", "numpy", "onnxruntime", "llama-cpp-python", "torch")

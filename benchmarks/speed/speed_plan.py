@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hamburger_edge.benchmarks.contender import Program, Source
-from hamburger_edge.benchmarks.speed.ours import FORCED, PLAIN, VERIFY
+from hamburger_edge.benchmarks.speed.our_speed import FORCED, PLAIN, VERIFY
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -78,7 +78,7 @@ def programs(adapter: str, variants: tuple[str, ...], manifest: Manifest) -> dic
 
 
 def all_programs(plan: BenchPlan, manifest: Manifest, peers: Mapping[str, Program]) -> dict[str, Program]:
-    adapter = "hamburger_edge.benchmarks.speed.ours:Ours"
+    adapter = "hamburger_edge.benchmarks.speed.our_speed:Ours"
     return {**programs(adapter, plan.variants, manifest), **peers}
 
 

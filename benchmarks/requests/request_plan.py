@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hamburger_edge.benchmarks.contender import Program
-from hamburger_edge.benchmarks.speed.ours import PLAIN, VERIFY
-from hamburger_edge.benchmarks.speed.plan import full
-from hamburger_edge.benchmarks.speed.plan import programs as runtimes
+from hamburger_edge.benchmarks.speed.our_speed import PLAIN, VERIFY
+from hamburger_edge.benchmarks.speed.speed_plan import full
+from hamburger_edge.benchmarks.speed.speed_plan import programs as runtimes
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES, Recommended
@@ -65,7 +65,7 @@ def setting(text: str) -> str:
 
 
 def programs(plan: RequestPlan, manifest: Manifest, peers: Mapping[str, Program]) -> dict[str, Program]:
-    adapter = "hamburger_edge.benchmarks.requests.ours:AnsweringModel"
+    adapter = "hamburger_edge.benchmarks.requests.our_answers:AnsweringModel"
     answering = {name: peer for name, peer in peers.items() if peer.answers}
     return {**runtimes(adapter, plan.variants, manifest), **answering}
 

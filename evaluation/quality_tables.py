@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hamburger_edge.evaluation.base_judge import LOOP
 from hamburger_edge.evaluation.figures import Figures
-from hamburger_edge.evaluation.reading import LOOP
-from hamburger_edge.evaluation.report import Loss, ModelReport, QualityReport
+from hamburger_edge.evaluation.quality_report import Loss, ModelReport, QualityReport
 from hamburger_edge.support.tables import number, table
 
 _COLUMNS = (

@@ -15,10 +15,10 @@ from typing import Any
 from hamburger_edge.benchmarks.contender import Program, Source, TimedTurn
 from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
-from hamburger_edge.benchmarks.speed.ours import PLAIN
-from hamburger_edge.benchmarks.speed.plan import RUNTIMES, BenchPlan, full, pairs
-from hamburger_edge.benchmarks.speed.report import SpeedReport, result
+from hamburger_edge.benchmarks.speed.our_speed import PLAIN
 from hamburger_edge.benchmarks.speed.running import Measured, Members, Running, Start, duration, start
+from hamburger_edge.benchmarks.speed.speed_plan import RUNTIMES, BenchPlan, full, pairs
+from hamburger_edge.benchmarks.speed.speed_report import SpeedReport, result
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.evaluation import machine
 from hamburger_edge.support.progress import Progress, no_progress
