@@ -50,8 +50,15 @@ def markdown() -> str:
             parts += [inspect.cleandoc(found.__doc__)] if _has_text(found) else []
             if not members:
                 parts.append(_fenced(_fields(found)))
+            shown: dict[str, str] = {}  # parameters -> the first member that has them
             for member in members:
-                parts += [f"#### {name}.{member}", *_callable(inspect.getattr_static(found, member))]
+                described = _callable(inspect.getattr_static(found, member))
+                before, _, rest = described[0].partition("(\n")
+                parameters, end, after = rest.partition("\n)")
+                if end and shown.setdefault(parameters, member) != member:
+                    described[0] = f"{before}(...){after}"
+                    described.insert(1, f"The parameters are those of `{shown[parameters]}`.")
+                parts += [f"#### {name}.{member}", *described]
     return "\n\n".join(parts) + "\n"
 
 
