@@ -103,7 +103,8 @@ class BusyError(HamburgerError):
 
 
 class ClosedError(HamburgerError):
-    pass
+    def __init__(self, message: str = "this model is closed: load it again") -> None:
+        super().__init__(message)
 
 
 class HamburgerWarning(UserWarning):

@@ -19,8 +19,6 @@ from typing import Protocol
 from hamburger_edge.errors import BusyError, ClosedError
 from hamburger_edge.loop.backend import Backend
 
-_CLOSED = "this model is closed: load it again"
-
 
 class Answer(Protocol):
     """An answer in progress."""
@@ -68,7 +66,7 @@ class Turns:
                     )
                 self._turn = turn
             if self.closing:  # `close` may not have seen this turn
-                raise ClosedError(_CLOSED)
+                raise ClosedError
         except BaseException:
             turn.over = True
             self.free_if_closing()

@@ -14,7 +14,7 @@ from hamburger_edge.bundle.files import check_files, model_info
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.errors import BundleError, HamburgerError, InputError
+from hamburger_edge.errors import BundleError, ClosedError, InputError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
@@ -212,7 +212,7 @@ class LlamaCppBackend:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise HamburgerError("this model is closed: load it again")
+            raise ClosedError
 
 
 def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -> None:

@@ -23,7 +23,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import (
     BundleError,
-    HamburgerError,
+    ClosedError,
     HamburgerWarning,
     InputError,
     RuntimeUnavailableError,
@@ -201,4 +201,4 @@ class OnnxBackend:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise HamburgerError("this model is closed: load it again")
+            raise ClosedError

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.errors import ContextFullError, HamburgerError
+from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.loop.draft_index import DRAFT_INDEX, DraftIndex, read_draft_index
@@ -158,7 +158,7 @@ class TorchBackend:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise HamburgerError("this model is closed: load it again")
+            raise ClosedError
 
 
 def use_threads(threads: int | None, name: str = "threads") -> None:

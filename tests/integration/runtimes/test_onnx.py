@@ -18,8 +18,8 @@ from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import (
+    ClosedError,
     ContextFullError,
-    HamburgerError,
     InputError,
     RuntimeFailureError,
     SessionError,
@@ -276,7 +276,7 @@ def test_limits_and_closing(bundles: Callable[..., Path], tmp_path: Path) -> Non
     assert small.slots == 5
     small.close()
     small.close()
-    with pytest.raises(HamburgerError, match="closed"):
+    with pytest.raises(ClosedError):
         small.macro([(1,)], [5], [0])
     with pytest.raises(InputError, match="cache_slots"):
         open_bundle(bundle, cache_slots=0)
