@@ -104,11 +104,13 @@ def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_
         both(GROUPS, rows)
 
 
-@pytest.mark.parametrize("mode", ["plain", "verify", "hybrid", "merge"])
-def test_the_likeliest_tokens(mode: Mode, bundles: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("mode", "confidence"), [("plain", 1), ("verify", 0.3), ("hybrid", 0.6), ("merge", 0.3)]
+)
+def test_the_likeliest_tokens(mode: Mode, confidence: float, bundles: Callable[..., Path]) -> None:
     bundle = bundles(stop_bias=-2.5)
     with open_model(bundle, threads=1) as model:
-        said = model.generate("hello", max_tokens=30, top_probabilities=3, mode=mode)
+        said = model.generate("hello", max_tokens=30, top_probabilities=3, mode=mode, confidence=confidence)
         plain = iter(
             model.generate("hello", max_tokens=30, top_probabilities=3, mode="plain").top_probabilities
         )

@@ -93,7 +93,7 @@ def test_the_likeliest_tokens(client: openai.OpenAI, mode: str) -> None:
     raw = client.completions.create(prompt="Count from 3 to", max_tokens=4, logprobs=2, **asked)
     listed = raw.choices[0].logprobs
     assert listed is not None
-    assert [len(top) for top in listed.top_logprobs or ()] == [2] * 4
+    assert {len(top) for top in listed.top_logprobs or ()} == {2}
     forced = (
         client.chat.completions.create(
             messages=NORWAY,

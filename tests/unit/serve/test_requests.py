@@ -117,7 +117,7 @@ def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], na
     assert "\n" not in refused.value.message
 
 
-@pytest.mark.parametrize("name", ["echo", "suffix", "best_of", "logprobs", "messages", "tools"])
+@pytest.mark.parametrize("name", ["echo", "suffix", "best_of", "messages", "tools"])
 def test_completions_refuse_what_they_do_not_do(name: str) -> None:
     with pytest.raises(RefusedError) as refused:
         completion(**{name: {"echo": True, "suffix": "x"}.get(name, 3)})
