@@ -5,8 +5,8 @@
                                       +--> speed/curve        cost per token against answer length
                                       +--> speed/speed_report, speed/speed_plots   tables and plots
     --prompts --> requests/request_bench   whole requests in the same processes, also under a JSON schema
-    --peers, --serve --> peers/            other programs on the same weights; not part of the wheel
+    --peers, --serve --> peers/            other programs on the same weights
 
 `contender` defines the interface of a measured program. `weight_bytes` counts the weight bytes that a step
-reads. The package imports core, evaluation, runtimes, models and export. Only the command line imports it.
+reads. `requests` and `peers` are not part of the wheel. The package imports core, evaluation, runtimes, models and export. Only the command line imports it.
 """

@@ -14,7 +14,7 @@ PROJECT = "hamburger_edge"
 SISTERS = (*("benchmarks", "evaluation", "export", "integrations", "models", "runtimes", "serve", "tuning"),)
 
 # Run from the checkout alone; in no wheel.
-CHECKOUT = (ROOT / "benchmarks" / "peers", ROOT / "models" / "zoo")
+CHECKOUT = (ROOT / "benchmarks" / "peers", ROOT / "benchmarks" / "requests", ROOT / "models" / "zoo")
 
 
 @functools.cache

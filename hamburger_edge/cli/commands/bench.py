@@ -62,8 +62,9 @@ def run(options: argparse.Namespace) -> None:
     check_file(options.json)
     if options.against and not options.peers:
         raise InputError("--against is for other programs: add  --peers")
-    if options.peers:
-        _in_checkout("--peers")
+    for flag, needs in (("--peers", options.peers), ("--prompts", whole)):
+        if needs:
+            _in_checkout(flag)
     (_requests if whole else _lengths)(options)
 
 
@@ -270,8 +271,8 @@ def _forms(options: argparse.Namespace, checkpoint: Path | None) -> Path | None:
 def _in_checkout(flag: str) -> None:
     if importlib.util.find_spec("hamburger_edge.benchmarks.peers") is None:
         raise InputError(
-            f"{flag} measures other programs, which an installed package leaves out: run it in a checkout, "
-            "after  pip install --editable '.[bench]'"
+            f"{flag} is not in an installed package: run it in a checkout, after  pip install --editable "
+            "'.[bench]'"
         )
 
 
@@ -345,7 +346,7 @@ COMMAND = Command(
         option(
             "--prompts",
             metavar="FILE.jsonl",
-            help='whole requests instead: a line each, {"prompt": ...}, with "answer" (the right one) and '
+            help='in a checkout: whole requests instead: a line each, {"prompt": ...}, with "answer" (the right one) and '
             '"system" if wanted',
         ),
         option(
