@@ -8,5 +8,6 @@
     --peers, --serve --> peers/            other programs on the same weights
 
 `contender` defines the interface of a measured program. `weight_bytes` counts the weight bytes that a step
-reads. `requests` and `peers` are not part of the wheel. The package imports core, evaluation, runtimes, models and export. Only the command line imports it.
+reads. `requests` and `peers` are not part of the wheel. The package imports core, evaluation, runtimes,
+models and export. Only the command line imports it.
 """

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
-from hamburger_edge.loop.engine import Engine, Flag, Reuse
+from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.scores import TopToken
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import FinishReason, Step
-from hamburger_edge.loop.turns import Turns
+from hamburger_edge.loop.turns import Flag, Turns
 
 Answered = TypeVar("Answered")
 

@@ -15,13 +15,14 @@ from collections.abc import Generator, Iterable, Sequence
 from time import perf_counter
 from typing import Literal
 
-from hamburger_edge.errors import ContextFullError, InputError
+from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Backend, Floats, Readout, Snapshot
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import Rules, Step, decisions, open_answer, say
+from hamburger_edge.loop.turns import Flag
 from hamburger_edge.support.values import whole_in
 
 # If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
@@ -32,22 +33,6 @@ REREAD = 2
 # Slots that may be reused for the beginning of a prompt. "none": no slots. "groups": slots of equal groups.
 # "tokens": also merged slots of equal tokens.
 Reuse = Literal["none", "groups", "tokens"]
-
-
-class Flag:
-    """A flag that any thread or signal handler may set.
-
-    `threading.Event` has a lock: a signal handler that interrupts `set` would wait for it forever.
-    """
-
-    def __init__(self) -> None:
-        self._set = False
-
-    def set(self) -> None:
-        self._set = True
-
-    def is_set(self) -> bool:
-        return self._set
 
 
 class Engine:
@@ -97,7 +82,7 @@ class Engine:
         self._align()
         matched = self.ledger.match(groups[:-1], merged=reuse == "tokens" and not decoding.exact)
         kept, covered = matched if reuse != "none" and self._may_use(owner) else (0, 0)
-        self._check_room(kept, groups, covered)
+        self.ledger.check_room(kept, groups, covered)
         stats = stats if stats is not None else Stats()
         stats.prompt_tokens = sum(map(len, groups))
         stats.reused_tokens = sum(map(len, groups[:covered]))
@@ -336,17 +321,3 @@ class Engine:
     def _align(self) -> None:
         """After an interrupted call, keep only the slots that ledger and backend both have."""
         self._truncate(min(self.ledger.slots, self.backend.slots))
-
-    def _check_room(self, kept: int, groups: list[Group], covered: int) -> None:
-        slots = kept + len(groups) - covered
-        positions = slots if self.info.position_rule == "slot" else sum(map(len, groups))
-        if positions > self.info.context_length:  # checked first: a larger cache would not help
-            raise ContextFullError(
-                f"the prompt needs {positions} positions but the model's context has "
-                f"{self.info.context_length}: shorten it"
-            )
-        if slots > self.info.cache_slots:
-            raise ContextFullError(
-                f"the prompt needs {slots} slots but the cache holds {self.info.cache_slots}: "
-                "shorten it, or load the model with a larger cache"
-            )

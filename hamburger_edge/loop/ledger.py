@@ -114,6 +114,21 @@ class Ledger:
             first = slot if len(self.groups[slot]) > 1 else first
         return first
 
+    def check_room(self, kept: int, groups: Sequence[Group], covered: int) -> None:
+        """Raise ContextFullError if a prompt does not fit; `kept` slots hold its first `covered` groups."""
+        slots = kept + len(groups) - covered
+        positions = slots if self.rule == "slot" else sum(map(len, groups))
+        if positions > self.context_length:  # checked first: a larger cache would not help
+            raise ContextFullError(
+                f"the prompt needs {positions} positions but the model's context has "
+                f"{self.context_length}: shorten it"
+            )
+        if slots > self.cache_slots:
+            raise ContextFullError(
+                f"the prompt needs {slots} slots but the cache holds {self.cache_slots}: "
+                "shorten it, or load the model with a larger cache"
+            )
+
     def match(self, prompt: list[Group], *, merged: bool) -> Match:
         """Match the beginning of the cache with the beginning of a prompt, in whole slots."""
         return match(self.groups, prompt, merged=merged)

@@ -20,6 +20,22 @@ from hamburger_edge.errors import BusyError, ClosedError
 from hamburger_edge.loop.backend import Backend
 
 
+class Flag:
+    """A flag that any thread or signal handler may set.
+
+    `threading.Event` has a lock: a signal handler that interrupts `set` would wait for it forever.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+
 class Answer(Protocol):
     """An answer in progress."""
 

@@ -346,8 +346,8 @@ COMMAND = Command(
         option(
             "--prompts",
             metavar="FILE.jsonl",
-            help='in a checkout: whole requests instead: a line each, {"prompt": ...}, with "answer" (the right one) and '
-            '"system" if wanted',
+            help='in a checkout: whole requests instead: a line each, {"prompt": ...}, with "answer" (the '
+            'right one) and "system" if wanted',
         ),
         option(
             "--json-schema",

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_backend import EOS, ScriptedBackend, info
 
-from hamburger_edge.loop.engine import Engine, Flag
+from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.turns import Flag
 
 MODES = ["merge", "hybrid", "verify"]
 

@@ -8,9 +8,10 @@ import pytest
 from engine_runs import PROMPT, check_the_books, run, said, sampler
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.errors import ContextFullError, InputError
-from hamburger_edge.loop.engine import Engine, Flag
+from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
+from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.turns import Flag
 
 
 def test_prompt_that_does_not_fit() -> None:
