@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+from hamburger_edge.benchmarks.contender import Source, installed
+from hamburger_edge.benchmarks.peers import peer_files
 from hamburger_edge.benchmarks.peers.serving.clients import (
     ALTERNATING,
     CLIENTS,
@@ -17,9 +20,10 @@ from hamburger_edge.benchmarks.peers.serving.clients import (
     burst,
 )
 from hamburger_edge.benchmarks.peers.serving.server_report import ServingReport
-from hamburger_edge.benchmarks.peers.serving.servers import Contestant, started
+from hamburger_edge.benchmarks.peers.serving.servers import Contestant, llama_cpp, ours, started
 from hamburger_edge.benchmarks.speed.interleave import interleave
 from hamburger_edge.benchmarks.speed.speed_plan import TEXTS
+from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.support.terminal import ProgressBar, note
 
 TURNS = ("What was it about?", "Say it in one sentence.", "And in three words?", "Thank you. Anything else?")
@@ -35,6 +39,52 @@ class ServingPlan:
     eos_ids: tuple[int, ...] = ()  # biased by -100, so that all answers have the same length
     base: str = ""
     threads: int = 1
+
+
+def serving_plan(
+    manifest: Manifest, threads: int, *, tokens: int | None, rounds: int | None, quick: bool
+) -> ServingPlan:
+    given = {"tokens": tokens, "rounds": rounds}
+    return ServingPlan(
+        eos_ids=manifest.model.eos_ids,
+        background=len(TEXTS) if _slots(manifest) >= 1024 else 1,
+        base=manifest.base.name,
+        threads=threads,
+        **{
+            **({"rounds": 1, "each": 1} if quick else {}),
+            **{name: value for name, value in given.items() if value is not None},
+        },
+    )
+
+
+def _slots(manifest: Manifest) -> int:
+    return manifest.cache_slots or min(2048, manifest.model.context_length)
+
+
+def compared(
+    bundle: Path,
+    manifest: Manifest,
+    checkpoint: Path | None,
+    plan: ServingPlan,
+    *,
+    build: bool,
+    progress: ProgressBar,
+) -> ServingReport:
+    """Measure our server, and llama-cpp-python's if it is installed and has a checkpoint to build from."""
+    threads, slots = plan.threads, _slots(manifest)
+    servers = [ours(bundle, threads, slots), ours(bundle, threads, slots, "serve@1", mode="plain")]
+    if threads > 1:
+        servers.append(ours(bundle, threads, slots, "serve, 2 workers", workers=2))
+    if checkpoint is None or not installed("llama_cpp") or not installed("fastapi"):
+        note("llama.cpp: left out: run  pip install '.[bench]'  in the checkout, and name  --against")
+    else:
+        forms = peer_files.folder_of(checkpoint)
+        precision = None if manifest.gguf is None else manifest.gguf.precision.base
+        own = manifest.precision.base
+        source = Source(bundle, checkpoint, own, threads, slots, precision, forms, build)
+        file = peer_files.gguf(source)
+        servers += [llama_cpp(file, threads, slots, cache=cache) for cache in (False, True)]
+    return measure(servers, plan, progress=progress)
 
 
 def measure(

@@ -24,7 +24,7 @@ from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
-from hamburger_edge.support.terminal import ProgressBar, note
+from hamburger_edge.support.terminal import ProgressBar
 from hamburger_edge.support.values import number_in
 
 if TYPE_CHECKING:
@@ -162,52 +162,18 @@ def _serving(options: argparse.Namespace) -> None:
         raise InputError("give a BUNDLE")
     require("uvicorn", "serve")
     _in_checkout("--serve")
-    from hamburger_edge.benchmarks.contender import Source, installed
-    from hamburger_edge.benchmarks.peers import peer_files
-    from hamburger_edge.benchmarks.peers.serving.server_bench import ServingPlan, measure
+    from hamburger_edge.benchmarks.peers.serving.server_bench import compared, serving_plan
     from hamburger_edge.benchmarks.peers.serving.server_report import tables
-    from hamburger_edge.benchmarks.peers.serving.servers import llama_cpp, ours
 
     threads, bundle = _threads(options), Path(options.bundle)
     manifest = load_manifest(bundle)
     check_files(bundle, manifest)
-    context = manifest.model.context_length
-    slots = manifest.cache_slots or min(2048, context)
-    given = {
-        "tokens": _whole("--tokens", options.tokens, 2, TOKENS),
-        "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
-    }
-    quick = {"rounds": 1, "each": 1} if options.quick else {}
-    plan = ServingPlan(
-        eos_ids=manifest.model.eos_ids,
-        background=5 if slots >= 1024 else 1,
-        base=manifest.base.name,
-        threads=threads,
-        **{**quick, **{name: value for name, value in given.items() if value is not None}},
-    )
-    servers = [ours(bundle, threads, slots), ours(bundle, threads, slots, "serve@1", mode="plain")]
-    if threads > 1:
-        servers.append(ours(bundle, threads, slots, "serve, 2 workers", workers=2))
+    tokens = _whole("--tokens", options.tokens, 2, TOKENS)
+    rounds = _whole("--rounds", options.rounds, 1, TOKENS)
+    plan = serving_plan(manifest, threads, tokens=tokens, rounds=rounds, quick=options.quick)
     checkpoint = find_checkpoint(options.against, manifest)
     with ProgressBar() as progress:
-        if checkpoint is None or not installed("llama_cpp") or not installed("fastapi"):
-            note("llama.cpp: left out: run  pip install '.[bench]'  in the checkout, and name  --against")
-        else:
-            forms = peer_files.folder_of(checkpoint)
-            precision = None if manifest.gguf is None else manifest.gguf.precision.base
-            source = Source(
-                bundle,
-                checkpoint,
-                manifest.precision.base,
-                threads,
-                slots,
-                precision,
-                forms,
-                not options.quick,
-            )
-            file = peer_files.gguf(source)
-            servers += [llama_cpp(file, threads, slots, cache=cache) for cache in (False, True)]
-        report = measure(servers, plan, progress=progress)
+        report = compared(bundle, manifest, checkpoint, plan, build=not options.quick, progress=progress)
     _show(options, report, tables(report))
 
 
