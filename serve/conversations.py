@@ -1,28 +1,48 @@
-"""Keep KV caches of conversations in memory, so that the next request of a conversation reuses them.
+"""Keep conversations in memory with their KV cache, so that the next request reuses them.
 
-A client sends its whole conversation with every request. The prompt's tokens are compared with the cached
-slots: an earlier answer stays compressed if its text has the tokens that were generated.
+A client sends its whole conversation with every request. Two lookups match its prefix:
+
+    texts   replace an earlier answer by the groups that the model generated
+    slots   skip the prompt groups that a cache snapshot already holds
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from hamburger_edge.chat.messages import read_messages
 from hamburger_edge.loop.backend import Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group, match
+from hamburger_edge.model import Model
+from hamburger_edge.serve.requests import Asked
+
+
+class Prompt(NamedTuple):
+    groups: list[Group]
+    said: tuple[str, ...]  # texts: system, then turns; empty for a raw prompt
+    marks: Mapping[int, int]  # at each end of an answer: number of texts -> number of tokens
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
     owner: str  # owner of the API key; other owners get no access
-    groups: tuple[Group, ...]  # one for each slot
+    said: tuple[str, ...]
+    marks: Mapping[int, int]
+    groups: tuple[Group, ...]
+    slots: int  # number of groups in the snapshot
     snapshot: Snapshot
 
     def goes_on_from(self, other: Kept) -> bool:
         """Return whether this conversation extends the other, which is then redundant."""
-        return self.owner == other.owner and self.groups[: len(other.groups)] == other.groups
+        return (
+            self.owner == other.owner
+            and self.said[: len(other.said)] == other.said
+            and self.groups[: other.slots] == other.groups[: other.slots]
+        )
 
 
 class Conversations:
@@ -41,6 +61,24 @@ class Conversations:
         with self._lock:
             return sum(array.nbytes for kept in self._kept for array in kept.snapshot.values())
 
+    def recall(self, owner: str, said: Sequence[str]) -> tuple[int, list[Group], dict[int, int]]:
+        """Return the longest known prefix of these texts that ends with an answer.
+
+        The result is its number of texts, its groups, and its marks.
+        """
+        best: tuple[int, list[Group], dict[int, int]] = 0, [], {}
+        with self._lock:
+            for kept in self._kept:
+                if kept.owner != owner:
+                    continue
+                alike = _alike(kept.said, said)
+                ends = {texts: tokens for texts, tokens in kept.marks.items() if best[0] < texts <= alike}
+                groups = _cut(kept.groups, ends[max(ends)]) if ends else None
+                if groups is not None:
+                    known = {texts: tokens for texts, tokens in kept.marks.items() if texts <= alike}
+                    best = max(ends), groups, known
+        return best
+
     def nearest(self, owner: str, prompt: list[Group], merged: bool) -> tuple[Kept | None, int]:
         """Return the conversation whose snapshot shares the most slots with a prompt, and that number.
 
@@ -50,7 +88,7 @@ class Conversations:
             best, slots = None, 0
             for kept in self._kept:
                 if kept.owner == owner:
-                    found = match(kept.groups, prompt, merged=merged).slots
+                    found = match(kept.groups[: kept.slots], prompt, merged=merged).slots
                     if found > slots:
                         best, slots = kept, found
             if best is not None:
@@ -58,11 +96,9 @@ class Conversations:
                 self._kept.append(best)
         return best, slots
 
-    def keep(self, engine: Engine, owner: str) -> None:
-        """Keep the engine's cache."""
-        if not self._most or not engine.ledger.slots:
+    def keep(self, new: Kept) -> None:
+        if not self._most:
             return
-        new = Kept(owner, tuple(engine.ledger.groups), engine.backend.snapshot())
         with self._lock:
             others = [kept for kept in self._kept if not new.goes_on_from(kept)]
             self._kept = [*others, new][-self._most :]
@@ -70,3 +106,55 @@ class Conversations:
     def clear(self) -> None:
         with self._lock:
             self._kept.clear()
+
+
+def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: str) -> Prompt:
+    """Return a request's prompt: that of `Model.stream`, but for earlier answers, which are as generated."""
+    messages = asked.messages_for(model.template.default_system)
+    if messages is None:
+        return Prompt(model._groups(asked.prompt, None, isinstance(asked.prompt, str), None), (), {})
+    transcript = read_messages(messages)
+    said = (transcript.system or "", *transcript.turns)
+    model._parts.check_length(*said)
+    texts, groups, marks = conversations.recall(owner, said)
+    if asked.settings.decoding.exact:  # exact decoding uses no merged slots
+        groups = [(token,) for group in groups for token in group]
+    return Prompt(model._parts.conversation(transcript, groups, max(0, texts - 1)), said, marks)
+
+
+def keep(
+    conversations: Conversations, engine: Engine, owner: str, prompt: Prompt, answer: str | None
+) -> None:
+    """Keep the conversation after an answer.
+
+    `answer` is None if its text does not match the generated groups, for example after a stop string.
+    """
+    groups = tuple(engine.sequence)
+    tokens = sum(map(len, groups))
+    said, marks = prompt.said, {texts: end for texts, end in prompt.marks.items() if end <= tokens}
+    if said and answer is not None:
+        said = (*said, answer)
+        marks[len(said)] = tokens
+    slots = engine.ledger.slots
+    conversations.keep(Kept(owner, said, marks, groups, slots, engine.backend.snapshot()))
+
+
+def _alike(these: Sequence[str], those: Sequence[str]) -> int:
+    """Return the length of the common prefix."""
+    count = 0
+    for mine, other in zip(these, those, strict=False):
+        if mine != other:
+            break
+        count += 1
+    return count
+
+
+def _cut(groups: Sequence[Group], tokens: int) -> list[Group] | None:
+    """Return the first groups, with exactly `tokens` tokens; None if no group ends there."""
+    found = []
+    for group in groups:
+        if tokens <= 0:
+            break
+        found.append(group)
+        tokens -= len(group)
+    return found if tokens == 0 else None

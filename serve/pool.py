@@ -16,7 +16,7 @@ from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.serve.answers import Token, usage
-from hamburger_edge.serve.conversations import Conversations
+from hamburger_edge.serve.conversations import Conversations, Prompt, keep, prompt_of
 from hamburger_edge.serve.fields import RefusedError, mistake
 from hamburger_edge.serve.jobs import Begun, Ended, Failed, FairQueue, Job, Piece, Reason
 from hamburger_edge.serve.metrics import Metrics
@@ -70,12 +70,16 @@ class Worker:
         if job.reason is not None:
             job.end()
             return
-        with self._begin(job) as stream:
+        prompt, stream = self._begin(job)
+        with stream:
             job.begin(stream)
             job.tell(Begun())
             self._tell(job, stream)
         self._count(stream)
-        self.served.conversations.keep(self.model._engine, job.owner)
+        if self.model._engine.ledger.slots:
+            by_stop = stream.finish_reason == "stop" and bool(job.asked.settings.stop)
+            answer = None if by_stop or not stream.stats.macro_steps else stream.text
+            keep(self.served.conversations, self.model._engine, job.owner, prompt, answer)
         if job.reason is not None:
             self.metrics.add("cancelled_total", model=self.served.name, reason=job.reason)
             job.end()
@@ -83,20 +87,19 @@ class Worker:
             finish = stream.finish_reason or "cancelled"
             job.tell(Ended(stream.text, finish, usage(stream.stats, self.model._engine.ledger.tokens)))
 
-    def _begin(self, job: Job) -> Stream:
+    def _begin(self, job: Job) -> tuple[Prompt, Stream]:
         """Load the cache that shares the most slots with the prompt, and start the answer."""
         engine, settings = self.model._engine, job.asked.settings
         if self._owner != job.owner:  # cache hits must not reveal other owners' text
             engine.keep([])
             self._owner = job.owner
-        prompt, messages = job.asked.prompt, job.asked.messages_for(self.model.template.default_system)
-        groups = self.model._groups(prompt, messages, isinstance(prompt, str), None)
+        prompt = prompt_of(self.model, job.asked, self.served.conversations, job.owner)
         merged = not settings.decoding.exact
-        here = engine.ledger.match(groups[:-1], merged=merged).slots
-        kept, slots = self.served.conversations.nearest(job.owner, groups[:-1], merged)
+        here = engine.ledger.match(prompt.groups[:-1], merged=merged).slots
+        kept, slots = self.served.conversations.nearest(job.owner, prompt.groups[:-1], merged)
         if kept is not None and slots > here:
-            engine.fill(kept.groups, kept.snapshot, None)
-        return self.model._parts.answer(groups, settings)
+            engine.fill(kept.groups[: kept.slots], kept.snapshot, None)
+        return prompt, self.model._parts.answer(prompt.groups, settings)
 
     def _tell(self, job: Job, stream: Stream) -> None:
         engine, name = self.model._engine, self.served.name

@@ -53,12 +53,12 @@ class Asked:
 
     def messages_for(self, default_system: str | None) -> list[dict[str, str]] | None:
         """Return the messages with the functions to call, which are appended to the system text."""
-        if self.messages is None or self.tools is None:
-            return None if self.messages is None else list(self.messages)
+        if self.messages is None:
+            return None
         turns = [message for message in self.messages if message["role"] != "system"]
         given = [message["content"] for message in self.messages if message["role"] == "system"]
         system = given[0] if given else default_system or ""
-        text = f"{system}\n\n{self.tools.described()}".strip()
+        text = system if self.tools is None else f"{system}\n\n{self.tools.described()}".strip()
         return [{"role": "system", "content": text}, *turns]
 
 

@@ -52,11 +52,12 @@ class Parts:
         newest = before[-1][-1]
         return ids[1:] if ids[:1] == [newest] and newest in self.engine.info.eos_ids else ids
 
-    def conversation(self, transcript: Transcript) -> list[Group]:
-        """Return a conversation's tokens, one per group."""
-        groups: list[Group] = []
-        turns = transcript.turns
-        for index in range(0, len(turns), 2):
+    def conversation(
+        self, transcript: Transcript, known: Sequence[Group] = (), turns_known: int = 0
+    ) -> list[Group]:
+        """Return a conversation's groups: the known ones of its first turns, then groups of one token."""
+        groups, turns = list(known), transcript.turns
+        for index in range(turns_known, len(turns), 2):
             ids = self.turn(turns[index], groups, transcript.system)
             if index + 1 < len(turns) and turns[index + 1]:
                 ids += self.tokenizer.encode_parts([(turns[index + 1], False)])
