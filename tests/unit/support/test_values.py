@@ -88,7 +88,8 @@ def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
     ],
 )
 def test_options_of_an_answer(name: str, odd: str) -> None:
-    possible = {("seed", "one"), ("max_tokens", "one"), ("force_group", "one"), ("confidence", "one")}
+    whole = ("seed", "max_tokens", "force_group", "confidence", "top_probabilities")
+    possible = {(each, "one") for each in whole}
     possible |= {
         ("temperature", "one"),
         ("json_schema", "dictionary"),
