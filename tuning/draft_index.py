@@ -15,7 +15,6 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.draft_index import (
     COPY_CHANCES,
-    DRAFT_INDEX,
     ENTRY,
     HEADER,
     MOST_BYTES,
@@ -28,6 +27,7 @@ from hamburger_edge.loop.drafting import Drafter
 from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import side
+from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.tuning.encoding import Encoder
 from hamburger_edge.tuning.examples import read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe

@@ -13,8 +13,8 @@ from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.dial import UNMEASURED
-from hamburger_edge.loop.draft_index import DRAFT_INDEX, read_draft_index
-from hamburger_edge.support.files import sha256
+from hamburger_edge.loop.draft_index import read_draft_index
+from hamburger_edge.support.files import DRAFT_INDEX, sha256
 
 
 def file_entries(folder: Path) -> Iterator[FileEntry]:

@@ -23,9 +23,8 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.draft_index import DRAFT_INDEX
 from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
-from hamburger_edge.support.files import write_atomically
+from hamburger_edge.support.files import DRAFT_INDEX, write_atomically
 from hamburger_edge.support.values import among, safe_repr
 
 KIND = "hamburger-edge bundle"

@@ -24,9 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hamburger_edge.errors import BundleError
-from hamburger_edge.support.files import read_regular
+from hamburger_edge.support.files import DRAFT_INDEX, read_regular
 
-DRAFT_INDEX = "draft_index.bin"  # its file in bundles and checkpoints
 MAGIC, VERSION, HEADER, ENTRY = b"HBDI", 1, 64, 12
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of contexts, in tokens
 START = 0xFFFFFFFF

@@ -19,6 +19,8 @@ from typing import BinaryIO
 LITTLE = 1 << 20  # a disk with fewer free bytes counts as full
 TEXT = 1 << 28  # size limit, in bytes, of a file that is read as a whole: JSON, a recipe, prompts
 
+DRAFT_INDEX = "draft_index.bin"  # in checkpoints and bundles: see loop/draft_index.py
+
 
 def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:
     """Open a regular file of at most `most` bytes for reading; raise OSError for anything else.

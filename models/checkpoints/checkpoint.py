@@ -28,7 +28,6 @@ from torch import Tensor
 
 from hamburger_edge.chat.markup import markup_beside
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.loop.draft_index import DRAFT_INDEX
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
@@ -55,6 +54,7 @@ from hamburger_edge.models.checkpoints.manifest import (
     read_manifest,
 )
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows, save_rows
+from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.folders import publish, unexpected_files
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping

@@ -17,9 +17,10 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
-from hamburger_edge.loop.draft_index import DRAFT_INDEX, DraftIndex, read_draft_index
+from hamburger_edge.loop.draft_index import DraftIndex, read_draft_index
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
+from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.processors import MOST_THREADS
 from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.values import whole_in

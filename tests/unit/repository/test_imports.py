@@ -90,12 +90,7 @@ DIRECTION = {
     "__main__": {"cli"},
 }
 # Of the core, what models may use.
-LEAVES = (
-    "hamburger_edge.errors",
-    "hamburger_edge.support.",
-    "hamburger_edge.chat.markup",
-    "hamburger_edge.loop.draft_index",
-)
+LEAVES = ("hamburger_edge.errors", "hamburger_edge.support.", "hamburger_edge.chat.markup")
 
 
 def room_of(module: str) -> str:
