@@ -46,14 +46,14 @@ class Chat:
 
     def _start(self) -> None:
         sampler, text = self._parts.sampler(self.settings), self._parts.text_stream(self.settings)
-        self.sampler, self.text = sampler, text  # after both calls succeeded: an error changes nothing
+        self._sampling, self._text = sampler, text  # after both calls succeeded: an error changes nothing
         roles = ("user", "assistant")
         self.messages = [Message(roles[index % 2], text) for index, text in enumerate(self._history)]
         # all groups of the conversation, template included, as the cache stores them
         self.groups = self._parts.conversation(Transcript(self.system, self._history))
         self.stats = Stats()  # statistics of the last answer
         self.unfinished = False  # True: the last answer was cut, and `continue_answer` can resume it
-        self.structure = self.settings.structure  # structure of the last answer
+        self._structure = self.settings.structure  # structure of the last answer
 
     def send(
         self,
@@ -93,9 +93,9 @@ class Chat:
         if not self.unfinished:
             raise InputError("there is no unfinished answer to go on with: send a message")
         said = self.groups
-        sampler = self._sampler(self.structure)
+        sampler = self._sampler(self._structure)
         sampler.follow()
-        return self._answer(said, said, self.messages, sampler, self._held(), max_tokens, self.structure)
+        return self._answer(said, said, self.messages, sampler, self._held(), max_tokens, self._structure)
 
     def reset(self) -> None:
         """Restore the initial messages and the initial random state."""
@@ -112,11 +112,11 @@ class Chat:
             kept, recommended = self.settings.to_options(), self._parts.engine.info.recommended
             current = Recommended(kept.pop("mode"), kept.pop("confidence"))
             settings = Settings.of({**kept, **options}, recommended, current)
-            sampler, state = self._parts.sampler(settings), self.sampler.state()
+            sampler, state = self._parts.sampler(settings), self._sampling.state()
             if options.get("seed") is not None:
                 state |= {"seed": sampler.seed, "draws": 0}
             sampler.restore(state)
-            self.settings, self.sampler = settings, sampler  # all values are valid
+            self.settings, self._sampling = settings, sampler  # all values are valid
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the conversation and its cache; `Model.resume` continues it bit for bit."""
@@ -127,9 +127,9 @@ class Chat:
                 messages=self.messages,
                 system=self.system,
                 options=self.settings.to_options(),
-                sampler=self.sampler.state(),
-                text=self.text.state(),
-                structure=self.structure.to_options() if self.structure else None,
+                sampler=self._sampling.state(),
+                text=self._text.state(),
+                structure=self._structure.to_options() if self._structure else None,
             )
             session.save(path, saved, self._parts.engine, self._owner)
 
@@ -140,14 +140,14 @@ class Chat:
         with session.opened(path, parts.engine, owner=owner) as saved:
             chat = cls(parts, Transcript(saved.system, ()), Settings.from_json(saved.options))
             chat._owner = owner
-            chat.sampler.restore(saved.sampler)
-            chat.text.restore(saved.text)
+            chat._sampling.restore(saved.sampler)
+            chat._text.restore(saved.text)
             chat.groups = saved.groups
             chat.messages = [Message(role, text) for role, text in saved.messages]
             chat.unfinished = saved.unfinished
-            chat.structure = Structure.of(**saved.structure) if saved.structure else None
+            chat._structure = Structure.of(**saved.structure) if saved.structure else None
             if chat.unfinished:
-                chat._sampler(chat.structure).follow()
+                chat._sampler(chat._structure).follow()
         return chat
 
     def _turn(self, text: str) -> list[int]:
@@ -157,13 +157,13 @@ class Chat:
     def _sampler(self, structure: Structure | None) -> Sampler:
         """Return a copy of the sampler, so that a failed turn does not change the original."""
         sampler = self._parts.sampler(replace(self.settings, structure=structure))
-        sampler.restore(self.sampler.state())
+        sampler.restore(self._sampling.state())
         return sampler
 
     def _held(self) -> TextStream:
         """Return a copy of the last answer's text stream, with its held-back text."""
         text = self._parts.text_stream(self.settings)
-        text.restore(self.text.state())
+        text.restore(self._text.state())
         return text
 
     def _settled(self) -> list[Message]:
@@ -188,8 +188,8 @@ class Chat:
                 self.groups = self._parts.engine.sequence
                 self.messages = [*messages[:-1], Message("assistant", messages[-1].text + stream.text)]
                 self.unfinished = stream.finish_reason in ("length", "cancelled")
-                self.sampler, self.text, self.stats = sampler, text, stream.stats
-                self.structure = structure
+                self._sampling, self._text, self.stats = sampler, text, stream.stats
+                self._structure = structure
 
         settings = self.settings
         if max_tokens is not None:

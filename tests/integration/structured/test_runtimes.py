@@ -146,7 +146,7 @@ def test_answers_that_are_cut_go_on_bit_for_bit(
         assert stream.complete
         assert chat.messages == straight.messages
         assert tokens(chat) == tokens(straight)
-        assert chat.sampler.state() == straight.sampler.state()
+        assert chat._sampling.state() == straight._sampling.state()
 
 
 @pytest.mark.parametrize("forced", ["split", "merge"])

@@ -152,7 +152,7 @@ def test_reset_begins_anew(model: Model) -> None:
 def test_a_turn_without_an_answer_never_happened(model: Model) -> None:
     chat = model.chat(temperature=1.0, seed=1, max_tokens=10)
     list(chat.send("hello"))
-    before = (chat.groups, chat.messages, chat.sampler.state())
+    before = (chat.groups, chat.messages, chat._sampling.state())
     with pytest.raises(ContextFullError):
         chat.send("long " * 3000)
     with pytest.raises(InputError):
@@ -164,7 +164,7 @@ def test_a_turn_without_an_answer_never_happened(model: Model) -> None:
     with pytest.raises(ZeroDivisionError):
         list(chat.send("fails"))
     model.backend.before_macro = None
-    assert (chat.groups, chat.messages, chat.sampler.state()) == before
+    assert (chat.groups, chat.messages, chat._sampling.state()) == before
     assert list(chat.send("goes on"))
 
 
@@ -261,8 +261,8 @@ def test_what_a_stop_string_drops_was_never_drawn(model: Model) -> None:
         chat = model.chat(temperature=1.0, seed=seed, force_group=4, stop=["e", "t"], max_tokens=200)
         chunks = list(chat.send("x"))
         said = tokens_of([chunk.tokens for chunk in chunks])
-        assert tokens_of(chat.groups)[-len(said) :] == said == chat.sampler.answer
-        assert chat.sampler.state()["draws"] == len(said)
+        assert tokens_of(chat.groups)[-len(said) :] == said == chat._sampling.answer
+        assert chat._sampling.state()["draws"] == len(said)
         short += len(chunks[-1].tokens) < 4
     assert short > 5
 
@@ -282,12 +282,12 @@ def test_options_can_change_between_answers(model: Model) -> None:
     model.backend.eos_rate = 0.0
     chat = model.chat(max_tokens=8, confidence=1.0, temperature=1.0, seed=4)
     assert [len(chunk.tokens) for chunk in chat.send("a")] == [1] * 8
-    draws = chat.sampler.state()["draws"]
+    draws = chat._sampling.state()["draws"]
     chat.configure(confidence=0.0, top_k=1)  # every draw the likeliest: what the head has judged
-    assert chat.sampler.state()["draws"] == draws
+    assert chat._sampling.state()["draws"] == draws
     assert [len(chunk.tokens) for chunk in chat.send("b")] == [4, 4]
     chat.configure(seed=9)
-    assert (chat.sampler.seed, chat.sampler.state()["draws"]) == (9, 0)
+    assert (chat._sampling.seed, chat._sampling.state()["draws"]) == (9, 0)
     with pytest.raises(InputError):
         chat.configure(confidence=3)
     assert chat.settings.decoding.confidence == 0.0

@@ -36,10 +36,10 @@ def test_refused_options_leave_the_chat_as_it_was(
 ) -> None:
     chat = model.chat(max_tokens=6, temperature=1.0, seed=3, ignore_eos=True)
     list(chat.send("hello"))
-    before = (chat.settings, chat.sampler.state(), chat.groups, chat.messages)
+    before = (chat.settings, chat._sampling.state(), chat.groups, chat.messages)
     with pytest.raises(InputError, match="not in the vocabulary"):
         chat.configure(**options, seed=4)
-    assert (chat.settings, chat.sampler.state(), chat.groups, chat.messages) == before
+    assert (chat.settings, chat._sampling.state(), chat.groups, chat.messages) == before
     chat.save(tmp_path / "s")
     assert model.resume(tmp_path / "s").settings == chat.settings
     assert list(chat.continue_answer())
@@ -60,7 +60,7 @@ def test_a_new_seed_does_not_forget_what_the_answer_said(model: Model) -> None:
     chat = model.chat(presence_penalty=9.0, max_tokens=4)
     said = [token for chunk in chat.send("x") for token in chunk.tokens]
     chat.configure(seed=5)
-    assert (chat.sampler.seed, chat.sampler.state()["draws"]) == (5, 0)
+    assert (chat._sampling.seed, chat._sampling.state()["draws"]) == (5, 0)
     said += [token for chunk in chat.continue_answer() for token in chunk.tokens]
     assert said == [*range(50, 58)]  # each of them once
 
@@ -125,7 +125,7 @@ def test_an_answer_interrupted_inside_a_group_proceeds_as_if_it_had_not_been(
             assert chat.groups == []
             continue
         tried += 1
-        assert tokens_of(chat.groups)[prompt:] == chat.sampler.answer == said
+        assert tokens_of(chat.groups)[prompt:] == chat._sampling.answer == said
         said += [token for chunk in chat.continue_answer(max_tokens=30 - len(said)) for token in chunk.tokens]
         assert said == whole, call
     assert tried > 5

@@ -48,7 +48,7 @@ def test_a_resumed_session_goes_on_bit_for_bit(
         assert fresh.backend.context == chat.groups[: fresh.backend.slots]
         chat = resumed
     assert chat.groups == never.groups
-    assert chat.sampler.state() == never.sampler.state()
+    assert chat._sampling.state() == never._sampling.state()
     assert os.listdir(tmp_path) == ["talk.session"]
 
 

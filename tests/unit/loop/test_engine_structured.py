@@ -271,6 +271,6 @@ def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer)
     chat = toy_model(tokenizer).chat(logit_bias=dict.fromkeys([banned], -100))
     with pytest.raises(InputError, match="banned"):
         list(chat.send("hello", regex="[0-9]the cat"))
-    assert chat.sampler.answer == chat.sampler.answer[:2]
+    assert chat._sampling.answer == chat._sampling.answer[:2]
     list(chat.send("hello", regex="[0-9]x"))
     assert chat.messages[-1].text[-1] == "x"
