@@ -4,6 +4,7 @@
 
 fields         check the fields of a JSON object and refuse unknown ones
 requests       convert a request body to a typed `Asked`
+chat_messages  convert a request's messages to those of `Model.stream`
 tools          functions that a model may call, as a structure of its answer
 answers        response bodies: whole answers, chunks of a stream, errors
 conversations  keep earlier answers and cache snapshots in memory; build the next prompt

@@ -1,0 +1,94 @@
+"""Read the messages of a chat request: roles, text parts, earlier tool calls and their results."""
+
+from __future__ import annotations
+
+from hamburger_edge.serve.fields import Fields, RefusedError
+from hamburger_edge.serve.tools import Call, Tools, written
+
+LONGEST_NAME = 200  # of a model, a user or a tool
+
+
+def conversation(fields: Fields, tools: Tools | None, most: int) -> tuple[dict[str, str], ...]:
+    """Convert messages to those of `Model.stream`. Consecutive ones of tools and users form one."""
+    given = fields.items("messages", most)
+    if not given:
+        raise fields.refuse("messages", "is missing: give at least one message of a user")
+    system: list[str] = []
+    turns: list[list[str]] = []
+    for index, item in enumerate(given):
+        inner = Fields(item, f"messages[{index}]")
+        role = inner.one_of("role", ("system", "developer", "user", "assistant", "tool"))
+        if role is None:
+            raise inner.refuse("role", "is missing")
+        if role != "tool":
+            inner.text("name", longest=LONGEST_NAME)
+        if role in ("system", "developer"):
+            if turns:
+                raise inner.refuse("role", f"must not be {role} after the conversation began")
+            system.append(content(inner, required=True))
+        elif role == "assistant":
+            if len(turns) % 2 == 0:
+                raise inner.refuse("role", "must not be assistant before a user's message, or twice")
+            turns.append([_answer(inner, tools is not None and tools.several)])
+        else:
+            text = content(inner, required=True)
+            if role == "tool":
+                inner.checked_text("tool_call_id", inner.need("tool_call_id"), LONGEST_NAME)
+                text = f"The result is {text}"
+            if len(turns) % 2:
+                turns[-1].append(text)
+            else:
+                turns.append([text])
+        inner.end()
+    if len(turns) % 2 == 0:
+        raise RefusedError("messages: the last one must be of a user or a tool", "messages")
+    if [""] in turns[::2]:
+        raise RefusedError("messages: a user's message is empty: say something", "messages")
+    found = [{"role": "system", "content": "\n\n".join(system)}] if system else []
+    for index, turn in enumerate(turns):
+        found.append({"role": ("user", "assistant")[index % 2], "content": "\n\n".join(turn)})
+    return tuple(found)
+
+
+def _answer(fields: Fields, several: bool) -> str:
+    """Return an earlier answer as the text that the model generated, tool calls included."""
+    given = fields.items("tool_calls", 64)
+    fields.only("refusal")
+    fields.only("audio")
+    fields.only("function_call")
+    fields.only("annotations", [])
+    text = content(fields, required=not given)
+    if not given:
+        return text
+    calls = []
+    for index, item in enumerate(given):
+        inner = Fields(item, f"{fields.path('tool_calls')}[{index}]")
+        inner.text("id", longest=LONGEST_NAME)
+        inner.take("index")
+        inner.only("type", "function")
+        function = Fields(inner.need("function"), f"{inner.path('function')}")
+        name = function.checked_text("name", function.need("name"), LONGEST_NAME)
+        calls.append(Call(name, function.checked_text("arguments", function.need("arguments"))))
+        function.end()
+        inner.end()
+    return text + written(calls, several=several)
+
+
+def content(fields: Fields, *, required: bool) -> str:
+    """Return the content: a text, or a list of text parts."""
+    if not fields.has("content"):
+        if required:
+            raise fields.refuse("content", "is missing")
+        return ""
+    value = fields.take("content")
+    if not isinstance(value, list):
+        return fields.checked_text("content", value)
+    texts = []
+    for index, item in enumerate(value):
+        part = Fields(item, f"{fields.path('content')}[{index}]")
+        kind = part.need("type")
+        if kind != "text":
+            raise part.refuse("type", "must be text: this model reads nothing else")
+        texts.append(part.checked_text("text", part.need("text")))
+        part.end()
+    return "".join(texts)
