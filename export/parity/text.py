@@ -23,6 +23,7 @@ from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 from hamburger_edge.support.progress import Progress, no_progress

@@ -26,8 +26,11 @@ MUTANTS = [
         ("match(groups[:-1], merged", "match(groups, merged"),
         ('merged=reuse == "tokens" and not decoding.exact', 'merged=reuse == "tokens"'),
         ("kept, covered = matched if reuse", "kept, covered = matched if True or reuse"),
-        ("rows = [*(ahead + index for index in decided), len", "rows = [*(index for index in decided), len"),
-        ("if token != group[0]:", "if token != group[-1]:"),
+        (
+            "output_indices = [*(ahead + index for index in decided), len",
+            "output_indices = [*(index for index in decided), len",
+        ),
+        ("if choice.token != group[0]:", "if choice.token != group[-1]:"),
         ("self._truncate(start + len(again) + kept)", "self._truncate(start + len(again) + kept + 1)"),
         ("if more and more < ledger.room_behind(stop)", "if more and more <= ledger.room_behind(stop)"),
         ("tokens -= len(newest) - len(left)", "tokens -= len(newest)"),

@@ -140,7 +140,6 @@ def test_prompts(model: Model) -> None:
         ("x", {"stop": [""]}, "stop"),
         ("x", {"warmth": 1}, "unknown option 'warmth'"),
         ("x", {"logit_bias": dict.fromkeys([10**6], -100)}, "vocabulary"),
-        ("x", {"force_group": 9}, "force_group"),
     ],
 )
 def test_bad_input_is_refused_at_once_and_frees_the_model(

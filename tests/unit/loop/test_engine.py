@@ -268,14 +268,6 @@ def test_stop_probabilities_are_those_the_decision_was_made_on() -> None:
         assert len(step.tokens) == 4 or 1 - step.stop_probabilities[-1] < 0.5
 
 
-def test_probabilities_only_on_request() -> None:
-    steps, _ = run(Engine(ScriptedBackend()), max_tokens=8)
-    assert all(step.probabilities == () for step in steps)
-    steps, _ = run(Engine(ScriptedBackend()), max_tokens=8, top_probabilities=0)
-    assert all(0 < p <= 1 for step in steps for p in step.probabilities)
-    assert all(len(step.probabilities) == len(step.tokens) for step in steps)
-
-
 def test_forced_groups_ignore_the_stop_head() -> None:
     for force in (1, 2, 3, 4):
         steps, _ = run(

@@ -8,7 +8,7 @@ import pytest
 from engine_runs import PROMPT, check_the_books, run, said, sampler
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
+from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.turns import Flag
@@ -55,7 +55,6 @@ def test_context_runs_out_while_answering(mode: str) -> None:
         ({"mode": "hope"}, "mode"),
         ({"force_group": 0}, "force_group"),
         ({"force_group": 5}, "force_group"),
-        ({"top_probabilities": -1}, "top_probabilities"),
         ({"prompt": []}, "empty"),
         ({"prompt": [40]}, "token"),
         ({"prompt": [-1]}, "token"),

@@ -99,34 +99,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"json_schema": {"enum": [object]}}, "json_schema is not plain JSON"),
     (
         {"json_schema": TAGS},
-        'json_schema: "uniqueItems" (at #/properties/tags) is not supported: '
-        "leave it out, or set strict=False",
+        '"uniqueItems" (at #/properties/tags)',
     ),
     (
         {"json_schema": {"items": {"type": "string", "format": "colour"}}},
-        'json_schema: format "colour" (at #/items) is not supported: leave it out, or set strict=False',
+        'format "colour" (at #/items)',
     ),
     (
         {"json_schema": {"oneOf": [{"type": "integer"}, {"minimum": 3}]}},
-        "json_schema: oneOf of alternatives that may overlap (at #) is not supported: "
-        "use anyOf, leave it out, or set strict=False",
+        "oneOf of alternatives that may overlap (at #)",
     ),
     ({"json_schema": {"type": "colour"}}, "invalid type: colour"),
     (
         {"json_schema": {"$ref": "#/$defs/none"}},
-        "json_schema: pointer '/$defs/none' does not exist: correct it",
-    ),
-    (
-        {"json_schema": {"pattern": "[0-9", "type": "string"}},
-        'json_schema: unclosed character class in "[0-9", ',
-    ),
-    ({"json_schema": {"x-guidance": {"colour": 1}}}, "json_schema: unknown field `colour`, expected one of "),
-    ({"json_schema": {}, "regex": "a"}, "give one of json_schema and regex: an answer has one structure"),
-    ({"json_schema": {"schema": {}, "strict": 1}}, "json_schema.strict must be true or false, got 1"),
-    ({"regex": "a" * (LARGEST + 1)}, "regex has 65537 characters, at most 65536 are taken: make it simpler"),
-    (
-        {"json_schema": {"properties": {str(i): {} for i in range(1001)}}},
-        "json_schema: an object has 1001 properties, at most 1000 are taken: split it",
+        "pointer '/$defs/none'",
     ),
     ({"json_schema": {}, "regex": "a"}, "give one of json_schema and regex"),
     ({"regex": "a" * (LARGEST + 1)}, "65537 characters"),
