@@ -74,7 +74,9 @@ DIRECTION = {
     "benchmarks.requests": {
         *{*CORE, *APP, "benchmarks", "benchmarks.speed", "evaluation"},
     },
-    "benchmarks.peers.serving": {*GROUND, "benchmarks", "benchmarks.speed", "evaluation"},
+    "benchmarks.peers.serving": {
+        *{*CORE, "benchmarks", "benchmarks.peers", "benchmarks.speed", "evaluation"},
+    },
     "tuning": {*CORE, *APP, *NETWORKS, "models.distillation", *TRAINING, "evaluation"},
     "serve": {*CORE, *APP},
     "integrations": {*CORE, *APP, *NETWORKS, "runtimes.torch", "evaluation"},
