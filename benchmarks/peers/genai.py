@@ -33,7 +33,7 @@ class Genai:
     ):
         """`precision`: "int8", "int4", or "int4" and an algorithm of the builder, as in "int4-k_quant"."""
         self.source, self.lookup, self.made = source, lookup, made
-        self.precision = weights.setting_of(precision, PRECISIONS.get(source.precision, "fp32"))
+        self.precision = peer_files.setting_of(precision, PRECISIONS.get(source.precision, "fp32"))
         self.model: Any = None
         self.generator: Any = None
 

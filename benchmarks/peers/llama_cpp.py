@@ -39,7 +39,7 @@ class Llama:
         self, source: Source, *, lookup: bool = False, precision: str = "", made: Path | None = None
     ):
         """`precision`: a GGUF type; "": that of the bundle."""
-        found = weights.setting_of(precision, gguf_precision(source.gguf_precision or source.precision))
+        found = peer_files.setting_of(precision, gguf_precision(source.gguf_precision or source.precision))
         self.source, self.made = replace(source, gguf_precision=found), made
         require("llama_cpp", "bench")
         self.low = library().low  # with llama.cpp's log redirected

@@ -31,7 +31,7 @@ from bench_theirs import write_base
 import hamburger_edge
 from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.peers.peer_files import folder_of
-from hamburger_edge.benchmarks.speed.speed_plan import TEXTS
+from hamburger_edge.model import Model
 from serve import Server
 
 HERE = Path(__file__).resolve().parent

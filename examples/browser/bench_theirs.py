@@ -16,35 +16,16 @@ FILE = "model_quantized.onnx"  # transformers.js's name of dtype "q8"
 
 def write_base(source: Source, folder: Path) -> None:
     """Write graph, configuration and tokenizer under the file names that transformers.js expects."""
-    hf = weights.hugging_face(source)
-    made = weights.built(source, "transformers-js-q8", lambda into: _write_graph(source, hf, into))
+    hf = peer_files.hugging_face(source)
+    made = peer_files.built(source, "transformers-js-q8", lambda into: _write_graph(source, hf, into))
     (folder / "onnx").mkdir(parents=True)
-    for made, name in ((int4 / "model.onnx", FILES["q4"]), (_int8(source), FILES["q8"])):
-        _with_empty_cache(made, peer_files.hugging_face(source), folder / "onnx" / name)
+    (folder / "onnx" / FILE).write_bytes((made / FILE).read_bytes())
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_bytes((peer_files.hugging_face(source) / name).read_bytes())
+        (folder / name).write_bytes((hf / name).read_bytes())
 
 
-def _int8(source: Source) -> Path:
-    """Quantize the graph as transformers.js's conversion does: `MatMulInteger` with unsigned weights."""
-
-    def make(folder: Path) -> None:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        float32 = Genai(dataclasses.replace(source, precision="fp32")).prepare()
-        options = {"EnableSubgraph": True, "MatMulConstBOnly": True}
-        quantize_dynamic(
-            float32 / "model.onnx",
-            folder / "model.onnx",
-            weight_type=QuantType.QUInt8,
-            extra_options=options,
-        )
-
-    return peer_files.built(source, "dynamic-int8", make) / "model.onnx"
-
-
-def _with_empty_cache(made: Path, hf: Path, path: Path) -> None:
-    """Write the graph with a fixed head size: transformers.js creates the empty cache from its shapes."""
+def _write_graph(source: Source, hf: Path, folder: Path) -> None:
+    """Quantize as transformers.js's own conversion does: unsigned weights, the embeddings too."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -14,6 +14,7 @@ export { Model } from "./model.js";
 /** @typedef {import("./chat/messages.js").Message} Message */
 /** @typedef {import("./chat/conversation.js").Turn} Turn */
 /** @typedef {import("./chat/stream.js").Chunk} Chunk */
+/** @typedef {import("./chat/stream.js").Result} Result */
 /** @typedef {import("./loop/sampling.js").TopToken} TopToken */
 /** @typedef {import("./loop/dial.js").Mode} Mode */
 /** @typedef {import("./loop/backend.js").ModelInfo} ModelInfo */

@@ -166,6 +166,7 @@ export class Stream {
     }
     this.finishReason = finishReason;
     this.text += text;
+    if (tokens.length) this.groups.push([...tokens]);
     return { tokens, text, probabilities, topProbabilities, stopProbabilities, finishReason };
   }
 

@@ -14,8 +14,8 @@ const SECTIONS = {
     ["hamburger-edge/web", "adapters/onnxruntime-web.js", ["load", "LoadOptions", "Progress", "clearStore"]],
     ["hamburger-edge/react-native", "adapters/onnxruntime-react-native.js", ["load"]],
   ],
-  Answers: [["", CORE, ["Model", "Asking", "Options", "Stream", "Chunk", "TopToken", "FinishReason", "Result", "Stats"]]],
-  Conversations: [["", CORE, ["Chat", "Turn", "Message"]]],
+  Answers: [["", CORE, ["Model", "Prompt", "Asking", "Options", "Stream", "Chunk", "TopToken", "FinishReason", "Result", "Stats"]]],
+  Conversations: [["", CORE, ["Chat", "Beginning", "Turn", "Message"]]],
   "Vercel AI SDK": [["hamburger-edge/ai-sdk", "ai-sdk/index.js", ["languageModel", "LanguageModelOptions", "CallKeys"]]],
   "Model info": [["", CORE, ["ModelInfo", "Recommended", "Mode", "setDial"]]],
   "Your own binding": [
