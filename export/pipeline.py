@@ -49,6 +49,7 @@ from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.stages import stages_of
 from hamburger_edge.export.target import check_target, clear_leftovers
 from hamburger_edge.loop.draft_index import read_draft_index
+from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import DRAFT_INDEX, locked

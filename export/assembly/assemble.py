@@ -23,6 +23,7 @@ from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Reci
 from hamburger_edge.export.assembly.weights import Weights, base_of
 from hamburger_edge.export.quantization.int8_columns import quantize_columns
 from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.folders import publish

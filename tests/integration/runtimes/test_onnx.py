@@ -129,7 +129,10 @@ def test_the_likeliest_tokens(mode: Mode, confidence: float, bundles: Callable[.
         assert {bool(top) for top in said.top_probabilities} == {True, mode in ("plain", "verify")}
 
 
-def test_positions_of_the_first_call_may_have_gaps(bundles: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [BY_TOKEN, GEMMA], ids=["token", "gemma-3"])
+def test_positions_of_the_first_call_may_have_gaps(
+    changes: dict, bundles: Callable[..., Path], tmp_path: Path
+) -> None:
     """There the fused operator would count for itself, unless it is told of a slot more than there is."""
     ours, reference = pair(bundles(**changes), tmp_path, changes)
     for groups, positions in (
