@@ -18,6 +18,8 @@ import { Stats } from "../loop/stats.js";
  * @property {FinishReason} finishReason
  * @property {Stats} stats
  * @property {boolean | null} complete  of a structured answer: whether its structure is complete
+ * @property {number[]} probabilities  as in the chunks
+ * @property {TopToken[][]} topProbabilities  as in the chunks
  */
 
 /**
@@ -67,6 +69,10 @@ export class Stream {
   complete = null;
   #isCancelled = false;
   #chunks;
+  /** @type {number[]} */
+  #probabilities = [];
+  /** @type {TopToken[][]} */
+  #topProbabilities = [];
 
   /** @param {Engine} engine @param {Turns} turns @param {Request} request */
   constructor(engine, turns, request) {
@@ -89,8 +95,10 @@ export class Stream {
   /** Read the answer to its end and return it whole. @returns {Promise<Result>} */
   async result() {
     for await (const _ of this);
-    const { text, groups, finishReason, stats, complete } = this;
-    return { text, tokens: groups.flat(), groups, finishReason: finishReason ?? "cancelled", stats, complete };
+    const { text, groups, stats, complete } = this;
+    const [probabilities, topProbabilities] = [this.#probabilities, this.#topProbabilities];
+    const finishReason = this.finishReason ?? "cancelled";
+    return { text, tokens: groups.flat(), groups, finishReason, stats, complete, probabilities, topProbabilities };
   }
 
   /** End the answer and free the model after the current step. @returns {Promise<IteratorResult<Chunk, void>>} */
@@ -167,6 +175,8 @@ export class Stream {
     this.finishReason = finishReason;
     this.text += text;
     if (tokens.length) this.groups.push([...tokens]);
+    this.#probabilities.push(...probabilities);
+    this.#topProbabilities.push(...topProbabilities);
     return { tokens, text, probabilities, topProbabilities, stopProbabilities, finishReason };
   }
 
