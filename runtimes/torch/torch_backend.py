@@ -179,6 +179,7 @@ def open_checkpoint(
         whole_in("cache_slots", cache_slots, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
     found = checkpoint.manifest.pop("recommended", None)
+    checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
     answer_prefix = tuple(checkpoint.manifest.pop("answer_prefix", ()))
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
