@@ -56,7 +56,7 @@ def test_node_says_the_same(changes: dict[str, Any], mode: str, bundles: Callabl
     assert said["groups"] == [list(group) for group in here.groups]
     assert said["tokens"] == list(here.tokens)
     assert readable(said["text"]) == readable(here.text)
-    assert mode == "verify" or len({len(group) for group in here.groups}) > 1
+    assert mode == "verify" or max(map(len, here.groups)) > 1
 
 
 @needs_node
