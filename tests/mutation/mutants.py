@@ -164,7 +164,7 @@ MUTANTS = [
             "order = torch.cat([model.draft_vocab, (~chosen).nonzero().squeeze(1)])",
             "order = torch.cat([(~chosen).nonzero().squeeze(1), model.draft_vocab])",
         ),
-        ('"scale": config.head_dim**-0.5', '"scale": 1.0'),
+        ('"scale": config.score_scale', '"scale": 1.0'),
         ("if self.tied and self.places is not None:", "if self.places is not None:"),
     ),
     *_of(
