@@ -2,8 +2,12 @@
 
 Both models read conversations that weights and cache ranges were not fitted to, with answers merged into
 groups of every length. At every position the two distributions over the next token are compared: is the
-likeliest token equal, and how large is the Kullback-Leibler divergence (nats)? The other parts find wrong
-connections. This one judges whether a correctly connected model loses more than is usual for its precision.
+likeliest token equal, and how large is the Kullback-Leibler divergence (nats)? A group's further tokens count
+where the original's micro decoder proposes the text's token. Where it proposes another one, the stop head or
+the base refuses it, and a loss changes no answer.
+
+The other parts find wrong connections. This one judges whether a correctly connected model loses more than is
+usual for its precision.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 from hamburger_edge.support.progress import Progress
 
 MOST_TOKENS = 2000  # of the answers that are compared: the share of equal tokens to within a percent
+FEWEST_PROPOSED = 100  # positions; an untrained model proposes fewer of a text's tokens, and is judged by all
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Quality:
     precision: str  # the part of the plan that loses most
     positions: int
     base: Loss
-    further_positions: int  # of groups' tokens after the first, which the micro decoder proposes
+    further_positions: int  # of groups' tokens after the first, where PyTorch's micro decoder proposes them
     micro: Loss | None
     known: Loss
 
@@ -112,7 +117,8 @@ def compare(
         (reference, partial(micro_steps_at_once, reference)),
         (exported, partial(micro_steps, exported)),
     )
-    base, micro = _Distances(), _Distances()
+    base, micro, proposed = _Distances(), _Distances(), _Distances()
+    draft_vocab = reference.info.draft_vocab
     for done, (prompt, groups) in enumerate(texts):
         progress("measuring quality", done, len(texts))
         infos = [backend.info for backend in (reference, exported)]
@@ -124,10 +130,15 @@ def compare(
             continue
         restart(reference, exported)
         pairs = (_scores(backend, steps, prompt, groups) for backend, steps in backends)
-        for (want, further_want), (got, further_got) in zip(*pairs, strict=True):
+        for group, (want, further_want), (got, further_got) in zip(groups, *pairs, strict=True):
             base.add(want, got)
-            for each in zip(further_want, further_got, strict=True):
-                micro.add(*each)
+            for token, *scores in zip(group[1:], further_want, further_got, strict=True):
+                micro.add(*scores)
+                choice = int(scores[0].argmax())
+                if token == (choice if draft_vocab is None else int(draft_vocab[choice])):
+                    proposed.add(*scores)
+    if len(proposed.same) >= FEWEST_PROPOSED:
+        micro = proposed
     further = micro.loss() if micro.same else None
     return Quality(precision, len(base.same), base.loss(), len(micro.same), further, EXPECTED[precision])
 

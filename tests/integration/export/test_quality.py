@@ -80,6 +80,21 @@ def test_a_loss_is_measured_and_judged(checkpoint: Checkpoint) -> None:
     assert "poor: loses more than int8 is known to (0.02 nats, its token at 95.0%)" in str(more)
 
 
+def test_only_tokens_that_the_original_proposes_count(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task model at 4 bits was called poor for tokens that no draft has: its base lost 0.001 nats."""
+    reference, prompt = TorchBackend(checkpoint.model, cache_slots=256), [(5,), (6,)]
+    readout = reference.macro(prompt, [0, 1], [1])
+    [[scored]] = reference.micro_groups(readout.features, [(7,)])
+    assert reference.info.draft_vocab is not None
+    best, worst = (int(reference.info.draft_vocab[place]) for place in scored.logits.argsort()[[-1, 0]])
+    monkeypatch.setattr(quality, "FEWEST_PROPOSED", 1)
+    texts = [(prompt, [(7, best)]), (prompt, [(7, worst)])]
+    monkeypatch.setattr(quality, "judging_texts", lambda _: texts)
+    assert measured(checkpoint, altered(checkpoint, micro=3.0)).further_positions == 1
+
+
 @pytest.mark.parametrize("part", ["noise", "micro"])
 def test_what_is_beyond_use_is_refused(part: str, checkpoint: Checkpoint) -> None:
     beyond = refused(measured(checkpoint, altered(checkpoint, **{part: 3.0})))
