@@ -25,7 +25,7 @@ from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.folders import made_once
 
-THEIRS = "iq4_nl"  # the precision that llama.cpp writes
+QUANTIZED = ("q4_0", "q4_1", "iq4_nl", "q8_0")  # types that llama.cpp writes
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -144,21 +144,23 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
 
 
 def gguf(source: Source) -> Path:
-    """Return the base as a GGUF file of architecture `llama`, quantized like ours.
+    """Return the base as a GGUF file of architecture `llama`.
 
-    Plain decoding has no gaps between positions, so the position rule is "slot". Calibration uses the
-    checkpoint's own rule. Our writer has no `iq4_nl`: llama.cpp quantizes that from our float32 file.
+    Plain decoding has no gaps between positions, so the position rule is "slot". llama.cpp quantizes the
+    float32 file by itself, as its users do.
     """
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
-    from hamburger_edge.export.gguf.writer import BASE, calibrated_layers, check_supported, write_gguf
+    from hamburger_edge.export.gguf.writer import BASE, check_supported, write_gguf
     from hamburger_edge.export.quantization.activations import Calibration
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     precision = source.gguf_precision or source.precision
-    if precision == THEIRS:
-        exact = gguf(dataclasses.replace(source, gguf_precision="fp32"))
-        return built(source, f"llama-{THEIRS}", lambda folder: _quantize(exact, folder / BASE)) / BASE
-    plan = make_gguf_plan(precision)
+    if precision in QUANTIZED:
+        exact = gguf(dataclasses.replace(source, gguf_precision="f32"))
+        return (
+            built(source, f"llama-{precision}", lambda folder: _quantize(exact, folder / BASE, precision))
+            / BASE
+        )
 
     def make(folder: Path) -> None:
         checkpoint = load_checkpoint(str(source.checkpoint))
@@ -166,26 +168,25 @@ def gguf(source: Source) -> Path:
         model.config = dataclasses.replace(model.config, position_rule="slot")
         check_supported(model.config)
         plain = dataclasses.replace(checkpoint, model=model)
-        with closing(Calibration(checkpoint, calibrated_layers(model, plan))) as calibration:
-            write_gguf(plain, folder, plan=plan, calibration=calibration)
+        with closing(Calibration(None)) as nothing:
+            write_gguf(plain, folder, plan=make_gguf_plan(precision), calibration=nothing)
         for other in set(folder.iterdir()) - {folder / BASE}:
             other.unlink()
 
-    return built(source, f"llama-{plan.base}", make) / BASE
+    return built(source, f"llama-{precision}", make) / BASE
 
 
-def _quantize(exact: Path, path: Path) -> None:
-    """Write `iq4_nl` by llama.cpp's own quantizer, with the vocabulary at 8 bits as in other 4-bit files."""
+def _quantize(exact: Path, path: Path, precision: str) -> None:
+    """Write a quantized file; the vocabulary stays at 8 bits, as in our 4-bit files."""
     from hamburger_edge.runtimes.llamacpp.library import library
 
     low = library().low
     params = low.llama_model_quantize_default_params()
-    params.ftype = low.LLAMA_FTYPE_MOSTLY_IQ4_NL
+    params.ftype = getattr(low, f"LLAMA_FTYPE_MOSTLY_{precision.upper()}")
     params.token_embedding_type = params.output_tensor_type = low.GGML_TYPE_Q8_0
     if code := low.llama_model_quantize(str(exact).encode(), str(path).encode(), ctypes.byref(params)):
-        raise InputError(
-            f"llama.cpp cannot quantize {exact} to {THEIRS}: code {code}, {library().log.reason()}"
-        )
+        reason = f"code {code}, {library().log.reason()}"
+        raise InputError(f"llama.cpp cannot quantize {exact} to {precision}: {reason}")
 
 
 def _save_json(path: Path, data: Any) -> None:
