@@ -34,7 +34,7 @@ class HamburgerExportCommand(BaseOptimumCLICommand):  # type: ignore[misc]
 
     def run(self) -> None:
         try:
-            export.run(Namespace(**vars(self.args), source=self.args.model))
+            export.run(Namespace(**vars(self.args), source=self.args.model, json=False))
         except HamburgerError as error:
             note(f"error: {error}")
             raise SystemExit(1) from None
