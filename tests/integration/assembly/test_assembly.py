@@ -79,7 +79,9 @@ def test_changed_weights_are_noticed(tmp_path: Path) -> None:
     assert not (tmp_path / "assembled").exists()
 
 
-@pytest.mark.parametrize("options", [{"precision": "int4"}, {"precision": "fp32"}, {"precision": "int8", "flavor": "portable"}])
+@pytest.mark.parametrize(
+    "options", [{"precision": "int4"}, {"precision": "fp32"}, {"precision": "int8", "flavor": "portable"}]
+)
 def test_other_precisions_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(InputError, match="--precision int8"):
         export_checkpoint("tiny", "unwritten", assembly=True, **options)
