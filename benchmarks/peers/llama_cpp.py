@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -32,6 +32,10 @@ DRAFT = 2  # draft tokens per lookup; llama-cpp-python recommends 2 for CPUs
 BATCH = 512
 
 Draft = Callable[[Any], Any]  # token ids so far -> draft of the next ids
+
+
+def _best(scores: Floats) -> int:
+    return int(scores.argmax())
 
 
 class Llama:
@@ -103,24 +107,12 @@ class Llama:
         self.low.llama_memory_clear(self.memory, False)
         if grammar is not None:
             grammar.restart()
-        text, calls = list(request.prompt), 1
-        end = len(text) + request.most
-        ttft_s, scores, guess, ended = 0.0, self._read(request.prompt), list[int](), False
-        while True:
-            cached = len(text) + len(guess)
-            for row in range(len(guess) + 1):
-                token = int(scores[row].argmax()) if grammar is None else grammar.choose(scores[row])
-                text.append(token)
-                ttft_s = ttft_s or perf_counter() - began
-                ended = token in request.eos_ids or len(text) >= end
-                if ended or guess[row : row + 1] != [token]:
-                    break
-            if ended:
-                break
-            if cached > len(text) - 1:  # the cache holds all but the newest token
-                self.low.llama_memory_seq_rm(self.memory, 0, len(text) - 1, -1)
-            guess = self._propose(text)[: end - len(text) - 1]
-            scores = self._scores([text[-1], *guess], len(text) - 1, wanted=1 + len(guess))
+        text, end, calls = list(request.prompt), len(request.prompt) + request.most, 1
+        choose = _best if grammar is None else grammar.choose
+        text.append(choose(self._read(request.prompt)[-1]))
+        ttft_s = perf_counter() - began
+        while text[-1] not in request.eos_ids and len(text) < end:
+            self._read_on(text, end, choose, request.eos_ids)
             calls += 1
         total_s = perf_counter() - began
         said = tuple(text[len(request.prompt) :])
@@ -135,32 +127,36 @@ class Llama:
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.low.llama_memory_clear(self.memory, False)
-        said = int(self._read(prompt)[-1].argmax())
+        said = _best(self._read(prompt)[-1])
         self.text, self.prompt_tokens = [*prompt, said], len(prompt)
         self.steps, self.decode_s = 1, 0.0
 
     def advance(self, tokens: int) -> tuple[int, float, int]:
-        """Generate until the answer has `tokens` tokens.
-
-        Each forward pass reads the newest token and the draft. It keeps the draft tokens up to the first one
-        that differs from the greedy choice.
-        """
+        """Generate until the answer has `tokens` tokens."""
         began = perf_counter()
         text, end = self.text, self.prompt_tokens + tokens
         while len(text) < end:
-            used = len(text) - 1  # the cache holds all but the newest token
-            guess = self._propose(text)[: end - len(text) - 1]
-            scores = self._scores([text[-1], *guess], used, wanted=1 + len(guess))
-            said = [int(token) for token in scores.argmax(1)]
-            agreed = 0
-            while agreed < len(guess) and guess[agreed] == said[agreed]:
-                agreed += 1
-            text += said[: agreed + 1]
-            if agreed < len(guess):
-                self.low.llama_memory_seq_rm(self.memory, 0, used + 1 + agreed, -1)
+            self._read_on(text, end, _best)
             self.steps += 1
         self.decode_s += perf_counter() - began
         return len(text) - self.prompt_tokens, self.decode_s, (len(text) - 1) * self.kv_bytes_per_slot
+
+    def _read_on(
+        self, text: list[int], end: int, choose: Callable[[Floats], int], ends: Collection[int] = ()
+    ) -> None:
+        """Make one forward pass: read the newest token and the draft, and append what is chosen after them.
+
+        Appends up to the first choice that differs from the draft or is in `ends`, and `end` tokens at most.
+        """
+        used = len(text) - 1  # the cache holds all but the newest token
+        guess = self._propose(text)[: end - len(text) - 1]
+        scores = self._scores([text[-1], *guess], used, wanted=1 + len(guess))
+        for row, drafted in zip(scores, [*guess, None], strict=True):
+            text.append(choose(row))
+            if text[-1] != drafted or text[-1] in ends:
+                break
+        if len(text) - 1 < used + 1 + len(guess):
+            self.low.llama_memory_seq_rm(self.memory, 0, len(text) - 1, -1)
 
     def _propose(self, text: list[int]) -> list[int]:
         return [] if self.draft is None else [int(i) for i in self.draft(np.array(text, np.intc))]

@@ -15,7 +15,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +167,7 @@ def gguf(source: Source) -> Path:
         model.config = dataclasses.replace(model.config, position_rule="slot")
         check_supported(model.config)
         plain = dataclasses.replace(checkpoint, model=model)
-        with closing(Calibration(None)) as nothing:
-            write_gguf(plain, folder, plan=make_gguf_plan(precision), calibration=nothing)
+        write_gguf(plain, folder, plan=make_gguf_plan(precision), calibration=Calibration(None))
         for other in set(folder.iterdir()) - {folder / BASE}:
             other.unlink()
 

@@ -17,7 +17,8 @@ from hamburger_edge.support.tables import number, pipes, table
 NOTES = (
     "a base call is a forward of the base, reading the prompt is one",
     "first token: the first that the model chose",
-    "onnxruntime-genai and llama.cpp decode plainly, one token a slot",
+    "onnxruntime-genai and llama.cpp keep one token a slot, and draft in their -lookup rows alone",
+    "of onnxruntime-genai tokens are counted as base calls, also where it drafts",
 )
 STRUCTURED_NOTES = (
     "JSON comes in one line with a space after commas and colons: onnxruntime-genai is told so (x-guidance), "
