@@ -27,18 +27,22 @@ def read_arrays(path: Path) -> dict[str, Array]:
     """Everything in float32; integers without a scale as they are."""
     found = read_stored(path)
     for name in [name for name, array in found.items() if array.dtype == np.int8]:
-        scale = found.pop(f"{name}.scale", None)
-        if scale is None:
-            raise CheckpointError(
-                f"{path}: missing tensor {name}.scale of an 8-bit matrix: get the file again"
-            )
-        if scale.shape != found[name].shape[:1]:
-            raise CheckpointError(
-                f"{path}: tensor {name}.scale has shape {list(scale.shape)}, "
-                f"expected {list(found[name].shape[:1])}"
-            )
+        scale = take_scale(path, found, name)
         found[name] = found[name].astype(np.float32) * scale[:, None]
     return found
+
+
+def take_scale(path: Path, found: dict[str, Any], name: str) -> Any:
+    """Take the scale of each row [N] of an 8-bit matrix [N, K] out of `found`: arrays, or tensors."""
+    scale = found.pop(f"{name}.scale", None)
+    if scale is None:
+        raise CheckpointError(f"{path}: missing tensor {name}.scale of an 8-bit matrix: get the file again")
+    if scale.shape != found[name].shape[:1]:
+        raise CheckpointError(
+            f"{path}: tensor {name}.scale has shape {list(scale.shape)}, "
+            f"expected {list(found[name].shape[:1])}"
+        )
+    return scale
 
 
 def read_stored(path: Path) -> dict[str, Array]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.weights import floating, read_safetensors
+from hamburger_edge.models.checkpoints.arrays import take_scale
 from hamburger_edge.support.files import library_writes
 
 RowPrecision = Literal["int8", "fp16", "fp32"]
@@ -62,15 +63,6 @@ def load_rows(path: Path, *, half: bool = False) -> dict[str, Tensor]:
     for name, tensor in read_safetensors(path):
         state[name] = floating(name, tensor, half=half) if tensor.is_floating_point() else tensor
     for name in [name for name, tensor in state.items() if tensor.dtype == torch.int8]:
-        scale = state.pop(f"{name}.scale", None)
-        if scale is None:
-            raise CheckpointError(
-                f"{path}: missing tensor {name}.scale of an 8-bit matrix: get the file again"
-            )
-        if scale.shape != state[name].shape[:1]:
-            raise CheckpointError(
-                f"{path}: tensor {name}.scale has shape {list(scale.shape)}, "
-                f"expected {list(state[name].shape[:1])}"
-            )
+        scale = take_scale(path, state, name)
         state[name] = state[name].float() * scale[:, None]
     return state
