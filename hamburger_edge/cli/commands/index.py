@@ -34,7 +34,7 @@ COMMAND = Command(
     ),
     examples=("hamburger-edge index my-checkpoint --examples commands.jsonl",),
     run=run,
-    notes="`tune` makes an index by itself. No entry is of fewer answers than K: what one answer alone says\n"
-    "does not leave the training data.",
+    notes="`tune` makes an index by itself. Only text that at least K different answers share enters it, so\n"
+    "that the content of a single answer does not leave the training data.",
     extra="export",
 )

@@ -70,7 +70,7 @@ COMMAND = Command(
     summary="answer one prompt",
     options=(
         BUNDLE,
-        option("prompt", metavar="PROMPT", help="what to say; - reads standard input"),
+        option("prompt", metavar="PROMPT", help="the prompt, or - to read it from standard input"),
         *RUNTIME,
         *ANSWER,
         option("--raw", action="store_true", help="no chat template: go on with the prompt as it is"),

@@ -144,7 +144,11 @@ COMMAND = Command(
         ),
         option("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen on (default 127.0.0.1)"),
         option("--port", type=int, default=8080, metavar="N", help="to listen on (default 8080; 0: any)"),
-        option("--api-key-file", metavar="FILE", help="who asks must have one of its keys, one a line"),
+        option(
+            "--api-key-file",
+            metavar="FILE",
+            help="accept only requests with a key of this file, one per line",
+        ),
         option("--no-auth", action="store_true", help="no key, although other machines can reach this one"),
         option(
             "--allow-host", action="append", metavar="NAME", help="a further name of this server (repeatable)"

@@ -40,7 +40,7 @@ COMMAND = Command(
             "--backend",
             default="auto",
             choices=["auto", "onnx", "llamacpp"],
-            help="which of its files (default: the graphs, where it has any)",
+            help="the files to verify (default: the graphs, if it has any)",
         ),
         JSON,
     ),
