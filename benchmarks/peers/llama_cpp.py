@@ -24,7 +24,6 @@ from hamburger_edge.benchmarks.peers.llama_grammar import GrammarChoice
 from hamburger_edge.benchmarks.weight_bytes import gguf_weight_bytes
 from hamburger_edge.bundle.manifest import gguf_precision
 from hamburger_edge.errors import HamburgerError, require
-from hamburger_edge.evaluation.machine import describe
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.runtimes.llamacpp.library import library
 
@@ -63,8 +62,7 @@ class Llama:
         self.made = self.made or self.prepare()
         low, file = self.low, str(self.made)
         params = low.llama_model_default_params()
-        # q4_0 and q8_0 have faster kernels on repacked weights. With AMX those kernels crash the process.
-        params.use_extra_bufts = "amx_int8" not in describe()["instructions"]
+        params.use_extra_bufts = library().repacks
         self.model = low.llama_model_load_from_file(file.encode(), params)
         if not self.model:
             raise HamburgerError(f"{file}: llama.cpp cannot load it ({library().log.reason()})")

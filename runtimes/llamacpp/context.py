@@ -38,9 +38,7 @@ class LlamaModel:
         low = library.low
         params = low.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
-        # Repacked weights are off: on processors with AMX their kernels in this build end the process in any
-        # product of two or more rows.
-        params.use_extra_bufts = False
+        params.use_extra_bufts = library.repacks
         load = library.function(
             "llama_model_load_from_file", POINTER, ctypes.c_char_p, low.llama_model_params
         )

@@ -76,6 +76,13 @@ class Library:
         )
 
     @property
+    def repacks(self) -> bool:
+        """q4_0 and q8_0 have faster kernels on repacked weights. Where llama.cpp is built for AMX, these kernels end
+        the process in any product of two or more rows."""
+        features = self.function("llama_print_system_info", ctypes.c_char_p)()
+        return b"AMX_INT8 = 1" not in features
+
+    @property
     def has_layer_inputs(self) -> bool:
         return self.set_layer_input is not None and self.layer_input is not None
 
