@@ -6,7 +6,7 @@ import { Stream } from "./chat/stream.js";
 import { InputError } from "./errors.js";
 import { Engine } from "./loop/engine.js";
 import { Settings } from "./loop/settings.js";
-import { checkText, flag, safeRepr } from "./support/values.js";
+import { checkOptions, checkText, flag, safeRepr, wholeIn } from "./support/values.js";
 
 /** @import { Backend } from "./loop/backend.js" */
 /** @import { Options } from "./loop/settings.js" */
@@ -63,7 +63,11 @@ export class Model {
 
   /** @param {Iterable<number>} tokens */
   decode(tokens) {
-    return this.#parts.tokenizer.decode(tokens);
+    if (typeof tokens === "string" || typeof tokens?.[Symbol.iterator] !== "function") {
+      throw new InputError(`decode takes token ids, got ${safeRepr(tokens)}`);
+    }
+    const { tokenizer } = this.#parts;
+    return tokenizer.decode(Array.from(tokens, (token) => wholeIn("a token", token, 0, this.info.vocabSize - 1)));
   }
 
   /**
@@ -76,8 +80,9 @@ export class Model {
    * @param {Prompt} prompt
    * @param {Options & Asking} [options]
    */
-  stream(prompt, { raw = false, system = null, reusePrefix = true, signal, ...options } = {}) {
-    const settings = new Settings(options, this.info.recommended);
+  stream(prompt, options = {}) {
+    const { raw = false, system = null, reusePrefix = true, signal, ...given } = checkOptions(options);
+    const settings = new Settings(given, this.info.recommended);
     const groups = this.#prompt(prompt, flag("raw", raw), system);
     const sampler = this.#parts.sampler(settings);
     return new Stream(this.#parts.engine, this.#parts.turns, {
@@ -111,8 +116,8 @@ export class Model {
    * @param {Options} [options]
    */
   chat(beginning = {}, options = {}) {
-    const given = typeof beginning === "string" ? { system: beginning } : beginning;
-    const { system = null, messages = [], ...more } = { ...given, ...options };
+    const given = typeof beginning === "string" ? { system: beginning } : checkOptions(beginning);
+    const { system = null, messages = [], ...more } = { ...given, ...checkOptions(options) };
     return new Chat(this.#parts, messages, system, new Settings(more, this.info.recommended));
   }
 

@@ -6,9 +6,11 @@ import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
 import { checkManifest } from "../bundle/manifest_hash.js";
 import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
-import { safeRepr } from "../support/values.js";
+import { checkOptions, flag, safeRepr } from "../support/values.js";
 
 /** @import { Runtime } from "../onnx/runtime.js" */
+
+const OPTIONS = ["cacheSlots", "threads", "verify"];
 
 /**
  * Open a bundle. `cacheSlots`: most slots of the KV cache, default 4096; `threads`: default ONNX Runtime's choice;
@@ -16,8 +18,10 @@ import { safeRepr } from "../support/values.js";
  * @param {string} folder
  * @param {{cacheSlots?: number, threads?: number, verify?: boolean}} [options]
  */
-export async function load(folder, { verify = false, ...options } = {}) {
+export async function load(folder, options = {}) {
   if (typeof folder !== "string") throw new InputError(`a bundle is named by its path, got ${safeRepr(folder)}`);
+  const { verify = false, ...more } = checkOptions(options, OPTIONS);
+  flag("verify", verify);
   /** @param {string} file @returns {Promise<Uint8Array>} */
   const read = (file) =>
     readFile(path.join(folder, file)).catch((error) => {
@@ -35,7 +39,7 @@ export async function load(folder, { verify = false, ...options } = {}) {
       checkSize(found.size, entry, folder);
     }
   }
-  return assemble(manifest, read, await runtime(folder), options);
+  return assemble(manifest, read, await runtime(folder), more);
 }
 
 /** @param {string} folder @returns {Promise<Runtime>} */

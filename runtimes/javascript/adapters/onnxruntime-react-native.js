@@ -2,11 +2,14 @@
 // onnxruntime-node in its place, not on phones.
 import { checkSize } from "../bundle/files.js";
 import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
-import { BundleError, RuntimeUnavailableError, reason } from "../errors.js";
+import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
+import { checkOptions, safeRepr } from "../support/values.js";
 
 /** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime } from "../onnx/runtime.js" */
+
+const OPTIONS = ["read", "cacheSlots", "threads"];
 
 /**
  * Open a bundle in a folder of the device, exported with `--kv-cache-dtype fp32`. React Native cannot read files: pass a `read` of a library of the app.
@@ -14,16 +17,30 @@ import { assemble } from "../loading.js";
  * @param {string} folder
  * @param {{read: (path: string) => Promise<Uint8Array>, cacheSlots?: number, threads?: number}} options
  */
-export async function load(folder, { read, ...options }) {
-  const manifest = readManifest(await read(`${folder}/${FILE_NAME}`), folder);
+export async function load(folder, options) {
+  if (typeof folder !== "string") throw new InputError(`a bundle is named by its path, got ${safeRepr(folder)}`);
+  const { read: given, ...more } = checkOptions(options, OPTIONS);
+  if (typeof given !== "function") {
+    throw new InputError(`read must be a function that returns a file's bytes, got ${safeRepr(given)}: use the app's file library`);
+  }
+  /** @param {string} file */
+  const read = async (file) => {
+    const path = `${folder}/${file}`;
+    const content = await Promise.resolve(path).then(given).catch((error) => {
+      throw new BundleError(`${path}: cannot be read (${reason(error)}): copy the whole bundle into the app`, { cause: error });
+    });
+    if (ArrayBuffer.isView(content)) return content;
+    throw new InputError(`read returned ${safeRepr(content)} for ${path}: it must return the bytes, as a Uint8Array`);
+  };
+  const manifest = readManifest(await read(FILE_NAME), folder);
   checkCache(manifest, folder);
   /** @param {string} file */
   const checked = async (file) => {
-    const content = await read(`${folder}/${file}`);
+    const content = await read(file);
     for (const entry of filesToRun(manifest)) if (entry.path === file) checkSize(content.length, entry, folder);
     return content;
   };
-  return assemble(manifest, checked, await runtime(folder), options);
+  return assemble(manifest, checked, await runtime(folder), more);
 }
 
 /**

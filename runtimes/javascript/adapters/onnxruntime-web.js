@@ -3,13 +3,15 @@ import { download } from "../bundle/download.js";
 import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
 import { FILE as DRAFT_INDEX } from "../loop/draft_index.js";
-import { safeRepr, wholeIn } from "../support/values.js";
+import { checkOptions, flag, safeRepr, wholeIn } from "../support/values.js";
 
 /** @import { Env } from "onnxruntime-common" */
 /** @import { Manifest } from "../bundle/manifest.js" */
 /** @import { Runtime } from "../onnx/runtime.js" */
 
 export { clearStore } from "../bundle/store.js";
+
+const OPTIONS = ["cacheSlots", "threads", "provider", "store", "onProgress", "signal", "headers", "wasmPaths"];
 
 /** @typedef {import("../bundle/download.js").Progress} Progress */
 /**
@@ -32,7 +34,10 @@ export { clearStore } from "../bundle/store.js";
  * @param {LoadOptions} [options]
  */
 export async function load(address, options = {}) {
-  const { cacheSlots, threads, provider = "wasm", store = true, onProgress, signal, headers, wasmPaths } = options;
+  const { cacheSlots, threads, provider = "wasm", store = true, onProgress, signal, headers, wasmPaths } =
+    checkOptions(options, OPTIONS);
+  checkAddress(address);
+  flag("store", store);
   if (provider !== "wasm" && provider !== "webgpu") {
     throw new InputError(`provider must be "wasm" or "webgpu", got ${safeRepr(provider)}`);
   }
@@ -62,6 +67,15 @@ export async function load(address, options = {}) {
     contents.clear(); // the model keeps the runtime: free the files, of which ONNX Runtime has a copy
     externalData.length = 0;
   }
+}
+
+/** @param {unknown} address */
+function checkAddress(address) {
+  const text = typeof address === "string" || address instanceof URL ? String(address) : "";
+  try {
+    if (text) return new URL(text, globalThis.location?.href);
+  } catch {} // told below
+  throw new InputError(`a bundle is named by the address of its folder, got ${safeRepr(address)}: give its URL`);
 }
 
 /** Handle the worker's messages between two calls of the base, so that `signal` works during an answer. */

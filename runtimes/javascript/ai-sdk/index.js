@@ -1,6 +1,8 @@
 // A loaded model as a language model of the Vercel AI SDK (npm package `ai`), by its interface LanguageModelV3.
 //
 //     generateText, streamText --options--> asked --Model.stream--> chunks --parts--> content, or a stream of parts
+import { InputError } from "../errors.js";
+import { checkOptions, safeRepr } from "../support/values.js";
 import { languageModelOptions } from "./options.js";
 import { ended, usage } from "./results.js";
 
@@ -26,7 +28,14 @@ import { ended, usage } from "./results.js";
  * @param {LanguageModelOptions} [options]
  * @returns {LanguageModelV3}
  */
-export function languageModel(model, { id = "local", call = { name: "name", input: "arguments" } } = {}) {
+export function languageModel(model, options = {}) {
+  if (typeof model?.stream !== "function") {
+    throw new InputError(`languageModel takes a loaded model, got ${safeRepr(model)}: give it the result of  await load(...)`);
+  }
+  const { id = "local", call = { name: "name", input: "arguments" } } = checkOptions(options, ["id", "call"]);
+  if (typeof call?.name !== "string" || typeof call.input !== "string") {
+    throw new InputError(`call must be two texts, as { name: "name", input: "arguments" }, got ${safeRepr(call)}`);
+  }
   return new LanguageModel(model, id, call);
 }
 

@@ -1,5 +1,6 @@
 // What the AI SDK asks for, as a prompt and options of this package.
 import { InputError } from "../errors.js";
+import { checkOptions } from "../support/values.js";
 import { readPrompt } from "./prompt.js";
 import { Calls } from "./tools.js";
 
@@ -28,7 +29,7 @@ export function languageModelOptions(given, model, keys) {
     stop: given.stopSequences,
     seed,
     ...structure(given, calls),
-    ...given.providerOptions?.hamburger,
+    ...checkOptions(given.providerOptions?.hamburger ?? {}),
     system: told,
     signal: given.abortSignal,
   };

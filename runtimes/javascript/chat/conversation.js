@@ -3,7 +3,7 @@ import { BusyError, InputError } from "../errors.js";
 import { Settings, defined } from "../loop/settings.js";
 import { Stats } from "../loop/stats.js";
 import { structural, structureOf } from "../loop/structure.js";
-import { checkText } from "../support/values.js";
+import { checkOptions, checkText } from "../support/values.js";
 import { readMessages } from "./messages.js";
 import { RESUMABLE, Stream } from "./stream.js";
 
@@ -77,7 +77,7 @@ export class Chat {
       copy.begin(prompt.flat());
       return copy;
     };
-    const given = structural(turn);
+    const given = structural(checkOptions(turn));
     const structure = structureOf(given) ? given : structural(this.settings.options);
     return this.#answer(prompt, messages, sampler, null, { ...turn, ...structure });
   }
@@ -92,7 +92,7 @@ export class Chat {
   continueAnswer(turn = {}) {
     if (!this.unfinished) throw new InputError("there is no unfinished answer to go on with: send a message");
     return this.#answer(this.groups, this.messages, () => this.#copy(), () => this.#held(), {
-      ...turn,
+      ...checkOptions(turn),
       ...this.#structure,
     });
   }
@@ -105,7 +105,7 @@ export class Chat {
   configure(options) {
     const { mode, confidence, ...kept } = this.settings.options;
     const current = { mode, confidence };
-    const settings = new Settings({ ...kept, ...defined(options) }, this.#parts.engine.info.recommended, current);
+    const settings = new Settings({ ...kept, ...defined(checkOptions(options)) }, this.#parts.engine.info.recommended, current);
     const [sampler, state] = [this.#parts.sampler(settings), this.#sampler.state()];
     const isReseeded = options.seed !== undefined && options.seed !== null;
     sampler.restore(isReseeded ? { ...state, seed: sampler.seed, draws: 0 } : state);

@@ -1,6 +1,6 @@
 // Options of an answer: names, defaults and checks.
 import { InputError } from "../errors.js";
-import { flag, numberIn, safeRepr, wholeIn } from "../support/values.js";
+import { checkOptions, flag, numberIn, safeRepr, wholeIn } from "../support/values.js";
 import { UNMEASURED, setDial } from "./dial.js";
 import { structureOf } from "./structure.js";
 
@@ -82,9 +82,7 @@ export class Settings {
    * @param {Recommended} [current]
    */
   constructor(given, recommended = UNMEASURED, current) {
-    const unknown = Object.keys(given).find((name) => !KNOWN.includes(name));
-    if (unknown !== undefined) throw new InputError(`unknown option ${safeRepr(unknown)} (known: ${KNOWN.join(", ")})`);
-    const asked = defined(given);
+    const asked = defined(checkOptions(given, KNOWN));
     /** @type {Required<Options>} */
     const o = { ...DEFAULTS, ...asked, ...setDial(asked, recommended, current) };
     this.options = o; // for another `Settings`

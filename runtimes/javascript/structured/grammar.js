@@ -7,7 +7,7 @@ import { InputError } from "../errors.js";
 import { withPatterns } from "./formats.js";
 import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
-import { xgrammar } from "./xgrammar.js";
+import { failure, xgrammar } from "./xgrammar.js";
 
 /** @import { CompiledGrammar, GrammarCompiler, GrammarMatcher, StructuralTagFormat } from "@mlc-ai/web-xgrammar" */
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
@@ -85,8 +85,8 @@ async function compile(library, compiler, { kind, text, isLenient, allowsText })
     }
     if (kind === "grammar") return await compiler.compileGrammar(text);
     return await tagged({ type: "regex", pattern: text });
-  } catch (error) { // WebAssembly throws a number without a message
-    throw new InputError(`${kind}: xgrammar cannot compile it: correct it, or make it simpler`, { cause: error });
+  } catch (error) {
+    throw new InputError(`${kind}: ${failure()}: correct it, or make it simpler`, { cause: error });
   }
 }
 

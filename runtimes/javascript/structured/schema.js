@@ -38,6 +38,10 @@ export function checkSchema(text, isLenient) {
   for (let depth = 0; level.length; depth++) {
     if (depth > DEEPEST) throw new InputError(`jsonSchema: more than ${DEEPEST} levels inside each other: make it flatter`);
     const schemas = level.filter(([, found]) => typeof found === "object" && found && !Array.isArray(found));
+    for (const [place, found] of schemas) {
+      const empty = ["enum", "anyOf"].find((name) => /** @type {Schema} */ (found)[name]?.length === 0);
+      if (empty) throw new InputError(`jsonSchema: ${empty} (at ${place}) is empty, so no answer follows it: give it a value`);
+    }
     for (const [place, found] of isLenient ? [] : schemas) {
       const what = unsupported(/** @type {Schema} */ (found));
       if (what) throw new InputError(`jsonSchema: ${what} (at ${place}) is not supported: leave it out, or set strict to false`);

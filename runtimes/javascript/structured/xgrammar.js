@@ -20,9 +20,32 @@ export function xgrammar() {
   return opened;
 }
 
+/** @type {string | null} the reason of the last failure: xgrammar writes it to the console and throws a number */
+let written = null;
+
+/** Return why xgrammar failed, in its words. */
+export function failure() {
+  const [line, file] = [written ?? "", /^\[FATAL\] \S+:\d+: /];
+  written = null;
+  if (!file.test(line)) return "cannot be compiled";
+  const text = line.replace(file, "").replace(/^Check failed: \(.*\) is false: /, "");
+  return text.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase()).replace(/\.$/, "");
+}
+
+/** Keep what it writes before it aborts; the console gets the rest. @param {Console["error"]} write @returns {Console["error"]} */
+function listener(write) {
+  return (...words) => {
+    const [line] = words.map(String);
+    if (line.startsWith("[FATAL]")) written = line;
+    else if (!line.startsWith("Aborted(")) write(...words);
+  };
+}
+
 /** @returns {Promise<Library>} */
 async function open() {
   const place = /** @type {any} */ (globalThis);
+  const write = console.error;
+  console.error = listener(write); // the WebAssembly takes it for good
   const lent = Object.entries(nodeNames()).filter(([name]) => !(name in place));
   Object.assign(place, Object.fromEntries(lent));
   try {
@@ -31,6 +54,7 @@ async function open() {
     await library.Grammar.builtinJSONGrammar(); // starts the WebAssembly while those names exist
     return library;
   } finally {
+    console.error = write;
     for (const [name] of lent) delete place[name];
   }
 }

@@ -35,6 +35,21 @@ export function wholeIn(name, value, low, high) {
   return value;
 }
 
+/**
+ * Check that options are an object and, if `known` is given, that it names all of them.
+ * @template {object} T
+ * @param {T} options @param {readonly string[]} [known]
+ * @returns {T}
+ */
+export function checkOptions(options, known) {
+  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+    throw new InputError(`options must be an object, as { name: value }, got ${safeRepr(options)}`);
+  }
+  const unknown = known && Object.keys(options).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new InputError(`unknown option ${safeRepr(unknown)} (known: ${known?.join(", ")})`);
+  return options;
+}
+
 /** @param {string} name @param {unknown} value */
 export function flag(name, value) {
   if (typeof value !== "boolean") throw new InputError(`${name} must be true or false, got ${safeRepr(value)}`);

@@ -34,9 +34,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def node(*words: str | Path, goldens: Path | None = None) -> str:
-    names = {"GOLDENS": str(goldens)} if goldens else {}
-    environment = {key: value for key, value in os.environ.items() if key != "GOLDENS"} | names
+def node(*words: str | Path, **variables: Path) -> str:
+    """Run Node.js with GOLDENS or BUNDLE, but never those of the caller's environment."""
+    given = {name.upper(): str(value) for name, value in variables.items()}
+    environment = {key: value for key, value in os.environ.items() if key not in ("GOLDENS", "BUNDLE")} | given
     command = [str(NODE), *map(str, words)]
     done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=600)
     assert not done.returncode, done.stdout + done.stderr
@@ -50,6 +51,12 @@ def test_its_types_hold() -> None:
 def test_its_own_suite_passes() -> None:
     said = node("--test", *sorted((HERE / "tests").glob("*.test.js")))
     assert "# fail 0" in said
+
+
+def test_wrong_calls_are_refused_in_a_line(bundle: Path) -> None:
+    said = node("--test", HERE / "tests" / "refusals.test.js", bundle=bundle)
+    assert "# fail 0" in said
+    assert "# skipped 0" in said
 
 
 def test_its_dates_and_times_are_python_s() -> None:
