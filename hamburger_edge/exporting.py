@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hamburger_edge.errors import needing
+from hamburger_edge.errors import MissingExtraError, needing
 from hamburger_edge.support.progress import Progress, no_progress
 
 if TYPE_CHECKING:
+    from hamburger_edge.export.options import ExportOptions
     from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 
@@ -49,7 +50,8 @@ def export_checkpoint(
                         int8 bundle without PyTorch
         force           replace an existing bundle
 
-    Needs the extra `export`. Returns the bundle's resolved path for `load`.
+    Needs the extra `export`, except for the bundle that the checkpoint's folder `assembly` describes. Returns
+    the bundle's resolved path for `load`.
     """
     from hamburger_edge.export.options import options_of
 
@@ -65,22 +67,53 @@ def export_checkpoint(
         named["precision"] = _recommended_precision(checkpoint)
     given = {name: value for name, value in named.items() if value is not None}
     chosen = options_of({**given, "verify": verify, "assembly": assembly, "force": force}, recipe)
-    with needing("export"):
-        from hamburger_edge.export.pipeline import export
+    try:
+        with needing("export"):
+            from hamburger_edge.export.pipeline import export
+    except MissingExtraError:
+        if isinstance(checkpoint, str | Path) and _is_assembly(checkpoint, chosen):
+            return _assemble(_folder(checkpoint), Path(output).resolve(), force=force, progress=progress)
+        raise
     bundle: Path = export(checkpoint, output, chosen, progress=progress)
     return bundle
 
 
 def _recommended_precision(checkpoint: str | Path | Checkpoint) -> str | None:
-    from hamburger_edge.models.checkpoints.built_in import find_built_in
     from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 
     if not isinstance(checkpoint, str | Path):
         found: str | None = checkpoint.manifest.get("recommended_precision")
         return found
-    folder = Path(checkpoint)
-    if not (folder / MANIFEST).exists():
-        folder = find_built_in(str(checkpoint)) or folder
-    if not (folder / MANIFEST).exists():
+    description = _folder(checkpoint) / MANIFEST
+    if not description.exists():
         return None  # a file of another kind, or nothing: loading reports it
-    return read_manifest(folder / MANIFEST).recommended_precision
+    return read_manifest(description).recommended_precision
+
+
+def _folder(checkpoint: str | Path) -> Path:
+    """Return a checkpoint's folder, a built-in model's too."""
+    from hamburger_edge.models.checkpoints.built_in import find_built_in
+    from hamburger_edge.models.checkpoints.manifest import MANIFEST
+
+    folder = Path(checkpoint)
+    return folder if (folder / MANIFEST).exists() else find_built_in(str(checkpoint)) or folder
+
+
+def _is_assembly(checkpoint: str | Path, options: ExportOptions) -> bool:
+    """Whether the checkpoint's folder `assembly` describes the bundle of these options."""
+    from hamburger_edge.assembling import can_assemble
+    from hamburger_edge.export.options import ExportOptions
+
+    described = ExportOptions(precision="int8", verify=options.verify, force=options.force)
+    return options == described and can_assemble(_folder(checkpoint))
+
+
+def _assemble(checkpoint: Path, output: Path, *, force: bool, progress: Progress) -> Path:
+    from hamburger_edge.export.assembly.assemble import assemble
+    from hamburger_edge.export.target import check_target
+    from hamburger_edge.support.cache import lock_for
+    from hamburger_edge.support.files import locked
+
+    with locked(lock_for(output)):
+        check_target(output, force=force)
+        return assemble(checkpoint, output, progress=progress)

@@ -28,11 +28,12 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", action="append", help="a version, or an interpreter's path")
     parser.add_argument("--folder", type=Path, default=Path("runs/processors"))
+    parser.add_argument("--phones", action="store_true", help="nothing but the last part: one minute")
     options = parser.parse_args()
     needed = tomllib.loads((bundles.ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     made = bundles.make(options.folder.absolute() / "bundles", ["tiny"])
     told, good = [], True
-    for python in options.python or PYTHONS:
+    for python in () if options.phones else options.python or PYTHONS:
         for name, resolution in RESOLUTIONS.items():
             what = f"{Path(python).name}-{name}"
             venv = options.folder.absolute() / what

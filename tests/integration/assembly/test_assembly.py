@@ -122,3 +122,24 @@ def test_the_first_answer_needs_the_core_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "15" in done.stdout
     assert "assembling" in done.stderr
+
+
+def test_export_needs_no_pytorch_for_the_bundle_that_the_assembly_describes(tmp_path: Path) -> None:
+    """An app's developer has none: a bundle in a folder is what other languages load."""
+
+    def export(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["export", "tiny", "-o", str(tmp_path / "bundle"), *words]
+        program = f"from hamburger_edge.cli.main import main\nsys.exit(main({command!r}))"
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT_EXTRAS + program], capture_output=True, text=True
+        )
+
+    done = export()
+    assert done.returncode == 0, done.stderr
+    found = find_built_in("tiny")
+    assert found is not None
+    assert contents(tmp_path / "bundle") == assembled(found, tmp_path / "assembled")
+    assert "exists already: use --force" in export().stderr
+    assert export("--force").returncode == 0
+    for other in (["--precision", "fp32"], ["--kv-cache-dtype", "fp32"], ["--flavor", "portable"]):
+        assert "'.[export]'" in export("--force", *other).stderr

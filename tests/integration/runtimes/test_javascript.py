@@ -34,12 +34,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def node(*words: str | Path, **variables: Path) -> str:
+def node(*words: str | Path, folder: Path = HERE, **variables: Path) -> str:
     """Run Node.js with GOLDENS or BUNDLE, but never those of the caller's environment."""
-    given = {name.upper(): str(value) for name, value in variables.items()}
-    environment = {key: value for key, value in os.environ.items() if key not in ("GOLDENS", "BUNDLE")} | given
+    environment = {key: value for key, value in os.environ.items() if key not in ("GOLDENS", "BUNDLE")}
+    environment |= {name.upper(): str(value) for name, value in variables.items()}
     command = [str(NODE), *map(str, words)]
-    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert not done.returncode, done.stdout + done.stderr
     return done.stdout
 
@@ -214,6 +214,18 @@ def app(packed: Path) -> Path:
         if not path.name.startswith(".") and not (packed.parent / path.name).exists():
             (packed.parent / path.name).symlink_to(path)
     return packed.parents[1]
+
+
+def test_a_newcomer_gets_answers_by_its_readme(app: Path, bundle: Path) -> None:
+    """In the folder of an app, with a random model in the place of the one that the text names."""
+    if not (app / "my-bundle").exists():
+        (app / "my-bundle").symlink_to(bundle)
+    readme = (app / "node_modules" / "hamburger-edge" / "README.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^```js\n(.*?)^```$", readme, re.M | re.S)
+    assert programs
+    for text in programs:
+        (app / "first.mjs").write_text(text, encoding="utf-8")
+        assert node(app / "first.mjs", folder=app).startswith("[")
 
 
 def test_an_app_in_typescript_sees_its_types(app: Path) -> None:

@@ -128,7 +128,7 @@ def test_asking_is_light_and_a_missing_extra_is_named(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "hamburger_edge.export.pipeline", raising=False)
     monkeypatch.setitem(sys.modules, "onnx_ir", None)
     with pytest.raises(MissingExtraError, match=r"onnx_ir.*\[export\]"):
-        export_checkpoint("tiny", "bundle")
+        export_checkpoint("tiny", "bundle", precision="fp32")
 
 
 def test_without_a_precision_the_checkpoint_recommends_one(
