@@ -9,9 +9,19 @@ import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
 import { failure, xgrammar } from "./xgrammar.js";
 
-/** @import { CompiledGrammar, GrammarCompiler, GrammarMatcher, StructuralTagFormat } from "@mlc-ai/web-xgrammar" */
+/** @import { CompiledGrammar, GrammarCompiler, StructuralTagFormat } from "@mlc-ai/web-xgrammar" */
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
 /** @import { Structure } from "../loop/structure.js" */
+
+/**
+ * @typedef {object} Matcher  xgrammar's GrammarMatcher; apps without xgrammar have no types of it.
+ * @property {(token: number) => boolean} acceptToken
+ * @property {(tokens: number) => void} rollBack
+ * @property {() => boolean} isTerminated
+ * @property {() => string} findJumpForwardString
+ * @property {() => Promise<Int32Array>} getNextTokenBitmask
+ * @property {() => void} dispose
+ */
 
 /**
  * @typedef {object} Place  What may follow at a position of an answer.
@@ -102,7 +112,7 @@ export class Grammar {
   #vocabulary;
   #usable;
 
-  /** @param {GrammarMatcher} matcher @param {Vocabulary} vocabulary @param {Int32Array} usable  bits of tokens */
+  /** @param {Matcher} matcher @param {Vocabulary} vocabulary @param {Int32Array} usable  bits of tokens */
   constructor(matcher, vocabulary, usable) {
     this.#matcher = matcher;
     this.#vocabulary = vocabulary;

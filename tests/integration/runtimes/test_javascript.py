@@ -237,6 +237,21 @@ def test_an_app_in_typescript_sees_its_types(app: Path) -> None:
     node("node_modules/typescript/bin/tsc", *options, program)
 
 
+def test_an_app_in_typescript_needs_no_optional_package(packed: Path, tmp_path: Path) -> None:
+    """A compiler that checks declarations too would miss those of xgrammar and of the AI SDK."""
+    packages = tmp_path / "node_modules"
+    shutil.copytree(packed, packages / "hamburger-edge")
+    for name in ("onnxruntime-node", "onnxruntime-common", "@types"):
+        (packages / name).symlink_to(HERE / "node_modules" / name)
+    program = tmp_path / "lean.mts"
+    names = ("", "/node", "/web", "/react-native")
+    program.write_text(
+        "".join(f'export * as part{i} from "hamburger-edge{name}";\n' for i, name in enumerate(names))
+    )
+    options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"]
+    node(HERE / "node_modules" / "typescript" / "bin" / "tsc", *options, program, folder=tmp_path)
+
+
 def test_editors_complete_what_python_knows_too(app: Path) -> None:
     """Options, results and statistics have Python's names, in the other case; options have comments."""
     offered = json.loads(node("tests/completions.mjs", app))
