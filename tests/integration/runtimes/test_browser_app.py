@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browser_example import PACKAGES, Served, example
+from browser_example import PACKAGES, Served, example, program
 from browsing import LACKING, Browser, browsing
+
+from hamburger_edge.models.bases.fetch import base_folder, is_complete
 
 pytestmark = [
     pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
@@ -46,7 +49,7 @@ def served(tiny: Path) -> Iterator[Served]:
 
 
 def ready(browser: Browser) -> None:
-    browser.until(lambda: browser.find("#state").text.startswith("Ready"))
+    browser.until(lambda: browser.find("#state").text.startswith("Ready"), seconds=180)
 
 
 def notice(browser: Browser) -> str:
@@ -71,6 +74,24 @@ def test_it_is_installed_and_answers_without_a_network(browser: Browser, tiny: P
         assert browser.find("#offline").is_displayed()
         browser.say(QUESTION)
         assert browser.until(browser.answers) == [ANSWER]
+    browser.complaints()  # about what it could not reach
+
+
+def test_voice_commands_is_kept_whole_and_answers_without_a_network(browser: Browser) -> None:
+    """As `make browser BUNDLES=voice-commands` serves it: 178 MB, in pieces."""
+    if not is_complete(base_folder("smollm2-135m")):
+        pytest.skip("the base is not here: hamburger-edge fetch smollm2-135m")
+    with example(program().bundles_of(["voice-commands"])) as served:
+        browser.driver.get(served.url)
+        ready(browser)
+        browser.driver.execute_async_script("navigator.serviceWorker.ready.then(arguments[0])")
+    browser.driver.get(f"{served.url}/browser")
+    ready(browser)
+    browser.say("Play some jazz by Miles Davis")
+    [said] = browser.until(browser.answers)
+    answer = json.loads(said)
+    assert answer["intent"] == "PlayMusic"
+    assert answer["slots"]["artist"] == "Miles Davis"
     browser.complaints()  # about what it could not reach
 
 
