@@ -124,6 +124,7 @@ def in_page(driver: Any, address: str, program: str, threads: int) -> tuple[Ask,
 
     def run(call: str, *words: Any) -> Any:
         driver.switch_to.window(window)
+        driver.execute_cdp_cmd("Page.bringToFront", {})  # Chromium gives hidden pages a low priority
         script = (
             "const words = [...arguments], done = words.pop();"
             f"{call}(...words).then(done, (error) => done(String(error.stack ?? error)))"

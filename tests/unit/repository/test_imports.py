@@ -32,7 +32,7 @@ DIRECTION = {
         *{*CORE, "assembling", "model", "models.checkpoints"},
         *{"runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"},
     },
-    "exporting": {*GROUND, "export", "models.checkpoints"},
+    "exporting": {*GROUND, "assembling", "export", "export.assembly", "models.checkpoints"},
     "hamburger_edge": {*CORE, "model", "loading", "exporting"},
     "models": set(),
     "models.architecture": GROUND,
