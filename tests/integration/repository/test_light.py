@@ -13,7 +13,7 @@ COMMANDS = """
 from hamburger_edge.cli.main import main
 bundle, data, new = sys.argv[1:]
 for words in (["verify", bundle],
-              ["export", "tiny", "-o", new], ["segment", data],
+              ["export", "tiny", "-o", new, "--precision", "fp32"], ["segment", data],
               ["distill", "smollm2-135m", "-o", new, "--tokens", "9"], ["train", "recipe.toml", "-o", new],
               ["run", bundle, "Hi", "--regex", "a"], ["serve", bundle], ["bench", bundle, "--quick"],
               ["run", bundle, "Hi", "--max-tokens", "3"], ["run", "tiny", "Hi", "--max-tokens", "3"]):
