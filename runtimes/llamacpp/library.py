@@ -77,8 +77,8 @@ class Library:
 
     @property
     def repacks(self) -> bool:
-        """q4_0 and q8_0 have faster kernels on repacked weights. Where llama.cpp is built for AMX, these kernels end
-        the process in any product of two or more rows."""
+        """q4_0 and q8_0 have faster kernels on repacked weights. Where llama.cpp is built for AMX, these
+        kernels end the process in any product of two or more rows."""
         features = self.function("llama_print_system_info", ctypes.c_char_p)()
         return b"AMX_INT8 = 1" not in features
 
