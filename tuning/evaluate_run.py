@@ -23,6 +23,7 @@ from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
 from hamburger_edge.models.checkpoints.checkpoint import CARD, copy_checkpoint
+from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.progress import Progress
@@ -70,8 +71,8 @@ class Outcome:
 def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> Outcome:
     """Export the run's checkpoint, evaluate every setting, and return the outcome.
 
-    Bundle and checkpoint in the working folder store the recommended setting. Kept figures of the same
-    evaluation are reused.
+    Bundle and checkpoint in the working folder store the recommended setting, the checkpoint also the
+    precision. Kept figures of the same evaluation are reused.
     """
     recipe, work = tuning.recipe, tuning.work
     asked = _asked(tuning)
@@ -81,6 +82,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             work / CHECKPOINT,
             work / BUNDLE,
             precision=recipe.precision,
+            verify=not tuning.hurried,  # the evaluation below measures the bundle's answers in any case
             force=True,
             progress=progress,
         )
@@ -100,6 +102,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             temporary.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     tell_bundle(work / BUNDLE, outcome.found.best)
     tell_checkpoint(work / CHECKPOINT, outcome.found.best)
+    write_into(work / CHECKPOINT, recommended_precision=recipe.precision)
     return outcome
 
 
@@ -114,6 +117,8 @@ def _fitting(tuning: Tuning, model: Model) -> list[Request]:
     each = (time.monotonic() - began) / PILOT / len(plan.settings)  # seconds per answer
     answers = len(plan.settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # per prompt, on average
     count = max(FEWEST, min(len(requests), int(budget.left / each / answers)))
+    if count < len(requests):
+        tuning.report(f"{count} of {len(requests)} held-out examples are evaluated in the time that is left")
     return [requests[number * len(requests) // count] for number in range(count)]
 
 

@@ -23,10 +23,11 @@ from hamburger_edge.models.training.training_recipe import Recipe
 STEPS = 4  # training steps to time; the first does not count
 PROBE, READ_PROBE = 100, 300  # examples
 FEWEST = 500  # minimum of examples for the graft
-# Shares of the remaining training time. The base has the largest: it limits the graft's quality.
-WEIGHTS = {"tuning": 6.0, "scoring": 0.5, "graft": 3.0, "reading": 3.0}
+# Shares of the remaining training time. The base has the largest: it decides which answers are right, and an
+# index of training answers drafts beside the graft.
+WEIGHTS = {"tuning": 7.0, "scoring": 0.5, "graft": 2.0, "reading": 3.0}
 JUDGING = 0.1  # share of all minutes for the evaluation of the exported model
-USEFUL = {"tuning": 100, "graft": 40}  # minimum of useful steps
+USEFUL = 200  # minimum of useful steps of the base; fewer of the graft cost speed only
 # export time in training slots: about three minutes with GPTQ calibration, else half a minute
 EXPORT_SLOTS, EXPORT = {"int4": 80_000}, 15_000
 
@@ -89,10 +90,10 @@ class Budget:
             per_epoch = pace.steps_per_token * len(data.ids)
             epochs = self.fitted(recipe, data, ahead).stages[0].epochs
             steps = max(1, round(epochs * per_epoch))
-            part = WEIGHTS[stage.name] / sum(WEIGHTS[name] for name in ahead)
-            if steps < (least := min(USEFUL[stage.name], stage.epochs * per_epoch)):
-                needed = max(needed, least * pace.step / part)
             if "base" in stage.learns:
+                part = WEIGHTS[stage.name] / sum(WEIGHTS[name] for name in ahead)
+                if steps < (least := min(USEFUL, stage.epochs * per_epoch)):
+                    needed = least * pace.step / part
                 told.append(f"{steps} steps of the base ({epochs:.1f} epochs)")
             else:
                 told.append(f"{steps} steps of the graft")

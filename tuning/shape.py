@@ -16,13 +16,13 @@ from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 
 ROW_SLOTS = 512  # minimum length of a row
-BASE_ROWS, GRAFT_ROWS = 2, 4  # rows per batch: a base learns most per minute in small batches at a high rate
+BASE_ROWS, GRAFT_ROWS = 1, 4  # rows per batch: a base learns most per slot in small batches at a high rate
 LORA_RATE, FULL_RATE, EMBEDDER_RATE = 2e-3, 2e-4, 1e-3
 RANK = 32  # LoRA rank of the base's update
 LONGEST = 8  # tokens per group
 EPOCHS = 2.0
 # minimum steps of base and graft: small data sets get more epochs, up to MOST_EPOCHS
-BASE_STEPS, GRAFT_STEPS, MOST_EPOCHS = 450, 150, 10.0
+BASE_STEPS, GRAFT_STEPS, MOST_EPOCHS = 900, 150, 10.0
 DRAFT_VOCABS = (512, 1024, 2048, 4096, 8192)
 COVERED = 0.98  # share of the answers' tokens that the draft vocabulary covers
 LONG_GROUPS = 1.15  # groups of 8 are used from this ratio of tokens per group, against groups of 4
@@ -72,7 +72,7 @@ def tuning_recipe(
         rows=BASE_ROWS,
         row_slots=slots,
         weight_decay=0.0,
-        judge_every=100,
+        judge_every=200,
         patience=3,
         calibrate=False,
     )

@@ -11,6 +11,7 @@ checkpoint/    the final checkpoint
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -59,7 +60,7 @@ from hamburger_edge.tuning.watching import AnswersRight
 RECIPE, CHECKPOINT = "recipe.toml", "checkpoint"
 EXAMPLES, TUNED, SCORED, MORE, GRAFTED, READ = "examples", "tuned", "scored", "more", "grafted", "read"
 SCORED_AT_ONCE = 4  # rows per batch
-HURRIED = 60.0  # minutes; a shorter run skips the reading step and evaluates fewer settings
+HURRIED = 60.0  # minutes; a shorter run skips reading step and parity gate, and evaluates fewer settings
 
 
 class Tuning:
@@ -165,7 +166,7 @@ class Tuning:
             longest=self.dataset.longest,
             autocast=self._autocast,
         )
-        self._make(replace(placed, tuned_base=self.recipe.start), self.work / TUNED, data, watch)
+        self._make("tuning", replace(placed, tuned_base=self.recipe.start), self.work / TUNED, data, watch)
 
     def _tuning(self, data: DistilledData) -> tuple[str, Recipe]:
         """Return the start checkpoint of the base's tuning, and the recipe for these examples."""
@@ -242,7 +243,7 @@ class Tuning:
             self._choose(replace(self.recipe, graft=self._fitted(recipe, scored)))
         assert self.recipe.graft is not None
         recipe = self._on_tuned(self._placed(self.recipe.graft, SCORED, "graft"))
-        return self._make(recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
+        return self._make("graft", recipe, self.work / (GRAFTED if self.recipe.read else CHECKPOINT), scored)
 
     def _read(self, grafted: Path, data: DistilledData) -> Path:
         """Continue training base and graft on answers cut as this graft groups them."""
@@ -259,18 +260,30 @@ class Tuning:
             self._choose(replace(self.recipe, read=min(self.recipe.read, fitting)))
         part = subset(data, self.recipe.share, self.recipe.read)
         source = {"base": self.recipe.base, "examples": data.sha256, "read": len(part)}
-        return self._make(recipe, self.work / CHECKPOINT, write_subset(self.work / READ, part, source))
+        read = write_subset(self.work / READ, part, source)
+        return self._make("reading", recipe, self.work / CHECKPOINT, read)
 
     def _make(
-        self, recipe: Recipe, checkpoint: Path, data: DistilledData, watch: Watch | None = None
+        self, step: str, recipe: Recipe, checkpoint: Path, data: DistilledData, watch: Watch | None = None
     ) -> Path:
-        """Train a checkpoint by a recipe, unless one with the same provenance exists."""
+        """Train a checkpoint by a recipe, unless one with the same provenance exists.
+
+        The step ends with its share of the minutes, also if the machine became slower than planned.
+        """
         made = provenance(recipe, data, None)
         there = checkpoint / MANIFEST
         if there.exists() and made_alike(read_manifest(there).provenance, made):
             return checkpoint
         template = self.dataset.encoder.template.to_json()
-        written = train(recipe, checkpoint, chat_template=template, report=self.report, watch=watch)
+        seconds = math.inf if self.budget is None else self.budget.share(step, self._ahead(step))
+        written = train(
+            recipe,
+            checkpoint,
+            chat_template=template,
+            report=self.report,
+            watch=watch,
+            stage_seconds=seconds,
+        )
         assert written is not None  # no step limit was set, so training ran to its end
         return written
 
@@ -335,8 +348,12 @@ class Tuning:
         steps = ["tuning", "scoring", "graft", *(["reading"] if self.recipe.read else [])]
         return steps[steps.index(step) :]
 
+    @property
+    def hurried(self) -> bool:
+        return self.budget is not None and self.budget.minutes < HURRIED
+
     def _in_time(self, recipe: TuneRecipe) -> TuneRecipe:
-        if self.budget is None or self.budget.minutes >= HURRIED:
+        if not self.hurried:
             return recipe
         return replace(recipe, read=0, evaluation=replace(recipe.evaluation, quick=True))
 

@@ -35,7 +35,8 @@ class TuneRecipe:
     read: int = 7500  # examples of the reading step, cut as the graft groups them; 0: skip the step
     more_answers: int = 0  # prompts that the tuned base answers, as more training data of the graft
     judge: str = ""  # see judges.py; "": chosen by the form of the answers
-    precision: str = "int4"  # of the evaluated bundle
+    # of the evaluated bundle, and of exports of the checkpoint that name none
+    precision: Literal["int4", "int8", "fp16", "fp32"] = "int8"
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     tuning: Recipe | None = None  # training of the base; None: chosen from the examples, see shape.py
     graft: Recipe | None = None  # None: chosen from the scored answers

@@ -226,7 +226,7 @@ def _check(
     if not reading.micro_surprise <= limits.surprise:
         raise ParityError(
             f"micro_decoder.logits: {reading.micro_surprise:.3g} nats a token worse than PyTorch on its own "
-            f"text, the limit is {limits.surprise}: try another precision"
+            f"text, the limit is {limits.surprise}: try another precision, or train the graft longer"
         )
     for graph, error in reading.stops.items():
         if not error <= limits.stop:

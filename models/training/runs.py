@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -133,17 +134,20 @@ def train(
     report: LogCallback = print,
     divide: bool = False,
     watch: Watch | None = None,
+    stage_seconds: float = math.inf,
 ) -> Path | None:
     """Run or continue a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
 
     With `finish` a stopped run writes a checkpoint too: of the weights so far, or of their mean if it has
-    begun. `divide`: each of several processes holds a part of the weights.
+    begun. `divide`: each of several processes holds a part of the weights. A stage has fewer steps if
+    `stage_seconds` do not suffice.
     """
     check_target(checkpoint)
     base, reference = find_base(recipe.base)
     data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
-    trainer = Trainer(recipe, new_model(recipe, base, data), data, report, divide=divide, watch=watch)
+    model = new_model(recipe, base, data)
+    trainer = Trainer(recipe, model, data, report, divide=divide, watch=watch, stage_seconds=stage_seconds)
     done = trainer.run(minutes=minutes)
     trainer.processes.leave()
     if not (done or finish) or not trainer.processes.first:

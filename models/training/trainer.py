@@ -30,6 +30,7 @@ from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.training_recipe import Recipe, Stage
 from hamburger_edge.models.training.updates.averaging import WeightMean
 from hamburger_edge.models.training.updates.processes import Processes
+from hamburger_edge.models.training.updates.step_limit import StepLimit
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.progress import LogCallback
 
@@ -49,6 +50,7 @@ class Trainer:
         device: str | None = None,  # None: the GPU if there is one
         divide: bool = False,  # weights among processes
         watch: Watch | None = None,  # looks at the model every few minutes
+        stage_seconds: float = math.inf,  # a stage has fewer steps if these do not suffice; one process only
     ):
         without_cudnn_attention()
         self.recipe, self.model, self.data = recipe, model, data
@@ -71,6 +73,7 @@ class Trainer:
         self.mean: WeightMean | None = None  # of the current stage
         self.step_seconds = 0.0  # of this stage, on average, without its first step
         self.watch, self.look_at = watch, time.monotonic() + LOOK_SECONDS
+        self.stage_seconds = stage_seconds
 
     def run(self, *, minutes: float | None = None) -> bool:
         """Train to the end (True), or until `minutes` have passed (False); call again to continue."""
@@ -96,7 +99,7 @@ class Trainer:
             batches.own_lengths = self._own_lengths(stage, run.objective)
         per_epoch = max(1, len(batches.plan(0)) // self.together)
         steps = max(1, round(stage.epochs * per_epoch))
-        run.mean.begins = steps - round(stage.average * steps)
+        limit = StepLimit(steps, self.stage_seconds)
         self.mean = run.mean
         slots = self.together * self.recipe.rows * self.recipe.row_slots
         self.report(
@@ -106,6 +109,7 @@ class Trainer:
         window, shown, saved_at = Totals(), time.monotonic(), time.monotonic()
         start, bad, spent = self.reached.step, 0, 0.0
         for step, share in self._numbered(batches, per_epoch, start, steps):
+            run.mean.begins = steps - round(stage.average * steps)
             set_rate(run.learner.optimizers, schedule(step, steps, stage.warmup, stage.final_rate))
             began = time.monotonic()
             done = run.learner.step(share, self.together // processes.count)
@@ -124,9 +128,11 @@ class Trainer:
                     f"step {step + 1}: {done.fault}; this batch is left out ({self.reached.left_out} so far)"
                 )
             self.reached.step = step + 1
-            now, last = time.monotonic(), step + 1 == steps
+            now = time.monotonic()
             spent = 0.0 if step == start else spent + now - began
             self.step_seconds = spent / (step - start) if step > start else now - began
+            steps = steps if step == start else limit.after(step + 1, self.step_seconds)
+            last = step + 1 == steps
             if now - shown > 15 or last:
                 left = (steps - step - 1) * self.step_seconds
                 pace = self._pace(stage, run, slots, done.results)
@@ -219,7 +225,8 @@ class Trainer:
     def _look(self, watch: Watch, stage: Stage, model: Hamburger) -> None:
         began = time.monotonic()
         means = watch(model)
-        self.report("  held out: " + "  ".join(f"{name} {mean:.3f}" for name, mean in means.items()))
+        told = "  ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+        self.report(f"  held-out prompts, answered by greedy decoding: {told}")
         self._log("answers", stage, means)
         took = time.monotonic() - began
         self.look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)

@@ -133,7 +133,11 @@ COMMAND = Command(
             "answer and writes a number from 0 to 1 for each (default: fields where all answers are objects, "
             "else exact)",
         ),
-        option("--precision", metavar="NAME", help="of the bundle it is judged by (default int4)"),
+        option(
+            "--precision",
+            choices=["int4", "int8", "fp16", "fp32"],
+            help="of the evaluated bundle, and of exports of the checkpoint that name none (default int8)",
+        ),
         option("--work", metavar="DIR", help="folder for everything on the way (default: OUTPUT.work)"),
         option("--threads", type=int, metavar="N", help="processor threads"),
         option("--json", metavar="FILE", help="write all figures; - prints them instead of the table"),

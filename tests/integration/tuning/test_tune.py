@@ -166,7 +166,9 @@ def test_answers_are_counted_while_the_base_is_tuned(task: Path) -> None:
 def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
     [best] = [row["setting"] for row in figures["confirming"] if row["name"] == figures["recommended"]]
-    assert load_checkpoint(task / "made").manifest["recommended"] == best
+    manifest = load_checkpoint(task / "made").manifest
+    assert manifest["recommended"] == best
+    assert manifest["recommended_precision"] == "fp32"  # that of the figures, for exports that name none
     bundle = task / "made.work" / "bundle"
     with load(bundle) as model, load(task / "made") as reference:
         for each in (model, reference):
@@ -289,13 +291,14 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     """Without a recipe: what it chose is written out, and `--minutes` left next to no time for it."""
     monkeypatch.setattr(planning, "FEWEST", 100)
     monkeypatch.setattr(tune, "HURRIED", 0.0)
-    (tmp_path / "held.jsonl").write_text((task / "examples.jsonl").read_text().splitlines()[0] + "\n")
+    (tmp_path / "held.jsonl").write_text("\n".join((task / "held_out.jsonl").read_text().splitlines()[:60]))
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
     assert main([*COMMAND, *options, *more]) == 0
     said = capsys.readouterr().err
     assert "0.001 minutes: 1 steps of the base (0." in said
     assert "too short to be useful, give --minutes " in said
+    assert "40 of 60 held-out examples are evaluated in the time that is left" in said
     chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
     assert chosen.tuning is not None
     assert chosen.graft is not None

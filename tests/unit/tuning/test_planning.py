@@ -72,6 +72,17 @@ def test_steps_of_an_epoch_depend_on_what_the_base_makes_of_the_answers(budget: 
     assert fitting.epochs < promised.epochs
 
 
+def test_a_graft_of_few_steps_is_no_reason_to_warn(budget: Budget) -> None:
+    """It costs speed only; the plan of a useful run asked for more minutes."""
+    data = ladders(40)
+    tuning = tuning_recipe(data, BASE)
+    recipes = [tuning, graft_recipe(data, BASE, tuning)]
+    budget.paces["tuning"] = Pace(step=1.0, slots=512, steps_per_token=50 / len(data.ids))
+    budget.paces["graft"] = Pace(step=30.0, slots=2048, steps_per_token=50 / len(data.ids))
+    line = budget.plan(recipes, data, AHEAD)
+    assert line.endswith("steps of the base (7.1 epochs), 3 steps of the graft, export and judging"), line
+
+
 def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
     data = ladders(40)
     tuning = tuning_recipe(data, BASE)

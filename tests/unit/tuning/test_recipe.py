@@ -60,6 +60,7 @@ def test_toml_is_read_back(flat: dict, nested: dict) -> None:
             'base = "b"\nexamples = "x"\n[graft]\nout = "o"',
             "graft: out is the run's own to say: leave it out",
         ),
+        ('base = "b"\nexamples = "x"\nprecision = "int9"', "precision"),
         ('base = "b"\nexamples = "x"\n[graft]\nstages = []\nshape = {taps = []}', "at least one"),
     ],
 )
