@@ -23,7 +23,7 @@ Row = npt.NDArray[np.int64]  # [bytes of the prompt + 1] cost of aligning the ne
 Bytes = npt.NDArray[np.uint8]
 
 NEVER = 1 << 30  # a cost above every budget
-LETTER, CAPITAL, CASE, OTHER = 2, 4, 1, 1
+LETTER, CAPITAL, CASE, OTHER, JOIN = 2, 4, 1, 1, 3
 FIRST, MORE, EACH = 3, 2, 3  # a word's budget: FIRST + MORE * (letters // EACH)
 INSIDE = 1  # budget of a word that ends inside a word of the prompt ("a" in "alot")
 
@@ -102,7 +102,7 @@ class Edits:
         if reached is None:
             return False
         if token in self._eos_ids:
-            return bool(reached.row[-1] <= _budget(reached.letters))
+            return bool(reached.row[-1] <= self._budgets(reached.letters)[-1])
         return self._following(reached, token) is not None
 
     def accept(self, token: int) -> None:
@@ -124,8 +124,16 @@ class Edits:
             return None
         for byte in text:
             reached = self._step(reached, byte)
-        # the word must be within its budget after copying the rest of the prompt's word
-        return reached if (reached.row <= _budget(reached.letters + self._rest)).any() else None
+        return reached if (reached.row <= self._budgets(reached.letters)).any() else None
+
+    def _budgets(self, letters: int) -> Row:
+        """Return each place's budget for a word of so many letters.
+
+        The rest of the prompt's word counts, too. A shorter word of the prompt counts alone, with EACH or
+        more.
+        """
+        most = np.where(self._whole > 0, np.maximum(self._whole, EACH), letters)
+        return FIRST + MORE * (np.minimum(letters + self._rest, most) // EACH)
 
     def _read(self, text: bytes) -> None:
         """Compute the edit costs at every byte of the prompt's text."""
@@ -143,6 +151,8 @@ class Edits:
         price = np.where(letters, np.where(_CAPITALS[self._text], CAPITAL, LETTER), OTHER)
         price[self._kept] = NEVER
         self._price = price.copy()  # [size] cost of replacing a byte
+        blank = self._text == ord(" ")
+        price[1:-1][letters[:-2] & blank[1:-1] & letters[2:]] = JOIN  # two words become one
         for start, stop in spans:  # a letter next to a kept word would change it
             price[max(0, start - 1) : start], price[stop : stop + 1] = NEVER, NEVER
         self._replaced: dict[int, Row] = {}
@@ -154,6 +164,10 @@ class Edits:
         self._rest = np.zeros(size + 1, np.int64)  # letters from here to the end of the word
         for index in range(size - 1, -1, -1):
             self._rest[index] = self._rest[index + 1] + 1 if _LETTERS[text[index]] else 0
+        self._whole = self._rest.copy()  # letters of the word that holds this place, or ends here
+        for index in range(size):
+            if _LETTERS[text[index]]:
+                self._whole[index + 1] = self._whole[index]
         words = [(found.start(), found.end()) for found in re.finditer(rb"[A-Za-z0-9'\x80-\xff]+", text)]
         self._repeated = [  # (end of a word, end of its repetition)
             (one[1], two[1])
@@ -174,7 +188,8 @@ class Edits:
         row, before, letters = reached.row, reached.before, reached.letters
         letter, apostrophe = bool(_LETTERS[byte]), byte == _APOSTROPHE
         if letters and not letter:  # a word ends: the next one may begin at each of its possible ends
-            paid = np.where(self._rest > 0, min(INSIDE, _budget(letters)), _budget(letters))
+            paid = self._budgets(letters)
+            paid = np.where(self._rest > 0, np.minimum(INSIDE, paid), paid)
             row = self._skipping(np.where(row <= paid, 0, NEVER))
             letters = 0
         if byte not in self._replaced:
@@ -209,8 +224,3 @@ class Edits:
         same = (one == byte) & (two == last)
         price = np.where(same, LETTER, LETTER + CASE)
         return np.where(swapped & ~self._kept[:-1] & ~self._kept[1:], price, NEVER)
-
-
-def _budget(letters: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64] | int:
-    """Return the highest edit cost that a word of this many letters may have."""
-    return FIRST + MORE * (letters // EACH)

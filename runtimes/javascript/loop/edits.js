@@ -18,7 +18,7 @@
  */
 
 const NEVER = 2 ** 30; // a price that no word can pay
-const [LETTER, CAPITAL, CASE, OTHER] = [2, 4, 1, 1];
+const [LETTER, CAPITAL, CASE, OTHER, JOIN] = [2, 4, 1, 1, 3];
 const [FIRST, MORE, EACH] = [3, 2, 3]; // a word may pay FIRST, and MORE for every EACH of its letters
 const INSIDE = 1; // the most it may pay where it ends inside a word of the prompt, as "a" does in "alot"
 
@@ -58,8 +58,6 @@ const small = (byte) => (isCapital(byte) ? byte + 32 : byte);
 /** @param {number} byte */
 const isLetter = (byte) =>
   byte >= 0x80 || isDigit(byte) || (small(byte) >= 0x61 && small(byte) <= 0x7a) || byte === APOSTROPHE;
-/** The most that a word of so many letters may pay. @param {number} letters */
-const budget = (letters) => FIRST + MORE * Math.floor(letters / EACH);
 
 /** One answer's way through its prompt. Moves with the sampler's choices, and back with them. */
 export class Edits {
@@ -78,6 +76,7 @@ export class Edits {
   #letterAdded = new Float64Array(0); // before a byte, or at the end
   #otherAdded = new Float64Array(0);
   #rest = new Int32Array(0); // letters from here to the end of a word
+  #whole = new Int32Array(0); // of the word that holds this place, or ends here
   /** @type {[number, number][]} ends of a word and of the same word behind it */
   #repeated = [];
 
@@ -108,8 +107,9 @@ export class Edits {
   allows(token) {
     const reached = this.#way[this.#way.length - 1];
     if (!reached) return false;
-    if (this.#eosIds.has(token)) return reached.row[this.#text.length] <= budget(reached.letters);
-    return this.#following(reached, token) !== null;
+    if (!this.#eosIds.has(token)) return this.#following(reached, token) !== null;
+    const end = this.#text.length;
+    return reached.row[end] <= this.#budget(reached.letters, end);
   }
 
   /** @param {number} token */
@@ -142,8 +142,17 @@ export class Edits {
     if (!text.length) return null;
     for (const byte of text) reached = this.#step(reached, byte);
     const { row, letters } = reached;
-    // copying the rest of the prompt's word has to be within its price
-    return row.some((price, place) => price <= budget(letters + this.#rest[place])) ? reached : null;
+    return row.some((price, place) => price <= this.#budget(letters, place)) ? reached : null;
+  }
+
+  /**
+   * The most that a word of so many letters may pay at a place, with the rest of the prompt's word. A shorter word of the
+   * prompt counts alone, as at least EACH.
+   * @param {number} letters @param {number} place
+   */
+  #budget(letters, place) {
+    const most = this.#whole[place] ? Math.max(this.#whole[place], EACH) : letters;
+    return FIRST + MORE * Math.floor(Math.min(letters + this.#rest[place], most) / EACH);
   }
 
   /** Work out the prices of the prompt's text. @param {Uint8Array} text */
@@ -166,10 +175,15 @@ export class Edits {
       if (!isLetter(byte) || byte === APOSTROPHE) return OTHER;
       return isCapital(byte) ? CAPITAL : LETTER;
     });
-    // with a letter beside it, a kept word would be another one
-    this.#leftOut = this.#price.map((price, index) => (kept[index - 1] || kept[index + 1] ? NEVER : price));
+    const spelled = (/** @type {number} */ index) => index in text && isLetter(text[index]) && text[index] !== APOSTROPHE;
+    this.#leftOut = this.#price.map((price, i) => {
+      if (kept[i - 1] || kept[i + 1]) return NEVER; // with a letter beside it, a kept word would be another one
+      return text[i] === 0x20 && spelled(i - 1) && spelled(i + 1) ? Math.max(price, JOIN) : price;
+    });
     this.#rest = new Int32Array(size + 1);
     for (let i = size - 1; i >= 0; i--) this.#rest[i] = isLetter(text[i]) ? this.#rest[i + 1] + 1 : 0;
+    this.#whole = this.#rest.slice();
+    for (let i = 0; i < size; i++) if (isLetter(text[i])) this.#whole[i + 1] = this.#whole[i];
     this.#repeated = repeatedWords(text, kept);
   }
 
@@ -184,8 +198,10 @@ export class Edits {
     const letter = isLetter(byte);
     if (letters && !letter) {
       // the word is over: the next one may begin where it could have ended
-      const paid = budget(letters);
-      row = row.map((price, place) => (price <= (this.#rest[place] ? Math.min(INSIDE, paid) : paid) ? 0 : NEVER));
+      row = row.map((price, place) => {
+        const paid = this.#budget(letters, place);
+        return price <= (this.#rest[place] ? Math.min(INSIDE, paid) : paid) ? 0 : NEVER;
+      });
       this.#skip(row);
       letters = 0;
     }
