@@ -169,7 +169,12 @@ def _write_graphs(
             "an int8 cache is calibrated on text: give the checkpoint a tokenizer, or --kv-cache-dtype fp32"
         )
     ios = graph_ios(config, cache_slots=cache_slots, kv=KV_TYPES[cache])
-    calibration = Calibration(checkpoint, needs_moments(model, plan), cache=cache == "int8")
+    calibration = Calibration(
+        checkpoint,
+        needs_moments(model, plan),
+        cache=cache == "int8",
+        norms=packed and plan.base == "int8",
+    )
     with contextlib.closing(calibration):
         own, vocabulary = apply_plan(model, plan, calibration, progress, packed=packed)
         scales = calibration.scales(progress)
@@ -184,7 +189,8 @@ def _write_graphs(
             ir.save(traced, folder / ios[name].spec.file)
         recipe = None
         if options.assembly:
-            recipe = recipe_of([*own.modules(), *vocabulary.modules()], model, weights)
+            forms = [*own.modules(), *vocabulary.modules()]
+            recipe = recipe_of(forms, model, calibration.folds(), weights)
     if checkpoint.tokenizer is not None:
         compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     _copy_parts(checkpoint, folder)

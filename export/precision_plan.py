@@ -17,6 +17,7 @@ from hamburger_edge.export.graphs.portable import PortableBlockForm
 from hamburger_edge.export.quantization.activations import HEAD, Calibration
 from hamburger_edge.export.quantization.block_quantizer import quantize
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
+from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.export.quantization.int8_columns import Origin
 from hamburger_edge.export.quantization.own_grid import grid_form, grid_of
@@ -103,6 +104,7 @@ class Former:
     ):
         self.plan, self.calibration, self.packed = plan, calibration, packed
         self.tied, self.draft_vocab = tied, draft_vocab
+        self.folds = Folds({})  # of the base's norms
 
     @property
     def in_columns(self) -> bool:
@@ -117,7 +119,8 @@ class Former:
         return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision
 
     def linear(self, path: str, weight: Tensor) -> Form:
-        weight = weight.float()  # a layer may hold 16 bits
+        weight = weight.detach().float()  # a layer may hold 16 bits
+        weight = torch.from_numpy(self.folds.apply(f"{path}.weight", weight.numpy()))
         precision, grid = self.precision(path), self.plan.grid
         covariance = self.calibration.take(path) if precision == "int4" else None
         if grid and path.startswith("base."):
@@ -223,7 +226,7 @@ def apply_plan(
 
     Parts are converted in the order in which calibration reads them.
     """
-    own, config = own_structure(model), model.config
+    config = model.config
     former = Former(
         plan,
         calibration,
@@ -232,6 +235,12 @@ def apply_plan(
         draft_vocab=config.draft_vocab_size,
     )
     former.check_vocabulary(model.config.base.hidden_size)  # before the long part
+    former.folds = calibration.folds(progress)
+    own = own_structure(model)
+    for norm in former.folds.exponents:
+        parameter = own.get_parameter(f"{norm}.weight")
+        folded = former.folds.apply(norm, parameter.detach().float().numpy())
+        own.get_submodule(norm).weight = nn.Parameter(torch.from_numpy(folded), requires_grad=False)
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())
     done = itertools.count()
     own.base.lm_head = None  # the vocabulary has it

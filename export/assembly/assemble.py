@@ -21,6 +21,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, CheckpointError
 from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Recipe, Table, read_recipe
 from hamburger_edge.export.assembly.weights import Weights, base_of
+from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
@@ -49,7 +50,7 @@ def assemble(checkpoint: Path, out: Path, *, progress: Progress = no_progress) -
         for entry in manifest.files:
             if entry.path in (DRAFT_INDEX, *TERMS_FILES):
                 shutil.copyfile(checkpoint / entry.path, partial / entry.path)
-        weights = Weights(checkpoint, about, base)
+        weights = Weights(checkpoint, about, base, Folds.from_json(recipe.folds))
         _write_weights(partial / WEIGHTS, recipe, weights, parts / STORED, progress)
         progress("finishing", 0, 0)
         _checked(partial, manifest, checkpoint, about).save(partial)
@@ -141,7 +142,7 @@ def _write_weights(path: Path, recipe: Recipe, weights: Weights, stored: Path, p
 def _arrays(job: Product | Table, weights: Weights) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """(offset, array) of all that a product or a table consists of."""
     if isinstance(job, Table):
-        values, scales = quantize_columns(weights.rows(job.origin))
+        values, scales = quantize_columns(weights.rows(job.origin), 1)
         yield job.values, values.T
         yield job.scales, scales
         return

@@ -24,12 +24,13 @@ from hamburger_edge.export.assembly.recipe import (
 )
 from hamburger_edge.export.graphs.weight_file import WeightFile
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
+from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.manifest import PARTS
 from hamburger_edge.support.folders import publish
 
 
-def recipe_of(forms: Iterable[nn.Module], model: Hamburger, weights: WeightFile) -> Recipe:
+def recipe_of(forms: Iterable[nn.Module], model: Hamburger, folds: Folds, weights: WeightFile) -> Recipe:
     """Find the sources of all spans of a finished weights file, by their bytes."""
     found: dict[int, int] = {}  # offset -> bytes of tensors with a source
 
@@ -51,21 +52,21 @@ def recipe_of(forms: Iterable[nn.Module], model: Hamburger, weights: WeightFile)
             offsets = place(form.values), place(form.scales)
             if offsets[0] is not None and offsets[1] is not None:
                 tables.append(Table(form.origins[0], offsets[0], offsets[1]))
-    for name, tensor in _arrays(model):
+    for name, tensor in _arrays(model, folds):
         if (offset := place(tensor)) is not None:
             plain.append(Plain(name, offset, tensor.numel() * 4))
     stored = tuple(
         Stored(offset, length) for offset, length in sorted(weights.spans) if found.get(offset, 0) < length
     )
-    return Recipe(FORMAT, weights.size, tuple(products), tuple(tables), tuple(plain), stored)
+    return Recipe(FORMAT, weights.size, tuple(products), tuple(tables), tuple(plain), stored, folds.to_json())
 
 
-def _arrays(model: Hamburger) -> Iterator[tuple[str, Tensor]]:
-    """Yield arrays that a graph may store unchanged: vectors, small matrices, rotary tables."""
+def _arrays(model: Hamburger, folds: Folds) -> Iterator[tuple[str, Tensor]]:
+    """Yield arrays that a graph may store in float32: vectors, small matrices, rotary tables."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         table = name.endswith(("_cos", "_sin"))
         if tensor.dtype == torch.float32 and (tensor.ndim == 1 or table or tensor.numel() < 1 << 16):
-            yield name, tensor
+            yield name, torch.from_numpy(folds.apply(name, tensor.detach().numpy()))
 
 
 def write_parts(bundle: Path, manifest: Manifest, recipe: Recipe, checkpoint: Path) -> Path:

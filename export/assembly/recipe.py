@@ -12,7 +12,7 @@ from hamburger_edge.support.strict import from_mapping, read_json
 
 RECIPE, STORED = "recipe.json", "stored.bin"
 WEIGHTS = "weights.bin"  # of the bundle
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plain:
-    """A float32 array as it is: a weight, or rows of a rotary table (base_cos, base_sin)."""
+    """A float32 array: a weight, or rows of a rotary table (base_cos, base_sin)."""
 
     name: str
     offset: int
@@ -64,6 +64,7 @@ class Recipe:
     tables: tuple[Table, ...]
     plain: tuple[Plain, ...]
     stored: tuple[Stored, ...]
+    folds: dict[str, str]  # of norms: `Folds`
 
     def save(self, folder: Path) -> None:
         text = json.dumps(asdict(self), separators=(",", ":"))

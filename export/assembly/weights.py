@@ -1,4 +1,4 @@
-"""The weights of a checkpoint by name, float32 in numpy: its base's with its changes, and its graft's."""
+"""The weights of a checkpoint by name, float32 in numpy: its base's, changed and folded, and its graft's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.errors import CheckpointError
+from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import Origin
 from hamburger_edge.models.architecture.rotary import rotary_arrays
 from hamburger_edge.models.bases.fetch import fetch, weights_sha256
@@ -42,8 +43,10 @@ def base_of(checkpoint: Path, manifest: CheckpointManifest, progress: Progress) 
 class Weights:
     """Reads are independent of each other: threads may share one of these."""
 
-    def __init__(self, checkpoint: Path, manifest: CheckpointManifest, base: Path | None) -> None:
-        self.config = manifest.config
+    def __init__(
+        self, checkpoint: Path, manifest: CheckpointManifest, base: Path | None, folds: Folds
+    ) -> None:
+        self.config, self.folds = manifest.config, folds
         where = checkpoint / BASE if base is None else base
         self.shapes, self.read = _base_weights(where, manifest.config.base.family)
         self.delta: dict[str, Floats] = {}
@@ -63,7 +66,7 @@ class Weights:
             raise CheckpointError(f"the base has no tensor {rest}: make the assembly again")
         weight = self.read(rest)
         change(weight, rest, self.delta)
-        return weight
+        return self.folds.apply(name, weight)
 
     def rows(self, origin: Origin) -> Floats:
         weight = self[origin.weight]

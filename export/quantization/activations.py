@@ -27,7 +27,9 @@ from torch import Tensor, nn
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
+from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
+from hamburger_edge.export.quantization.norm_ranges import NormRanges
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
@@ -49,22 +51,32 @@ HEAD = "head"  # the consumer of the base's last norm: a separate layer, or the 
 
 
 class Calibration:
-    """Covariances of the inputs of `layers`, taken in the order of reading; with `cache`, ranges too.
+    """Covariances of the inputs of `layers`, taken in the order of reading. With `cache` also the ranges of
+    the cache, with `norms` those of the norms.
 
     Layers with the same input share their covariance.
     """
 
-    def __init__(self, checkpoint: Checkpoint | None, layers: Collection[str] = (), *, cache: bool = False):
-        """Without a checkpoint that has a tokenizer, no layer has a covariance."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint | None,
+        layers: Collection[str] = (),
+        *,
+        cache: bool = False,
+        norms: bool = False,
+    ):
+        """Without a checkpoint that has a tokenizer, no layer has a covariance, and no norm is folded."""
         readable = checkpoint is not None and checkpoint.tokenizer is not None
         self.layers = frozenset(layers if readable else ())
         self._held: dict[str, InputCovariance] = {}  # of the stage that was read last
         self._passed: set[str] = set()  # layers of the stages so far
         self._checkpoint = checkpoint
         self._ranges = CacheRanges(checkpoint.model) if checkpoint is not None and cache else None
+        self._norms = NormRanges(checkpoint.model) if checkpoint is not None and readable and norms else None
         self._stages: Iterator[_Sums] = iter(())
-        self._count = 0
-        if checkpoint is not None and (self.layers or self._ranges):
+        self._folds: Folds | None = None
+        self._count, self._finished = 0, False
+        if checkpoint is not None and (self.layers or self._ranges or self._norms):
             self._stages = _read(checkpoint, self.layers)
             self._count = len(checkpoint.model.base.layers) + len(checkpoint.model.micro.layers) + 2
 
@@ -76,20 +88,30 @@ class Calibration:
                 return None
         return self._held.pop(layer, None)
 
+    def folds(self, progress: Progress = no_progress) -> Folds:
+        """Return the scales to fold into norms; without `norms` there are none."""
+        if self._norms is not None and self._folds is None:
+            self._read_the_rest(progress)
+            self._folds = self._norms.folds()
+        return self._folds or Folds({})
+
     def scales(self, progress: Progress = no_progress) -> dict[str, Tensor]:
         """ "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache.
 
         Reads the rest of the text, and the other text."""
-        if self._checkpoint is not None and self._ranges is not None:
+        self._read_the_rest(progress)
+        self.close()
+        return {} if self._ranges is None else self._ranges.scales()
+
+    def _read_the_rest(self, progress: Progress) -> None:
+        if self._checkpoint is not None and self._ranges is not None and not self._finished:
             with torch.no_grad():
                 for batch in other_batches(self._checkpoint):
                     self._checkpoint.model.features(batch)
-        done = 0
+        self._finished, done = True, 0
         while self._advance():
             progress("calibrating", done, self._count)
             done += 1
-        self.close()
-        return {} if self._ranges is None else self._ranges.scales()
 
     def _advance(self) -> bool:
         self._held = {}  # free it before the next stage
@@ -102,8 +124,9 @@ class Calibration:
 
     def close(self) -> None:
         self._held, self._stages = {}, iter(())
-        if self._ranges is not None:
-            self._ranges.close()
+        for ranges in (self._ranges, self._norms):
+            if ranges is not None:
+                ranges.close()
 
 
 def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:

@@ -97,7 +97,7 @@ class TableForm(Form):
 
     def __init__(self, weight: Tensor, origin: Origin):
         super().__init__()
-        values, scales = map(torch.from_numpy, quantize_columns(weight.detach().float().numpy()))
+        values, scales = map(torch.from_numpy, quantize_columns(weight.detach().float().numpy(), 1))
         self.register_buffer("values", values.T.contiguous())
         self.register_buffer("scales", scales)
         self.origins, self.shape = (origin,), (weight.shape[0], weight.shape[1])

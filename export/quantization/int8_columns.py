@@ -2,6 +2,9 @@
 
     weight [N, K] float32  ->  values int8 [K, N], scales float32 [N];   weight ~ (values * scales).T
 
+x86 without VNNI adds the products of two neighbouring inputs in 16 bits: 255 * (|a| + |b|) < 2^15. So the
+magnitudes of each pair add up to 128 at most.
+
 Exports and assembly both call this, so their files are equal bit for bit. Every operation is exact, or
 rounded by IEEE 754 on every processor.
 """
@@ -14,7 +17,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-LARGEST = 64  # x86 without VNNI adds two products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 does not
+LARGEST = 127  # of a pair's magnitudes before they are rounded, which adds at most 1
+PAIR = 2
 WIDEST = 4160  # columns of a product
 SMALLEST_SCALE = 1e-8  # of an output whose weights are all zero
 AT_ONCE = 1 << 18  # weights in flight: they stay in the cache
@@ -30,18 +34,31 @@ class Origin:
     rows: Literal["all", "draft_vocab", "others"] = "all"
 
 
-def quantize_columns(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """The values [K, N] and the scales [N] of a matrix [N, K]."""
+def quantize_columns(weight: Floats, neighbours: int = PAIR) -> tuple[npt.NDArray[np.int8], Floats]:
+    """The values [K, N] and the scales [N] of a matrix [N, K].
+
+    The magnitudes of so many neighbours have to fit together: 1 for a table, whose rows no product adds.
+    """
     count, width = weight.shape
     values = np.empty((width, count), np.int8)
     scales = np.empty(count, np.float32)
     step = max(1, AT_ONCE // width)
     for start in range(0, count, step):
         rows = np.asarray(weight[start : start + step], np.float32)
-        scale = np.maximum(np.abs(rows).max(1) / np.float32(LARGEST), np.float32(SMALLEST_SCALE))
+        largest = _together(np.abs(rows), neighbours).max(1)
+        scale = np.maximum(largest / np.float32(LARGEST), np.float32(SMALLEST_SCALE))
         scales[start : start + step] = scale
         values[:, start : start + step] = np.rint(rows / scale[:, None]).T
     return values, scales
+
+
+def _together(magnitudes: Floats, neighbours: int) -> Floats:
+    """[N, K] -> [N, K / neighbours, rounded up]"""
+    total = magnitudes[:, ::neighbours].copy()
+    for place in range(1, neighbours):
+        part = magnitudes[:, place::neighbours]
+        total[:, : part.shape[1]] += part
+    return total
 
 
 def tile_widths(count: int) -> list[int]:

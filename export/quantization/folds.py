@@ -1,0 +1,66 @@
+"""Scales between a norm and the products that read its output, moved from one into the others, in numpy.
+
+    norm's weight [K] / 2^e        products' weights [N, K] * 2^e
+
+`DynamicQuantizeMatMul` rounds a call's inputs with one scale. A few channels of a norm's output are 25 times
+as large as the median one, and leave it few steps. Powers of two round nothing: in float32 the model computes
+the same bits as before.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.errors import CheckpointError
+
+READERS = {
+    "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
+}
+SHARE = 0.6  # of a channel's size that the norm loses; the products' weights get coarser with it
+SMALLEST = 1e-5  # of a channel that no text uses
+
+Exponents = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Folds:
+    exponents: Mapping[str, Exponents]  # "base.layers.0.input_layernorm" -> [K]
+
+    def apply(self, name: str, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The weight of this name with its share of the scales; others stay as they are."""
+        path = name.removesuffix(".weight")
+        if path in self.exponents:
+            folded: npt.NDArray[np.float32] = np.ldexp(weight, -self.exponents[path].astype(np.int32))
+            return folded
+        for norm, readers in READERS.items():
+            for reader in readers:
+                if path.endswith(reader) and path.removesuffix(reader) + norm in self.exponents:
+                    return np.ldexp(weight, self.exponents[path.removesuffix(reader) + norm].astype(np.int32))
+        return weight
+
+    def to_json(self) -> dict[str, str]:
+        return {norm: base64.b64encode(found.tobytes()).decode() for norm, found in self.exponents.items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Folds:
+        try:
+            decoded = {norm: base64.b64decode(text, validate=True) for norm, text in data.items()}
+            return cls({norm: np.frombuffer(found, np.int8) for norm, found in decoded.items()})
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"folds: {error}: make the assembly again") from error
+
+
+def exponents_of(inputs: npt.NDArray[Any], weights: Sequence[npt.NDArray[Any]]) -> Exponents:
+    """From the largest magnitude of each input channel [K], and the weights [N, K] that read them."""
+    columns = np.max([np.abs(weight).max(0) for weight in weights], axis=0)
+    norm, reader = (np.log2(np.maximum(sizes, SMALLEST)) for sizes in (inputs, columns))
+    size = SHARE * norm - (1 - SHARE) * reader
+    exponents: Exponents = np.clip(np.rint(size - size.mean()), -8, 8).astype(np.int8)
+    return exponents
