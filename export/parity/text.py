@@ -37,6 +37,7 @@ PROMPTS = (
 )
 NEW_TOKENS = 24
 GROUPS_AT_ONCE = 32  # of the reference's micro decoder
+AT_ONCE = 8  # groups in a call, as in a draft
 LEAST_SPREAD = 0.05  # of stop probabilities: the least spread that errors are relative to
 
 
@@ -165,11 +166,14 @@ def read(
 def reading(
     backend: Backend, prompt: list[Group], groups: list[Group]
 ) -> Iterator[tuple[Readout, list[Group]]]:
-    """Read the prompt and the groups into an empty cache; yield readouts with the tokens after each row."""
-    then = groups[:-1]  # nothing follows the last one
+    """Read the prompt and the groups into an empty cache; yield readouts with the tokens after each row.
+
+    Calls are as long as those of an answer: at int8 a call's activations share a scale.
+    """
     parts = [(prompt, [len(prompt) - 1], groups[:1])]
-    if then:
-        parts.append((then, list(range(len(then))), groups[1:]))
+    for start in range(0, len(groups) - 1, AT_ONCE):  # nothing follows the last one
+        then = groups[start : start + AT_ONCE][: len(groups) - 1 - start]
+        parts.append((then, list(range(len(then))), groups[start + 1 : start + 1 + len(then)]))
     ledger = Ledger.of(backend.info)
     for fed, rows, said in parts:
         yield backend.macro(fed, [ledger.append(group) for group in fed], rows), said
