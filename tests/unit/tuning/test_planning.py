@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from training_data_files import ladders
 from hamburger_edge.tuning import planning
 from hamburger_edge.tuning.planning import Budget, Pace, steps_per_epoch
 from hamburger_edge.tuning.shape import graft_recipe, tuning_recipe
+from hamburger_edge.tuning.tune import Tuning
+from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 BASE = toy_config().base
 AHEAD = ["tuning", "scoring", "graft"]
@@ -101,3 +104,11 @@ def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
     longer = Budget(wanted)
     longer.export, longer.paces = budget.export, budget.paces
     assert "too short" not in longer.plan(recipes, data, AHEAD)
+
+
+@pytest.mark.parametrize(("minutes", "hurried"), [(None, False), (14, True), (60, False)])
+def test_a_short_run_leaves_the_gate_to_its_evaluation(
+    tmp_path: Path, minutes: float | None, hurried: bool
+) -> None:
+    """The gate took half a minute of fourteen, and refused the model for a graft of one step."""
+    assert Tuning(TuneRecipe(base="b", examples="e"), tmp_path, minutes=minutes).hurried is hurried
