@@ -37,7 +37,7 @@ class Model:
         self.backend = backend
         self.tokenizer = tokenizer
         self.template = template
-        self._engine = Engine(backend)
+        self._engine = Engine(backend, words=tokenizer.words())
         self._turns = Turns(backend)
         grammars = Grammars(tokenizer.to_json, self.info.vocab_size, self.info.eos_ids)
         self._parts = Parts(self._engine, tokenizer, template, self._turns, grammars)

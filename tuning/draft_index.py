@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,71 +12,147 @@ import numpy.typing as npt
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.loop.copied_words import COPY, CopyReader, Reading, Words
 from hamburger_edge.loop.draft_index import (
     COPY_CHANCES,
     ENTRY,
     HEADER,
     MOST_BYTES,
+    WORD_CHANCE,
     DraftIndex,
     Guess,
+    Rates,
+    begin_key,
     context_keys,
     pack,
+    run_keys,
 )
-from hamburger_edge.loop.drafting import Drafter
+from hamburger_edge.loop.drafting import MOST, Drafter
 from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import side
 from hamburger_edge.support.files import DRAFT_INDEX
+from hamburger_edge.tuning.draft_counts import (
+    KINDS,
+    Entry,
+    Kind,
+    Pair,
+    Tokens,
+    beginnings,
+    count_answers,
+    word_keys,
+)
 from hamburger_edge.tuning.encoding import Encoder
 from hamburger_edge.tuning.examples import read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LEAST_ANSWERS = 5  # distinct answers that must share an entry
 BUCKETS = 25  # 0.05 wide up to 0.95, then 0.01
+DRAFTED = 0.4  # a draft whose probability falls below it ends, to measure the pace
 CONFIDENCE = 1.645  # standard errors of the floors: 95%, one-sided
-
-Tokens = Sequence[int]
 
 
 def build_draft_index(
-    answers: Iterable[Tokens],
-    held_out: Iterable[tuple[Tokens, Tokens]],
+    learned: Iterable[Pair],
+    held_out: Iterable[Pair],
     vocab_size: int,
+    words: Words | None = None,
     least: int = LEAST_ANSWERS,
 ) -> bytes:
-    """Return the file's bytes. `held_out` are pairs of prompt and answer outside the training set.
+    """Return the file's bytes. Pairs are a prompt and its answer; `held_out` are outside the training set.
 
-    An entry is a context of LENGTHS and the token that most answers continue it with; at least `least`
-    different answers do. The rarest contexts are left out if the file would exceed MOST_BYTES.
+    An entry of tokens is a context of LENGTHS and the token that most answers continue it with; at least
+    `least` different answers do. An entry of places or runs is a context that as many answers share. The
+    rarest contexts are left out if the file would exceed MOST_BYTES.
     """
-    shared: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)  # (length, key) -> token -> answers
-    totals: Counter[tuple[int, int]] = Counter()
-    for answer in {tuple(answer) for answer in answers}:
-        seen: set[tuple[int, int, int]] = set()
-        for at, token in enumerate(answer):
-            for length, key in enumerate(context_keys(answer[:at])):
-                if (length, key, token) not in seen:
-                    seen.add((length, key, token))
-                    shared[length, key][token] += 1
-                    totals[length, key] += 1
-    found = {
-        context: (token, count, totals[context])
-        for context, tokens in shared.items()
-        for token, count in tokens.most_common(1)
-        if count >= least
-    }
-    room = (MOST_BYTES - HEADER) // ENTRY
-    kept = dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:room])
-    # longer contexts win where two lengths share a key
-    raw = {key: (token, count, total) for (_, key), (token, count, total) in sorted(kept.items())}
-    pairs = list(held_out)
-    chances = _calibrated(raw, pairs)
-    entries = [
-        (key, Guess(token, chance := chances[_bucket(count, total)], min(chance, _floor(count, total))))
-        for key, (token, count, total) in raw.items()
-    ]
-    index = DraftIndex(pack(entries, least), vocab_size)
-    return pack(entries, least, _copy_chances(index, pairs))
+    pairs, judged = sorted(learned, key=lambda pair: pair[1]), list(held_out)
+    begins = beginnings(pairs, words, least)
+    found = count_answers(pairs, words, begins, least)
+    room = (MOST_BYTES - HEADER) // ENTRY - len(begins)
+    kept = dict(sorted(found.items(), key=lambda item: (-item[1].weight, item[0]))[:room])
+    # longer contexts win where two share a key
+    raw = {key: entry for (_, key), entry in sorted(kept.items())}
+    calibration = _Calibration(raw)
+    for prompt, answer in judged:
+        calibration.read(CopyReader(prompt, words, lambda skeleton: begin_key(skeleton) in begins), answer)
+    chances = calibration.chances()
+    entries = {key: Guess(COPY, 1.0) for key in begins}
+    for key, entry in raw.items():
+        chance = chances[entry.kind][_bucket(entry)]
+        entries[key] = Guess(entry.token, chance, min(chance, _floor(entry.count, entry.total)))
+    rates = Rates(word=calibration.word_chance())
+    index = DraftIndex(pack([*entries.items()], least, rates), vocab_size)
+    rates = rates._replace(copies=_copy_chances(index, judged, words))
+    index = DraftIndex(pack([*entries.items()], least, rates), vocab_size)
+    tokens, rows = _pace(index, judged, words)
+    return pack([*entries.items()], least, rates._replace(tokens=tokens, rows=rows))
+
+
+class _Calibration:
+    """The accuracy of entries on held-out answers, by kind and bucket."""
+
+    def __init__(self, raw: Mapping[int, Entry]) -> None:
+        self.raw = raw
+        self.right: dict[Kind, list[int]] = {kind: [0] * BUCKETS for kind in KINDS}
+        self.asked: dict[Kind, list[int]] = {kind: [0] * BUCKETS for kind in KINDS}
+        self.in_words = [0, 0]  # tokens after the first of copied words: tried, right
+
+    def read(self, reader: CopyReader, answer: Tokens) -> None:
+        reading = Reading()
+        for token in answer:
+            expected, skeleton = reader.expected(reading), reading.skeleton
+            following = reader.read(reading, token)
+            if reading.rest:
+                self.in_words[0] += 1
+                self.in_words[1] += token == expected
+            elif expected is not None:
+                self._judge(self._first(run_keys(skeleton, expected)), token == expected)
+            if token != expected:
+                begins = following.place >= 0
+                entry = None
+                for key in context_keys(skeleton):
+                    if key not in self.raw:
+                        break
+                    entry = self.raw[key]
+                self._judge(entry, entry is not None and entry.token == (COPY if begins else token))
+                if begins:
+                    self._judge_word(reader, skeleton, following.place)
+            reading = following
+
+    def _judge_word(self, reader: CopyReader, skeleton: Tokens, behind: int) -> None:
+        """Judge the likeliest word alone: a draft takes that one."""
+        found = [
+            (entry.count / (entry.total + 1), -place, entry)
+            for place in reader.words
+            if (entry := self._first(word_keys(reader, skeleton, place)))
+        ]
+        if found:
+            _, place, entry = max(found)
+            self._judge(entry, reader.words[-place].behind == behind)
+
+    def _first(self, keys: Iterable[int]) -> Entry | None:
+        return next((self.raw[key] for key in keys if key in self.raw), None)
+
+    def _judge(self, entry: Entry | None, right: bool) -> None:
+        if entry is not None:
+            self.right[entry.kind][_bucket(entry)] += right
+            self.asked[entry.kind][_bucket(entry)] += 1
+
+    def chances(self) -> dict[Kind, list[float]]:
+        """Return each bucket's accuracy, smoothed toward its training share."""
+        middles = [(n + 0.5) / 20 if n < 19 else 0.95 + max(0, n - 19.5) / 100 for n in range(BUCKETS)]
+        prior = 2  # weight of the training share, in held-out tokens
+        return {
+            kind: [
+                (good + prior * middle) / (asked + prior)
+                for good, asked, middle in zip(self.right[kind], self.asked[kind], middles, strict=True)
+            ]
+            for kind in KINDS
+        }
+
+    def word_chance(self) -> float:
+        prior = 4
+        return (self.in_words[1] + prior * WORD_CHANCE) / (self.in_words[0] + prior)
 
 
 def index_examples(
@@ -90,24 +165,26 @@ def index_examples(
     loaded = load_checkpoint(checkpoint)
     config = loaded.model.config
     template = ChatTemplate.from_json(loaded.chat_template)
-    encoder = Encoder.of(template, Tokenizer(loaded.tokenizer), config.eos_ids)
+    tokenizer = Tokenizer(loaded.tokenizer)
+    encoder = Encoder.of(template, tokenizer, config.eos_ids)
     written = map(encoder.encode, read_examples(examples).examples)
     pairs = [question_and_answer(np.array(each.ids), np.array(each.roles)) for each in written]
     sides = [side(question, share) == "train" for question, _ in pairs]
-    learned = [answer for (_, answer), learns in zip(pairs, sides, strict=True) if learns]
+    learned = [pair for pair, learns in zip(pairs, sides, strict=True) if learns]
     held_out = [pair for pair, learns in zip(pairs, sides, strict=True) if not learns]
-    return index_answers(checkpoint, learned, held_out, config.base.vocab_size, least)
+    return index_answers(checkpoint, learned, held_out, tokenizer, config.base.vocab_size, least)
 
 
 def index_answers(
     checkpoint: Path,
-    learned: Iterable[Tokens],
-    held_out: Iterable[tuple[Tokens, Tokens]],
+    learned: Iterable[Pair],
+    held_out: Iterable[Pair],
+    tokenizer: Tokenizer,
     vocab_size: int,
     least: int = LEAST_ANSWERS,
 ) -> DraftIndex:
     """Give a checkpoint an index of these answers: see `build_draft_index`."""
-    data = build_draft_index(learned, held_out, vocab_size, least)
+    data = build_draft_index(learned, held_out, vocab_size, tokenizer.words(), least)
     put_file(checkpoint, DRAFT_INDEX, data)
     return DraftIndex(data, vocab_size)
 
@@ -118,29 +195,9 @@ def question_and_answer(ids: npt.NDArray[Any], roles: npt.NDArray[Any]) -> tuple
     return ids[: answer.argmax() if answer.any() else 0].tolist(), ids[answer].tolist()
 
 
-def _bucket(count: int, total: int) -> int:
-    share = count / (total + 1)
+def _bucket(entry: Entry) -> int:
+    share = entry.count / (entry.total + 1)
     return int(share * 20) if share < 0.95 else min(BUCKETS - 1, 20 + int((share - 0.95) * 100))
-
-
-def _calibrated(raw: dict[int, tuple[int, int, int]], pairs: list[tuple[Tokens, Tokens]]) -> list[float]:
-    """Return each bucket's accuracy on held-out answers, smoothed toward its training share."""
-    right, asked = [0] * BUCKETS, [0] * BUCKETS
-    for _, answer in pairs:
-        for at, token in enumerate(answer):
-            entry = None
-            for key in context_keys(answer[:at]):
-                if key not in raw:
-                    break
-                entry = raw[key]
-            if entry:
-                bucket = _bucket(entry[1], entry[2])
-                right[bucket] += token == entry[0]
-                asked[bucket] += 1
-    middles = [(n + 0.5) / 20 if n < 19 else 0.95 + max(0, n - 19.5) / 100 for n in range(BUCKETS)]
-    prior = 2  # weight of the training share, in held-out tokens
-    counted = zip(right, asked, middles, strict=True)
-    return [(good + prior * middle) / (all_ + prior) for good, all_, middle in counted]
 
 
 def _floor(count: int, total: int) -> float:
@@ -150,17 +207,40 @@ def _floor(count: int, total: int) -> float:
     return (share + square / (2 * total) - spread) / (1 + square / total)
 
 
-def _copy_chances(index: DraftIndex, pairs: list[tuple[Tokens, Tokens]]) -> list[float]:
+def _copy_chances(index: DraftIndex, pairs: Sequence[Pair], words: Words | None) -> list[float]:
     """Return the accuracy of copied tokens by match length, where the index has no better guess."""
     right, asked = [0.0] * len(COPY_CHANCES), [0] * len(COPY_CHANCES)
     for prompt, answer in pairs:
-        drafter = Drafter(prompt, None)
+        drafter = Drafter(prompt, index, words)
         for at in range(1, len(answer)):
-            copied, known = drafter.copy(answer[:at]), index.guess(answer[:at])
-            if copied and (known is None or known.chance < copied.chance):
+            guess, copied = drafter.guess(answer[:at]), drafter.copy(answer[:at])
+            if copied and guess == copied:
                 length = drafter.match(answer[:at], copied.place) - 1
                 right[length] += copied.token == answer[at]
                 asked[length] += 1
     prior = 4
     counted = zip(right, asked, COPY_CHANCES, strict=True)
     return [(good + prior * usual) / (all_ + prior) for good, all_, usual in counted]
+
+
+def _pace(index: DraftIndex, pairs: Sequence[Pair], words: Words | None) -> tuple[float, float]:
+    """Return the tokens and rows of a base call in held-out answers, without a micro decoder."""
+    calls = tokens = rows = 0
+    for prompt, answer in pairs:
+        drafter, at = Drafter(prompt, index, words), 0
+        while at < len(answer):
+            drafter.begin()
+            drafted, stands = list(answer[: at + 1]), 1.0
+            while len(drafted) - at <= MOST and (guess := drafter.guess(drafted)):
+                stands *= guess.chance
+                if stands < DRAFTED:
+                    break
+                drafted.append(guess.token)
+                drafter.add(guess.place)
+            kept = at + 1
+            while kept < min(len(drafted), len(answer)) and drafted[kept] == answer[kept]:
+                kept += 1
+            drafter.settle(kept - at - 1)
+            calls, tokens, rows = calls + 1, tokens + kept - at, rows + len(drafted) - at
+            at = kept
+    return (tokens / calls, rows / calls) if calls else (1.0, 1.0)

@@ -294,9 +294,10 @@ class Tuning:
             parts = (slice(*data.starts[number : number + 2]) for number in numbers)
             return [question_and_answer(data.ids[part], data.roles[part]) for part in parts]
 
-        learned = [answer for _, answer in pairs(self.split.train)]
         held_out = pairs([*self.split.calibration, *self.split.held_out])
-        index_answers(checkpoint, learned, held_out, self.dataset.base.config.vocab_size)
+        dataset = self.dataset
+        tokenizer, size = dataset.encoder.tokenizer, dataset.base.config.vocab_size
+        index_answers(checkpoint, pairs(self.split.train), held_out, tokenizer, size)
 
     # -- recipes ---------------------------------------------------------------------------------------
 

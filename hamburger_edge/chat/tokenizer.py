@@ -16,6 +16,7 @@ import tokenizers
 
 from hamburger_edge.chat.tokenizer_limits import check_tokenizer_limits
 from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import unique_keys
 from hamburger_edge.support.values import check_text
@@ -94,6 +95,10 @@ class Tokenizer:
             silent = piece is None or piece in self.special_ids
             found = self._bytes[token] = b"" if silent else self._piece_bytes(piece)
         return found
+
+    def words(self) -> Words:
+        """Return what cuts prompts into words, for drafts that copy them."""
+        return Words(self.token_bytes, lambda word: self._encode(word, special=False))
 
     def _encode(self, text: str, *, special: bool) -> list[int]:
         with self._lock, _typed(f"{self._path}: cannot encode a text"):

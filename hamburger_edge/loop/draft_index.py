@@ -1,14 +1,23 @@
-"""The draft index: the usual next token after each context in the answers of a task.
+"""The draft index: what usually follows each context in the answers of a task.
 
 A bundle lists it as `draft_index.bin`, in little-endian numbers:
 
-    0   "HBDI", version 1, entries, minimum of answers per entry   4 bytes each
+    0   "HBDI", version 2, entries, minimum of answers per entry   4 bytes each
     16  probability of a copied token by match length, 1..5      5 x float32
-    36  zeros up to byte 64
+    36  probability of a copied word's next token                float32
+    40  tokens and rows of a base call with these drafts         2 x float32
+    48  zeros up to byte 64
     64  keys [entries] uint32, increasing; tokens [entries] uint32;
         probabilities and their lower bounds [entries] uint16 each (65535 stands for 1)
 
-A key is a hash of an answer's last 1, 2, 3, 4, 6, 8, 12, 16 or 24 tokens; START precedes the first token.
+A key is a hash of a context. There are three kinds of contexts:
+
+    tokens  the last 1, 2, 3, 4, 6, 8, 12, 16 or 24 tokens of the skeleton (copied_words.py): the next token,
+            or COPY where a copied run begins
+    places  the last 4, the prompt's token before a word and the word's first token, or one of them: whether
+            a run that begins here begins with this word
+    runs    the last 4 and the prompt's next token, or the last 4 alone: whether a copied run continues
+
 An entry is stored only if enough different answers share it. This keeps private content of single answers
 out of the file.
 """
@@ -17,75 +26,127 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from hamburger_edge.errors import BundleError
+from hamburger_edge.loop.copied_words import COPY, START
 from hamburger_edge.support.files import DRAFT_INDEX, read_regular
 
-MAGIC, VERSION, HEADER, ENTRY = b"HBDI", 1, 64, 12
+MAGIC, VERSION, HEADER, ENTRY = b"HBDI", 2, 64, 12
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # of contexts, in tokens
-START = 0xFFFFFFFF
+PLACE, RUN = 0xFFFFFFFD, 0xFFFFFFFC  # follow the context in keys of these kinds
+NEAR, NEAREST = 4, 2  # skeleton tokens in keys of places and runs; in keys of where runs may begin
 ONE = 65535
 MOST_BYTES = 1 << 20
 # Default for a model without an index, measured on the commands of `voice-commands`.
 COPY_CHANCES = (0.45, 0.65, 0.65, 0.65, 0.75)
+WORD_CHANCE = 0.9
+
+
+class Rates(NamedTuple):
+    """Measured on held-out answers."""
+
+    copies: Sequence[float] = COPY_CHANCES  # probability of a copied token by match length, 1..5
+    word: float = WORD_CHANCE  # probability of a copied word's next token
+    tokens: float = 1.0  # tokens of a base call
+    rows: float = 1.0  # rows of a base call
+
+
+UNMEASURED_RATES = Rates()
 
 
 class Guess(NamedTuple):
-    token: int
+    token: int  # COPY: the beginning of a copied run
     chance: float  # probability that the base chooses it here
     floor: float = 0.0  # lower bound of that probability, given the number of answers counted
     place: int = -1  # index of its copy in the prompt; -1: not copied
 
 
-def context_keys(answer: Sequence[int]) -> list[int]:
-    """Return a key for each length of LENGTHS up to the answer's own (START included)."""
-    keys, key = [], 0x811C9DC5
-    for length in range(1, LENGTHS[-1] + 1):
-        if length > len(answer) + 1:
-            break
-        token = answer[-length] if length <= len(answer) else START
-        key = ((key ^ token) * 0x01000193) & 0xFFFFFFFF
-        key ^= key >> 13
+NOTHING = 0x811C9DC5  # key of the empty context
+
+
+def longer_key(key: int, token: int) -> int:
+    key = ((key ^ token) * 0x01000193) & 0xFFFFFFFF
+    return key ^ key >> 13
+
+
+def context_key(skeleton: Sequence[int], length: int) -> int:
+    key = NOTHING
+    for token in skeleton[: -length - 1 : -1]:
+        key = longer_key(key, token)
+    return key
+
+
+def context_keys(skeleton: Sequence[int]) -> Iterator[int]:
+    """Yield a key for each length of LENGTHS up to the skeleton's own, the shortest first."""
+    key = NOTHING
+    for length, token in enumerate(reversed(skeleton), 1):
+        key = longer_key(key, token)
         if length in LENGTHS:
-            keys.append(key)
-    return keys
+            yield key
+
+
+def begin_key(skeleton: Sequence[int]) -> int:
+    """Return the key of whether a copied run may begin here."""
+    return longer_key(context_key(skeleton, NEAREST), PLACE)
+
+
+def place_keys(skeleton: Sequence[int], before: int, first: int) -> tuple[int, int, int]:
+    """Return the keys of a word by its first prompt token and the one before it, the most specific first."""
+    key = longer_key(context_key(skeleton, NEAR), PLACE)
+    after = longer_key(key, before)
+    return longer_key(after, first), after, longer_key(longer_key(key, START), first)
+
+
+def run_keys(skeleton: Sequence[int], token: int) -> tuple[int, int]:
+    """Return the keys of whether a copied run continues with this token, the more specific first."""
+    key = longer_key(context_key(skeleton, NEAR), RUN)
+    return longer_key(key, token), key
 
 
 class DraftIndex:
     """A read-only table from context keys to guesses."""
 
     def __init__(self, data: bytes, vocab_size: int, source: object = DRAFT_INDEX) -> None:
-        head = struct.unpack_from("<4s3I5f", data) if len(data) >= HEADER else (b"", 0, 0, 0)
-        magic, version, entries, self.least, *copies = head
+        head = struct.unpack_from("<4s3I8f", data) if len(data) >= HEADER else (b"", 0, 0, 0)
+        magic, version, entries, self.least, *rates = head
         whole = len(data) == HEADER + ENTRY * entries <= MOST_BYTES
         if magic != MAGIC or version != VERSION or not whole:
             raise BundleError(f"{source}: not a draft index of version {VERSION}: export the bundle again")
         keys, tokens = np.frombuffer(data, "<u4", 2 * entries, HEADER).reshape(2, entries)
         chances = np.frombuffer(data, "<u2", 2 * entries, HEADER + 8 * entries).reshape(2, entries)
-        likely = all(0 <= chance <= 1 for chance in copies)
-        if not likely or (np.diff(keys.astype(np.int64)) <= 0).any() or (tokens >= vocab_size).any():
+        likely = all(0 <= chance <= 1 for chance in rates[:6]) and all(1 <= rate <= 256 for rate in rates[6:])
+        known = (tokens < vocab_size) | (tokens == COPY)
+        if not likely or (np.diff(keys.astype(np.int64)) <= 0).any() or not known.all():
             raise BundleError(f"{source}: holds impossible entries: copy or export the bundle again")
-        self.copy_chances: tuple[float, ...] = tuple(copies)
+        self.rates = Rates(tuple(rates[:5]), *rates[5:])
         rows = zip(tokens.tolist(), *(chances / ONE).tolist(), strict=True)
         self._guesses = dict(zip(keys.tolist(), itertools.starmap(Guess, rows), strict=True))
 
     def __len__(self) -> int:
         return len(self._guesses)
 
-    def guess(self, answer: Sequence[int]) -> Guess | None:
-        """Return the usual next token after the longest known context at the answer's end."""
+    def guess(self, skeleton: Sequence[int]) -> Guess | None:
+        """Return the usual next token after the longest known context at the skeleton's end."""
         found = None
-        for key in context_keys(answer):
+        for key in context_keys(skeleton):
             longer = self._guesses.get(key)
             if longer is None:
                 break  # a context is stored only if its shorter endings are
             found = longer
         return found
+
+    def may_begin(self, skeleton: Sequence[int]) -> bool:
+        """Whether answers usually copy a word here."""
+        return begin_key(skeleton) in self._guesses
+
+    def first(self, keys: Sequence[int]) -> Guess | None:
+        """Return the entry of the first known key."""
+        return next((found for key in keys if (found := self._guesses.get(key))), None)
 
 
 def read_draft_index(path: Path, vocab_size: int) -> DraftIndex | None:
@@ -99,11 +160,13 @@ def read_draft_index(path: Path, vocab_size: int) -> DraftIndex | None:
 
 
 def pack(
-    entries: Sequence[tuple[int, Guess]], least: int, copy_chances: Sequence[float] = COPY_CHANCES
+    entries: Sequence[tuple[int, Guess]],
+    least: int,
+    rates: Rates = UNMEASURED_RATES,
 ) -> bytes:
     """Return the bytes of an index from entries (key, guess)."""
     entries = sorted(entries)
-    head = struct.pack("<4s3I5f", MAGIC, VERSION, len(entries), least, *copy_chances)
+    head = struct.pack("<4s3I8f", MAGIC, VERSION, len(entries), least, *rates.copies, *rates[1:])
     columns = (
         np.array([key for key, _ in entries], "<u4"),
         np.array([guess.token for _, guess in entries], "<u4"),

@@ -3,6 +3,7 @@
     prompt   will yuo come to the garden today ?
     answer   Will you come           -> copy: to the garden today ?
     answer   {"intent": "            -> index: the key that usually follows
+    answer   {"city": "              -> index: a copy begins, usually with the word after "in"
 
 Each guess has a probability. The loop takes the likelier of a guess and a micro token (see step.py).
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hamburger_edge.loop.draft_index import COPY_CHANCES, DraftIndex, Guess
+from hamburger_edge.loop.copied_words import COPY, START, CopyReader, Reading, Words
+from hamburger_edge.loop.draft_index import COPY_CHANCES, DraftIndex, Guess, place_keys, run_keys
 
 LONGEST_MATCH = 5  # upper limit of a match, in tokens
 WEIGHT = 4  # of the measured probabilities, in copied tokens of this answer
-MOST = 16  # tokens drafted after the first
+MOST = 24  # tokens drafted after the first
 
 
 @dataclass(frozen=True)
@@ -30,24 +32,73 @@ class Costs:
 USUAL_COSTS = Costs()
 
 
+def worth_of_token(index: DraftIndex | None, costs: Costs) -> float:
+    """Return what a kept token saves, in base calls: the average cost of one. Without an index 1."""
+    return min(1.0, (1 + costs.row * index.rates.rows) / index.rates.tokens) if index else 1.0
+
+
 class Drafter:
     """Guesses for one answer, from the draft index and from its prompt."""
 
-    def __init__(self, prompt: Sequence[int], index: DraftIndex | None) -> None:
+    def __init__(self, prompt: Sequence[int], index: DraftIndex | None, words: Words | None = None) -> None:
         self._prompt, self._index = tuple(prompt), index
-        self._chances = index.copy_chances if index else COPY_CHANCES
+        self._chances = index.rates.copies if index else COPY_CHANCES
         self._behind: dict[int, list[int]] = {}  # token -> indices after its occurrences in the prompt
         for place, token in enumerate(self._prompt[:-1], 1):
             self._behind.setdefault(token, []).append(place)
         self._next = 0  # index after the token copied last
         self._tried = self._kept = 0  # counts of copied tokens: checked by the base, kept by it
         self._drafted: list[int] = []  # per token of the draft: its index in the prompt, or -1
+        if index:
+            self._reader = CopyReader(self._prompt, words, index.may_begin)
+            self._read: list[int] = []  # the answer's tokens that have been read
+            self._readings = [Reading()]  # before each of them, and after the last
 
     def guess(self, answer: Sequence[int]) -> Guess | None:
         """Return the likeliest next token; `answer` includes the draft so far."""
-        found = self._index.guess(answer) if self._index else None
+        if self._index is None:
+            return self.copy(answer)
+        reading = self._reading(answer)
+        found = self._usual(reading, self._index)
+        if self._reader.expected(reading) is not None:
+            return found
         copied = self.copy(answer)
         return copied if copied and (found is None or copied.chance > found.chance) else found
+
+    def _reading(self, answer: Sequence[int]) -> Reading:
+        """Return what precedes the next token."""
+        same = min(len(answer), len(self._read))
+        while self._read[:same] != answer[:same]:  # a rejected draft
+            same -= 1
+        del self._read[same:], self._readings[same + 1 :]
+        for token in answer[same:]:
+            self._readings.append(self._reader.read(self._readings[-1], token))
+            self._read.append(token)
+        return self._readings[-1]
+
+    def _usual(self, reading: Reading, index: DraftIndex) -> Guess | None:
+        """Return the likelier of the copied run's next token and the usual token after it."""
+        run, token = None, self._reader.expected(reading)
+        if token is not None and reading.rest:
+            run = Guess(token, index.rates.word)
+        elif token is not None and (found := index.first(run_keys(reading.skeleton, token))):
+            run = found._replace(token=token)
+        usual = index.guess(reading.skeleton)
+        if usual and usual.token == COPY:
+            usual = self._word(reading, index, usual)
+        if usual and run:  # the run ends
+            usual = Guess(usual.token, usual.chance * (1 - run.chance), usual.floor * (1 - run.chance))
+        return max(filter(None, (run, usual)), key=lambda guess: guess.chance, default=None)
+
+    def _word(self, reading: Reading, index: DraftIndex, begins: Guess) -> Guess | None:
+        """Return the first token of the word that a copied run most probably begins with."""
+        best = None
+        for place, word in self._reader.words.items():
+            before = self._prompt[place - 1] if place else START
+            found = index.first(place_keys(reading.skeleton, before, self._prompt[place]))
+            if found and (best is None or found.chance > best.chance):
+                best = found._replace(token=word.tokens[0])
+        return best and Guess(best.token, begins.chance * best.chance, begins.floor * best.floor)
 
     def begin(self) -> None:
         """Begin a new draft."""

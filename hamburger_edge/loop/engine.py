@@ -17,6 +17,7 @@ from typing import Literal
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Backend, Floats, Readout, Snapshot
+from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
@@ -38,10 +39,11 @@ Reuse = Literal["none", "groups", "tokens"]
 class Engine:
     """Drives one backend and keeps its ledger; settings and sampler are passed to each run."""
 
-    def __init__(self, backend: Backend, *, chunk: int = 256) -> None:
+    def __init__(self, backend: Backend, *, chunk: int = 256, words: Words | None = None) -> None:
         self.backend = backend
         self.info = backend.info
         self.chunk = chunk  # upper limit of slots per prefill call
+        self.words = words  # cuts prompts into words that drafts may copy; None: no drafts of them
         self.ledger = Ledger.of(self.info)
         # the conversation whose saved cache was restored; None: the cache was computed here
         self.owner: object = None
@@ -87,7 +89,8 @@ class Engine:
         stats.prompt_tokens = sum(map(len, groups))
         stats.reused_tokens = sum(map(len, groups[:covered]))
         cancel = cancel or Flag()
-        rules = Rules(self.info, decoding, sampler, [token for group in groups for token in group])
+        tokens = [token for group in groups for token in group]
+        rules = Rules(self.info, decoding, sampler, tokens, self.words)
         return self._run(kept, groups[covered:], rules, stats, cancel)
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:

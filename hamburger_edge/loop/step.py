@@ -1,10 +1,10 @@
 """Generate one macro step: the base's token, then forced, guessed or micro tokens until a rule ends it.
 
-A draft grows while another token pays. `stands` is the probability that the base keeps the whole draft. Costs
-are in units of a base call, so a kept token saves 1:
+A draft grows while another token pays. `stands` is the probability that the base keeps the whole draft,
+`worth` what a kept token saves on average. Costs are in units of a base call. A micro step may save a call:
 
     micro step   runs if   stands * (1 - p_stop) > cost of its micro steps + cost of a row
-    token        joins if  stands * p >= cost of a row
+    token        joins if  worth * stands * p >= cost of a row
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from time import perf_counter
 from typing import Literal, NamedTuple
 
 from hamburger_edge.loop.backend import Backend, Floats, ModelInfo, Readout
-from hamburger_edge.loop.drafting import MOST, Drafter
+from hamburger_edge.loop.copied_words import Words
+from hamburger_edge.loop.drafting import MOST, Drafter, worth_of_token
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Choice, Sampler
 from hamburger_edge.loop.scores import TopToken
@@ -54,7 +55,14 @@ class Step(NamedTuple):
 class Rules:
     """The rules that end groups and answers, computed once per run."""
 
-    def __init__(self, info: ModelInfo, decoding: Decoding, sampler: Sampler, prompt: Sequence[int]) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        decoding: Decoding,
+        sampler: Sampler,
+        prompt: Sequence[int],
+        words: Words | None = None,
+    ) -> None:
         self.sampler = sampler
         self.verify = decoding.mode in ("verify", "hybrid")  # the base checks drafts
         self.hybrid = decoding.mode == "hybrid"  # tokens with p >= `unchecked` are merged without a check
@@ -71,8 +79,9 @@ class Rules:
         if not sampler.micro_usable:
             self.size = 1
         groups = decoding.confidence < 1 and decoding.force_group is None
-        self.drafter = Drafter(prompt, info.draft_index) if self.verify and groups else None
+        self.drafter = Drafter(prompt, info.draft_index, words) if self.verify and groups else None
         self.costs = info.draft_costs
+        self.worth = worth_of_token(info.draft_index, self.costs)
         begins = groups and sampler.grammar is None and not sampler.adjusts and not sampler.answer
         self.answer_prefix = info.answer_prefix[: self.max_tokens] if begins else ()
         self.prefix_group_tokens = (
@@ -191,7 +200,7 @@ class Growing:
         return True
 
     def _draft(self) -> bool:
-        """Add the likelier of a guess and a micro token, if `stands * p >= costs.row`."""
+        """Add the likelier of a guess and a micro token, if `worth * stands * p >= costs.row`."""
         rules, costs = self.rules, self.rules.costs
         assert rules.drafter is not None
         if len(self.tokens) >= self.room or len(self.tokens) > MOST:
@@ -203,16 +212,20 @@ class Growing:
             logits, sure = self._micro()
             if guess is None or sure > guess.chance:
                 return self._draft_micro(logits, sure)
-        if guess is None or self.stands * guess.chance < costs.row or not self.sampler.propose(guess.token):
+        if guess is None or self.saving(guess.chance) < costs.row or not self.sampler.propose(guess.token):
             return False
         self.stands *= guess.chance
         joins = rules.hybrid and guess.floor >= rules.unchecked
         self._add(Choice(guess.token, guess.chance), 0.0, joins=joins, place=guess.place)
         return True
 
+    def saving(self, chance: float) -> float:
+        """Return what another token of this probability saves on average, in base calls."""
+        return self.rules.worth * self.stands * chance
+
     def _draft_micro(self, logits: Floats, sure: float) -> bool:
         rules = self.rules
-        choice = self.sampler.choose_micro(logits) if self.stands * sure >= rules.costs.row else None
+        choice = self.sampler.choose_micro(logits) if self.saving(sure) >= rules.costs.row else None
         if choice is None:
             return False
         self.stands *= sure

@@ -39,7 +39,7 @@ export class Model {
   /** @param {Backend} backend @param {Tokenizer} tokenizer @param {ChatTemplate} template */
   constructor(backend, tokenizer, template) {
     this.#backend = backend;
-    this.#parts = new Parts(new Engine(backend), tokenizer, template);
+    this.#parts = new Parts(new Engine(backend, tokenizer.words()), tokenizer, template);
   }
 
   get info() {

@@ -1,6 +1,7 @@
 // Text to tokens and back, over a tokenizer.json.
 import { Tokenizer as Library } from "@huggingface/tokenizers";
 import { BundleError, reason } from "../errors.js";
+import { Words } from "../loop/copied_words.js";
 import { BYTE_OF } from "../support/byte_alphabet.js";
 import { checkText } from "../support/values.js";
 
@@ -87,6 +88,14 @@ export class Tokenizer {
   /** Return the bytes of tokens; none for special or unknown ones. @param {Iterable<number>} ids */
   bytes(ids) {
     return Uint8Array.from(Array.from(ids, (id) => [...this.#tokenBytes(id)]).flat());
+  }
+
+  /** What cuts prompts into words, for drafts that copy them. */
+  words() {
+    return new Words(
+      (token) => this.#tokenBytes(token),
+      (text) => this.encodeParts([[text, false]]),
+    );
   }
 
   /** @param {number} id */

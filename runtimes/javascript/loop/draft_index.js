@@ -1,31 +1,57 @@
 // The draft index: which token usually follows which context in the answers of a task. docs/spec/loop.md has the file.
 import { BundleError } from "../errors.js";
+import { COPY, START } from "./copied_words.js";
 
 export const FILE = "draft_index.bin";
-const [MAGIC, VERSION, HEADER, ENTRY] = [0x49444248, 1, 64, 12]; // "HBDI"
+const [MAGIC, VERSION, HEADER, ENTRY] = [0x49444248, 2, 64, 12]; // "HBDI"
 const LENGTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24]; // of contexts, in tokens
-const START = 0xffffffff; // stands before an answer's first token
+const [PLACE, RUN] = [0xfffffffd, 0xfffffffc]; // follow the context in keys of places and runs
+const [NEAR, NEAREST] = [4, 2]; // skeleton tokens in these keys; in keys of where runs may begin
 const ONE = 65535;
 /** Of a model without an index. */
 export const COPY_CHANCES = [0.45, 0.65, 0.65, 0.65, 0.75];
 
 /**
  * @typedef {object} Guess
- * @property {number} token
+ * @property {number} token  COPY: the beginning of a copied run
  * @property {number} chance  that the base chooses it here
  * @property {number} floor  lower bound of that chance, given the number of answers behind it
  * @property {number} place  of the prompt, where it was copied from; -1: nowhere
  */
 
-/** Keys of the answer's last tokens, one for each of LENGTHS that it has. @param {readonly number[]} answer */
-export function* contextKeys(answer) {
-  let key = 0x811c9dc5;
-  for (let length = 1; length <= LENGTHS[LENGTHS.length - 1] && length <= answer.length + 1; length++) {
-    const token = length <= answer.length ? answer[answer.length - length] : START;
-    key = Math.imul(key ^ token, 0x01000193) >>> 0;
-    key = (key ^ (key >>> 13)) >>> 0;
+const NOTHING = 0x811c9dc5; // key of the empty context
+
+/** @param {number} key @param {number} token */
+function longerKey(key, token) {
+  const longer = Math.imul(key ^ token, 0x01000193) >>> 0;
+  return (longer ^ (longer >>> 13)) >>> 0;
+}
+
+/** @param {readonly number[]} skeleton @param {number} length */
+function contextKey(skeleton, length) {
+  return skeleton.slice(-length).reduceRight(longerKey, NOTHING);
+}
+
+/** A key for each of LENGTHS that the skeleton has, the shortest first. @param {readonly number[]} skeleton */
+export function* contextKeys(skeleton) {
+  let key = NOTHING;
+  for (let length = 1; length <= skeleton.length; length++) {
+    key = longerKey(key, skeleton[skeleton.length - length]);
     if (LENGTHS.includes(length)) yield key;
   }
+}
+
+/** Keys of a word by its first prompt token and the one before it. @param {readonly number[]} skeleton @param {number} before @param {number} first */
+export function placeKeys(skeleton, before, first) {
+  const key = longerKey(contextKey(skeleton, NEAR), PLACE);
+  const after = longerKey(key, before);
+  return [longerKey(after, first), after, longerKey(longerKey(key, START), first)];
+}
+
+/** Keys of whether a copied run continues with this token. @param {readonly number[]} skeleton @param {number} token */
+export function runKeys(skeleton, token) {
+  const key = longerKey(contextKey(skeleton, NEAR), RUN);
+  return [longerKey(key, token), key];
 }
 
 export class DraftIndex {
@@ -39,27 +65,46 @@ export class DraftIndex {
     if (magic !== MAGIC || version !== VERSION || data.length !== HEADER + ENTRY * entries) {
       throw new BundleError(`${source}: not a draft index of version ${VERSION}: export the bundle again`);
     }
-    this.copyChances = [0, 1, 2, 3, 4].map((length) => view.getFloat32(16 + 4 * length, true));
-    let isPossible = this.copyChances.every((chance) => 0 <= chance && chance <= 1);
+    const rates = [0, 1, 2, 3, 4, 5, 6, 7].map((number) => view.getFloat32(16 + 4 * number, true));
+    this.copyChances = rates.slice(0, 5);
+    this.wordChance = rates[5];
+    this.tokens = rates[6]; // of a base call
+    this.rows = rates[7];
+    let isPossible = rates.slice(0, 6).every((chance) => 0 <= chance && chance <= 1);
+    isPossible &&= rates.slice(6).every((rate) => 1 <= rate && rate <= 256);
     let previous = -1;
     for (let entry = 0; entry < entries; entry++) {
       const [key, token] = [0, 4].map((part) => view.getUint32(HEADER + part * entries + 4 * entry, true));
       const [chance, floor] = [8, 10].map((part) => view.getUint16(HEADER + part * entries + 2 * entry, true) / ONE);
-      isPossible &&= key > previous && token < vocabSize;
+      isPossible &&= key > previous && (token < vocabSize || token === COPY);
       previous = key;
       this.#guesses.set(key, { token, chance, floor, place: -1 });
     }
     if (!isPossible) throw new BundleError(`${source}: holds impossible entries: copy or export the bundle again`);
   }
 
-  /** The token that usually follows the answer's longest known ending. @param {readonly number[]} answer @returns {Guess | null} */
-  guess(answer) {
+  /** What usually follows the skeleton's longest known ending. @param {readonly number[]} skeleton @returns {Guess | null} */
+  guess(skeleton) {
     let found = null;
-    for (const key of contextKeys(answer)) {
+    for (const key of contextKeys(skeleton)) {
       const longer = this.#guesses.get(key);
       if (!longer) break; // a context is known only if its own ending is
       found = longer;
     }
     return found;
+  }
+
+  /** Whether answers usually copy a word here. @param {readonly number[]} skeleton */
+  mayBegin(skeleton) {
+    return this.#guesses.has(longerKey(contextKey(skeleton, NEAREST), PLACE));
+  }
+
+  /** The entry of the first known key. @param {readonly number[]} keys @returns {Guess | null} */
+  first(keys) {
+    for (const key of keys) {
+      const found = this.#guesses.get(key);
+      if (found) return found;
+    }
+    return null;
   }
 }

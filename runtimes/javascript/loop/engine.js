@@ -13,6 +13,7 @@ import { Ledger } from "./ledger.js";
 import { openAnswer, Rules, say } from "./step.js";
 
 /** @import { Backend, Group, Readout } from "./backend.js" */
+/** @import { Words } from "./copied_words.js" */
 /** @import { Sampler } from "./sampling.js" */
 /** @import { Settings } from "./settings.js" */
 /** @import { Stats } from "./stats.js" */
@@ -34,9 +35,10 @@ export class Engine {
   /** @type {Group[]} generated, but not in the cache */
   unread = [];
 
-  /** @param {Backend} backend */
-  constructor(backend) {
+  /** @param {Backend} backend @param {Words | null} words  cuts prompts into words that drafts may copy */
+  constructor(backend, words = null) {
     this.backend = backend;
+    this.words = words;
     this.info = backend.info;
     this.ledger = new Ledger(backend.info);
   }
@@ -74,7 +76,7 @@ export class Engine {
     this.#checkRoom(slots, prompt, covered);
     stats.promptTokens = count(prompt);
     stats.reusedTokens = count(prompt.slice(0, covered));
-    const rules = new Rules(this.info, settings, sampler, prompt.flat());
+    const rules = new Rules(this.info, settings, sampler, prompt.flat(), this.words);
     this.#truncate(slots);
     this.unread = prompt.slice(covered);
     try {

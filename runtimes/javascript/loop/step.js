@@ -1,11 +1,12 @@
 // What one macro step generates: the base's token, then forced, guessed or micro tokens, until a rule ends it.
 //
-// A draft grows while that pays. A token joins if the chance that the base keeps the whole draft, times the call that
-// it saves, is above the cost of its row and of its micro step.
+// A draft grows while that pays. A token joins if the chance that the base keeps the whole draft, times what a kept
+// token saves, is not below the cost of its row. A micro step may save a call.
 
-import { Drafter, MOST, USUAL_COSTS } from "./drafting.js";
+import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "./drafting.js";
 
 /** @import { Backend, Group, ModelInfo, Readout } from "./backend.js" */
+/** @import { Words } from "./copied_words.js" */
 /** @import { Choice, Sampler, TopToken } from "./sampling.js" */
 /** @import { Settings } from "./settings.js" */
 /** @import { Stats } from "./stats.js" */
@@ -34,8 +35,8 @@ const CATCH_UP = 2;
 
 /** The rules by which groups and answers end, computed once per answer. */
 export class Rules {
-  /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt */
-  constructor(info, settings, sampler, prompt) {
+  /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt @param {Words | null} words */
+  constructor(info, settings, sampler, prompt, words) {
     this.sampler = sampler;
     this.verifies = settings.mode === "verify" || settings.mode === "hybrid"; // the base checks drafts ...
     this.isHybrid = settings.mode === "hybrid"; // ... but for what is sure, if it reads that surely
@@ -50,8 +51,10 @@ export class Rules {
     this.merges = settings.forced === "merge" && !settings.isExact;
     this.rides = settings.forced !== "single"; // forced tokens need no separate call
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxGroupTokens;
-    this.drafter = this.verifies && settings.confidence < 1 ? new Drafter(prompt, info.draftIndex ?? null) : null;
+    const drafts = this.verifies && settings.confidence < 1;
+    this.drafter = drafts ? new Drafter(prompt, info.draftIndex ?? null, words) : null;
     this.costs = info.draftCosts ?? USUAL_COSTS;
+    this.worth = worthOfToken(info.draftIndex ?? null, this.costs); // what a kept token saves
     const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
     this.answerPrefix = begins ? (info.answerPrefix ?? []).slice(0, this.maxTokens) : [];
     this.prefixGroupTokens = this.isHybrid || !this.verifies ? info.maxGroupTokens : 1; // tokens per slot
@@ -201,7 +204,7 @@ class Growing {
       const { logits, sure } = await this.#micro();
       if (!guess || sure > guess.chance) return this.#draftMicro(logits, sure);
     }
-    if (!guess || this.#stands * guess.chance < rules.costs.row || !sampler.propose(guess.token)) return false;
+    if (!guess || rules.worth * this.#stands * guess.chance < rules.costs.row || !sampler.propose(guess.token)) return false;
     this.#stands *= guess.chance;
     const choice = { token: guess.token, probability: guess.chance };
     this.#add(choice, 0, rules.isHybrid && guess.floor >= rules.unchecked, guess.place);
@@ -211,7 +214,7 @@ class Growing {
   /** @param {Float32Array} logits @param {number} sure */
   #draftMicro(logits, sure) {
     const { rules, sampler } = this;
-    const choice = this.#stands * sure >= rules.costs.row ? sampler.chooseMicro(logits) : null;
+    const choice = rules.worth * this.#stands * sure >= rules.costs.row ? sampler.chooseMicro(logits) : null;
     if (!choice) return false;
     this.#stands *= sure;
     const joins = rules.isHybrid && sure >= rules.unchecked && choice.token === sampler.judged(logits);

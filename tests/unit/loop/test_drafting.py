@@ -14,15 +14,19 @@ from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats
+from hamburger_edge.loop.copied_words import COPY, NEWEST, START, CopyReader, Reading, Words
 from hamburger_edge.loop.draft_index import (
-    LENGTHS,
     DraftIndex,
     Guess,
+    Rates,
+    begin_key,
     context_keys,
     pack,
+    place_keys,
     read_draft_index,
+    run_keys,
 )
-from hamburger_edge.loop.drafting import WEIGHT, Drafter
+from hamburger_edge.loop.drafting import WEIGHT, Costs, Drafter, worth_of_token
 from hamburger_edge.loop.engine import Engine
 
 
@@ -77,8 +81,8 @@ def index_of(*entries: tuple[list[int], int, float, float]) -> DraftIndex:
     """Contexts with all their own endings, as a builder makes them; 0 stands for an answer's start."""
     found: dict[int, Guess] = {}
     for context, follows, chance, floor in entries:
-        begun = context[0] == 0
-        keys = context_keys(context[1:] if begun else [39] * 24 + context)[: LENGTHS.index(len(context)) + 1]
+        skeleton = [START, *context[1:]] if context[0] == 0 else context
+        keys = list(context_keys(skeleton))
         for key in keys[:-1]:
             found.setdefault(key, Guess(0, 0.0))
         found[keys[-1]] = Guess(follows, chance, floor)
@@ -87,7 +91,7 @@ def index_of(*entries: tuple[list[int], int, float, float]) -> DraftIndex:
 
 def test_the_longest_known_context_decides() -> None:
     index = index_of(([0, 9, 7], 3, 1.0, 0.9), ([8, 7], 6, 0.5, 0.4), ([7], 4, 0.3, 0.2))
-    assert token(index.guess([9, 7])) == 3
+    assert token(index.guess([START, 9, 7])) == 3
     assert token(index.guess([3, 8, 7])) == 6
     assert token(index.guess([3, 3, 7])) == 4
     assert index.guess([7, 3]) is None
@@ -100,18 +104,133 @@ def test_the_likelier_of_index_and_copy_is_taken() -> None:
     assert token(Drafter([3, 5, 1], index).guess([8, 7])) == 6
 
 
-@pytest.mark.parametrize("damage", ["magic", "version", "cut", "long", "order", "token", "chance"])
+# "Col" and " Col" are tokens, " Sen" too, but "Sen" is two
+PIECES = {
+    1: b"",
+    2: b"",
+    5: b"rain",
+    6: b" in",
+    7: b" Col",
+    8: b"fax",
+    9: b",",
+    10: b" Sen",
+    11: b"egal",
+    12: b"in",
+}
+PIECES |= {20: b"Col", 21: b"Se", 22: b"n", 23: b"\xff", 24: b" \xff", 30: b'"city":"', 31: b'"'}
+PROMPT = [1, 5, 6, 7, 8, 9, 10, 11, 2]
+
+
+def encode(text: str) -> list[int]:
+    """Cut from the left, the longest first."""
+    known = {piece.decode(): number for number, piece in PIECES.items() if piece and b"\xff" not in piece}
+    found = []
+    while text:
+        best = max((piece for piece in known if text.startswith(piece)), key=len)
+        found.append(known[best])
+        text = text[len(best) :]
+    return found
+
+
+WORDS = Words(PIECES.__getitem__, encode)
+
+
+def test_words_are_spelled_without_the_space_before_them() -> None:
+    words = WORDS.of(PROMPT)
+    assert {place: word.tokens for place, word in words.items()} == {
+        1: (5,),
+        2: (12,),
+        3: (20, 8, 9),
+        6: (21, 22, 11),
+    }
+    assert [word.behind for word in words.values()] == [2, 3, 6, 8]
+
+
+def test_words_that_are_no_text_are_left_out() -> None:
+    assert list(WORDS.of([24, 7])) == [1]
+    assert list(WORDS.of([23])) == []
+    far = [7] + [5] * NEWEST
+    assert min(WORDS.of(far)) == 1  # only the newest tokens are cut
+
+
+def read(reader: CopyReader, answer: list[int]) -> Reading:
+    reading = Reading()
+    for each in answer:
+        reading = reader.read(reading, each)
+    return reading
+
+
+def test_a_copied_run_is_one_mark_of_the_skeleton() -> None:
+    reader = CopyReader(PROMPT, WORDS, lambda skeleton: skeleton[-1] == 30)
+    assert read(reader, [30, 20]).skeleton == (START, 30, COPY)
+    assert reader.expected(read(reader, [30, 20])) == 8
+    assert read(reader, [30, 20, 8, 9]).skeleton == (START, 30, COPY)
+    assert reader.expected(read(reader, [30, 20, 8, 9])) == 10  # the prompt's own token, with its space
+    assert reader.expected(read(reader, [30, 21, 22, 11])) is None  # the prompt's next token is no text
+    assert read(reader, [30, 20, 31]).skeleton == (START, 30, COPY, 31)  # cut short
+    assert read(reader, [31, 20]).skeleton == (START, 31, 20)  # no run begins behind 31
+    assert read(CopyReader(PROMPT, None, lambda _: True), [30, 20]).skeleton == (START, 30, 20)
+
+
+def test_of_equal_words_the_next_one_is_copied() -> None:
+    reader = CopyReader([7, 8, 7, 9, 7, 11], WORDS, lambda skeleton: skeleton[-1] == 30)
+    assert reader.expected(read(reader, [30, 20])) == 8
+    assert reader.expected(read(reader, [30, 20, 8, 31, 30, 20])) == 9
+    assert reader.expected(read(reader, [30, 20, 8, 31, 30, 20, 9, 31, 30, 20, 11, 31, 30, 20])) == 11
+
+
+def copying_index() -> DraftIndex:
+    """After 30 an answer copies the word after " in", and ends the run before a second word."""
+    entries = {begin_key([START, 30]): Guess(COPY, 1.0)}
+    for skeleton, follows in (((START, 30), COPY), ((START, 30, COPY), 31)):
+        for key in list(context_keys(skeleton))[:-1]:
+            entries[key] = Guess(follows, 0.9, 0.8)
+    after, other = place_keys((START, 30), 6, 7)[1], place_keys((START, 30), 9, 10)[1]
+    entries |= {after: Guess(COPY, 0.8, 0.7), other: Guess(COPY, 0.1)}
+    specific, general = run_keys((START, 30, COPY), 10)
+    entries |= {specific: Guess(COPY, 0.25), general: Guess(COPY, 0.9)}
+    return DraftIndex(pack([*entries.items()], 5, Rates(word=0.95, tokens=4.0, rows=5.0)), 40)
+
+
+def test_the_index_names_the_word_that_is_copied() -> None:
+    drafter = Drafter(PROMPT, copying_index(), WORDS)
+    begins = drafter.guess([30])
+    assert begins is not None
+    assert begins.token == 20
+    assert begins.chance == pytest.approx(0.9 * 0.8, abs=1e-3)
+    assert begins.floor == pytest.approx(0.8 * 0.7, abs=1e-3)
+    inside = drafter.guess([30, 20])
+    assert inside is not None
+    assert (inside.token, inside.chance) == (8, pytest.approx(0.95))
+    ends = drafter.guess([30, 20, 8, 9])  # seldom a second word
+    assert ends is not None
+    assert ends.token == 31
+    assert ends.chance == pytest.approx(0.75 * 0.9, abs=1e-3)
+    other = drafter.guess([30, 21])  # the base chose another word than the draft before
+    assert other is not None
+    assert other.token == 22
+    assert token(Drafter(PROMPT, copying_index(), None).guess([30])) is None
+
+
+def test_a_token_is_worth_its_share_of_a_call() -> None:
+    assert worth_of_token(None, Costs(row=0.1)) == 1
+    assert worth_of_token(copying_index(), Costs(row=0.1)) == pytest.approx(1.5 / 4)
+    assert worth_of_token(copying_index(), Costs(row=1.0)) == 1
+
+
+@pytest.mark.parametrize("damage", ["magic", "version", "cut", "long", "order", "token", "chance", "pace"])
 def test_a_damaged_index_is_refused(damage: str, tmp_path: Path) -> None:
     good = pack([(1, Guess(3, 0.5)), (2, Guess(4, 0.5))], 5)
     assert len(DraftIndex(good, 40)) == 2
     bad = {
         "magic": b"X" + good[1:],
-        "version": good[:4] + b"\2" + good[5:],
+        "version": good[:4] + b"\1" + good[5:],
         "cut": good[:-1],
         "long": good + b"\0",
         "order": good[:64] + good[68:72] + good[64:68] + good[72:],
         "token": good[:72] + b"\50" + good[73:],
         "chance": good[:16] + b"\0\0\0\x7f" + good[20:],
+        "pace": good[:40] + b"\0\0\0\0" + good[44:],
     }[damage]
     (tmp_path / "draft_index.bin").write_bytes(bad)
     with pytest.raises(BundleError, match="export the bundle again"):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from hamburger_edge.loop.draft_index import DraftIndex
+from hamburger_edge.loop.copied_words import COPY, START, Words
+from hamburger_edge.loop.draft_index import DraftIndex, Guess
+from hamburger_edge.loop.drafting import Drafter
 from hamburger_edge.tuning import draft_index
+from hamburger_edge.tuning.draft_counts import Pair
 from hamburger_edge.tuning.draft_index import LEAST_ANSWERS, build_draft_index
 
 END, VOCAB = 2, 5000
@@ -24,29 +28,38 @@ def answers(count: int, seed: int = 0) -> list[list[int]]:
 
 
 def index_of(learned: list[list[int]], held_out: list[list[int]], **options: int) -> DraftIndex:
-    return DraftIndex(
-        build_draft_index(learned, [([], answer) for answer in held_out], VOCAB, **options), VOCAB
-    )
+    return DraftIndex(build_draft_index(alone(learned), alone(held_out), VOCAB, **options), VOCAB)
+
+
+def alone(answers: list[list[int]]) -> list[Pair]:
+    """Answers without prompts."""
+    return [([], answer) for answer in answers]
+
+
+def after(index: DraftIndex, answer: list[int]) -> Guess:
+    guess = index.guess([START, *answer])
+    assert guess is not None
+    return guess
 
 
 def test_the_form_is_known_and_words_of_one_answer_are_not() -> None:
     index = index_of(answers(200), answers(100, 1))
     for length in range(len(FORM)):
-        guess = index.guess(FORM[:length])
+        guess = after(index, FORM[:length])
         assert guess.token == FORM[length]
         assert guess.chance > 0.98
         assert guess.floor > 0.95
-    assert index.guess([*FORM, 1000]) is None
-    assert index.guess([*FORM, 1000, 20]).token == 21
+    assert index.guess([START, *FORM, 1000]) is None
+    assert after(index, [*FORM, 1000, 20]).token == 21
 
 
 def test_chances_are_what_held_out_answers_show() -> None:
     split = [[*FORM, 30 if n % 4 else 31, 4000 + n, END] for n in range(400)]
     index = index_of(split, split[:200])
-    assert index.guess(FORM).token == 30
-    assert index.guess(FORM).chance == pytest.approx(0.75, abs=0.02)
+    assert after(index, FORM).token == 30
+    assert after(index, FORM).chance == pytest.approx(0.75, abs=0.02)
     other = [[*FORM, 31, 4000 + n, END] for n in range(200)]  # where the other word is usual
-    assert index_of(split, other).guess(FORM).chance < 0.05
+    assert after(index_of(split, other), FORM).chance < 0.05
 
 
 @pytest.mark.parametrize("times", [1, 400])
@@ -54,20 +67,18 @@ def test_a_secret_of_few_answers_is_not_in_the_file(times: int) -> None:
     """However often an answer is repeated, it is one answer; four that share it are too few."""
     secret = [900, 901, 902, 903]
     owners = [[*FORM, *secret, 40 + n, END] for n in range(LEAST_ANSWERS - 1)]
-    data = build_draft_index(answers(200) + owners * times, [], VOCAB)
+    data = build_draft_index(alone(answers(200) + owners * times), [], VOCAB)
     index = DraftIndex(data, VOCAB)
-    told = {
-        int(token) for token in __import__("numpy").frombuffer(data, "<u4", len(index), 64 + 4 * len(index))
-    }
+    told = {int(token) for token in np.frombuffer(data, "<u4", len(index), 64 + 4 * len(index))}
     assert not told & set(secret)
     shared = DraftIndex(
-        build_draft_index([*answers(200), *owners, [*FORM, *secret, 50, END]], [], VOCAB), VOCAB
+        build_draft_index(alone([*answers(200), *owners, [*FORM, *secret, 50, END]]), [], VOCAB), VOCAB
     )
-    assert shared.guess([*FORM, 900]).token == 901  # five do share it
+    assert after(shared, [*FORM, 900]).token == 901  # five do share it
 
 
 def test_floors_grow_with_the_answers_behind_them() -> None:
-    few, many = (index_of(answers(count), answers(100, 1)).guess(FORM[:1]) for count in (20, 2000))
+    few, many = (after(index_of(answers(count), answers(100, 1)), FORM[:1]) for count in (20, 2000))
     assert few.floor < 0.9 < 0.99 < many.floor <= many.chance
 
 
@@ -75,7 +86,58 @@ def test_the_file_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draft_index, "MOST_BYTES", most := 1 << 12)
     draw = random.Random(3)
     wide = [[draw.randrange(20) for _ in range(30)] for _ in range(300)]
-    data = build_draft_index(wide, [], VOCAB, least=2)
+    data = build_draft_index(alone(wide), [], VOCAB, least=2)
     assert 0.9 * most < len(data) <= most
     index = DraftIndex(data, VOCAB)
-    assert all(index.guess(answer[:1]) for answer in wide[:50])  # short contexts stay before long ones
+    assert all(
+        index.guess([START, *answer[:1]]) for answer in wide[:50]
+    )  # short contexts stay before long ones
+
+
+NAMES, OTHERS, IN, AT, SAY = 1000, 2000, 50, 51, 52  # tokens: " Oslo", " noon", " in", " at", "say"
+BARE = 1000  # "Oslo" is " Oslo" plus this
+
+
+def piece(token: int) -> bytes:
+    if token < 10:
+        return b""  # special
+    return b" w" if IN <= token <= AT or NAMES <= token < 3000 else b"w"
+
+
+class Spelled(Words):
+    """Every word is one token, which has another number without its space."""
+
+    def of(self, prompt: object) -> object:
+        found = super().of(prompt)
+        return {at: word._replace(tokens=(prompt[at] + BARE,)) for at, word in found.items()}
+
+
+def commands(count: int, seed: int) -> list[Pair]:
+    """Either name may come first in a command; the answer copies the one after "in"."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        parts = [[IN, NAMES + draw.randrange(900)], [AT, OTHERS + draw.randrange(900)]]
+        name = parts[0][1]
+        draw.shuffle(parts)
+        found.append(([1, SAY, *parts[0], *parts[1], 2], [*FORM, name + BARE, 20, END]))
+    return found
+
+
+def test_a_copied_word_is_found_by_the_word_before_it() -> None:
+    words = Spelled(piece, lambda text: [0])
+    index = DraftIndex(build_draft_index(commands(400, 0), commands(100, 1), VOCAB, words), VOCAB)
+    assert after(index, FORM).token == COPY
+    for prompt, answer in commands(20, 2):
+        drafter = Drafter(prompt, index, words)
+        assert drafter.guess(FORM).token == answer[len(FORM)]
+        assert drafter.guess(FORM).chance > 0.9
+        assert drafter.guess(answer[: len(FORM) + 1]).token == 20  # one word, although the prompt goes on
+    assert index.rates.tokens > 5  # whole answers pass in one call
+    assert index.rates.rows >= index.rates.tokens
+
+
+def test_a_prompt_s_names_are_not_in_the_file() -> None:
+    data = build_draft_index(commands(400, 0), [], VOCAB, Spelled(piece, lambda text: [0]))
+    tokens = np.frombuffer(data, "<u4", len(DraftIndex(data, VOCAB)), 64 + 4 * len(DraftIndex(data, VOCAB)))
+    assert set(tokens.tolist()) <= {*FORM, 20, END, COPY}

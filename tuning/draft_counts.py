@@ -1,0 +1,94 @@
+"""Count what follows each context in a task's training answers, by different answers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from hamburger_edge.loop.copied_words import COPY, START, CopyReader, Reading, Words
+from hamburger_edge.loop.draft_index import NEAREST, begin_key, context_keys, place_keys, run_keys
+
+Tokens = Sequence[int]
+Pair = tuple[Tokens, Tokens]  # a prompt and its answer
+Kind = Literal["tokens", "places", "runs"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MANY = 20  # times the least number of answers: those behind a place where copies begin
+PLACES, RUNS = 100, 101  # orders of contexts of these kinds; those of tokens count up from 0
+OTHER = -1
+
+
+class Entry(NamedTuple):
+    kind: Kind
+    token: int
+    count: int  # different answers that continue with the token
+    total: int
+
+    @property
+    def weight(self) -> int:
+        return self.count if self.kind == "tokens" else self.total
+
+
+def beginnings(pairs: Sequence[Pair], words: Words | None, least: int) -> set[int]:
+    """Return the keys of contexts after which most answers begin to copy a word."""
+    copied: Counter[int] = Counter()
+    totals: Counter[int] = Counter()
+    for prompt, answer in pairs if words else ():
+        firsts = {word.tokens[0] for word in words.of(prompt).values()} if words else set()
+        contexts = ((answer[at - NEAREST : at], answer[at]) for at in range(NEAREST, len(answer)))
+        for key, token in {(begin_key(context), token) for context, token in contexts}:
+            totals[key] += 1
+            copied[key] += token in firsts
+    return {key for key, count in copied.items() if count >= MANY * least and 2 * count > totals[key]}
+
+
+def count_answers(
+    pairs: Sequence[Pair], words: Words | None, begins: set[int], least: int
+) -> dict[tuple[int, int], Entry]:
+    """Count different answers by (kind and length of the context, key)."""
+    shared: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)  # -> token -> answers
+    seen: set[tuple[int, int, int]] = set()
+    newest = None
+    for prompt, answer in pairs:
+        if answer != newest:
+            newest, seen = answer, set()
+        reader = CopyReader(prompt, words, lambda skeleton: begin_key(skeleton) in begins)
+        for order, key, token in _events(reader, answer):
+            if (order, key, token) not in seen:
+                seen.add((order, key, token))
+                shared[order, key][token] += 1
+    found = {}
+    for (order, key), tokens in shared.items():
+        total = sum(tokens.values())
+        if order < PLACES:
+            token, count = tokens.most_common(1)[0]
+            if count >= least:
+                found[order, key] = Entry("tokens", token, count, total)
+        elif total >= least:
+            kind: Kind = "runs" if order == RUNS else "places"
+            found[order, key] = Entry(kind, COPY, tokens[COPY], total)
+    return found
+
+
+def _events(reader: CopyReader, answer: Tokens) -> Iterator[tuple[int, int, int]]:
+    """Yield (order, key, token) of what each token of an answer shows; OTHER: it is no copy."""
+    reading = Reading()
+    for token in answer:
+        expected, skeleton = reader.expected(reading), reading.skeleton
+        following = reader.read(reading, token)
+        if expected is not None and not reading.rest:
+            for key in run_keys(skeleton, expected):
+                yield RUNS, key, COPY if token == expected else OTHER
+        if token != expected:
+            begins = following.place >= 0
+            for length, key in enumerate(context_keys(skeleton)):
+                yield length, key, COPY if begins else token
+            for place, word in reader.words.items() if begins else ():
+                for key in word_keys(reader, skeleton, place):
+                    yield PLACES, key, COPY if word.behind == following.place else OTHER
+        reading = following
+
+
+def word_keys(reader: CopyReader, skeleton: Tokens, place: int) -> tuple[int, int, int]:
+    before = reader.prompt[place - 1] if place else START
+    return place_keys(skeleton, before, reader.prompt[place])
