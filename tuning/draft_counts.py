@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from hamburger_edge.loop.copied_words import COPY, START, CopyReader, Reading, Words
 from hamburger_edge.loop.draft_index import NEAREST, begin_key, context_keys, place_keys, run_keys
 
 Tokens = Sequence[int]
 Pair = tuple[Tokens, Tokens]  # a prompt and its answer
+Context = tuple[int, int]  # order (by kind and length) and key
+CONFIDENCE = 1.645  # standard errors of the floors: 95%, one-sided
 Kind = Literal["tokens", "places", "runs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MANY = 20  # times the least number of answers: those behind a place where copies begin
@@ -18,11 +22,19 @@ PLACES, RUNS = 100, 101  # orders of contexts of these kinds; those of tokens co
 OTHER = -1
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True)
+class Entry:
     kind: Kind
     token: int
     count: int  # different answers that continue with the token
     total: int
+
+    @property
+    def floor(self) -> float:
+        """The Wilson lower bound of `count / total`."""
+        share, square = self.count / self.total, CONFIDENCE**2
+        spread = CONFIDENCE * math.sqrt((share * (1 - share) + square / (4 * self.total)) / self.total)
+        return (share + square / (2 * self.total) - spread) / (1 + square / self.total)
 
     @property
     def weight(self) -> int:
@@ -44,16 +56,21 @@ def beginnings(pairs: Sequence[Pair], words: Words | None, least: int) -> set[in
 
 def count_answers(
     pairs: Sequence[Pair], words: Words | None, begins: set[int], least: int
-) -> dict[tuple[int, int], Entry]:
-    """Count different answers by (kind and length of the context, key)."""
-    shared: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)  # -> token -> answers
+) -> dict[Context, Entry]:
+    """Count different answers by context."""
+    shared: dict[Context, Counter[int]] = defaultdict(Counter)  # -> token -> answers
+    endings: dict[Context, Context] = {}  # the next shorter one
     seen: set[tuple[int, int, int]] = set()
     newest = None
     for prompt, answer in pairs:
         if answer != newest:
             newest, seen = answer, set()
         reader = CopyReader(prompt, words, lambda skeleton: begin_key(skeleton) in begins)
+        ending = (0, 0)
         for order, key, token in _events(reader, answer):
+            if 0 < order < PLACES:
+                endings[order, key] = ending
+            ending = order, key
             if (order, key, token) not in seen:
                 seen.add((order, key, token))
                 shared[order, key][token] += 1
@@ -67,7 +84,21 @@ def count_answers(
         elif total >= least:
             kind: Kind = "runs" if order == RUNS else "places"
             found[order, key] = Entry(kind, COPY, tokens[COPY], total)
+    _drop_idle(found, endings)
     return found
+
+
+def _drop_idle(found: dict[Context, Entry], endings: Mapping[Context, Context]) -> None:
+    """Drop contexts that name the token of their own ending no more surely, the longest first."""
+    needed: set[Context] = set()
+    for context in sorted((each for each in found if 0 < each[0] < PLACES), reverse=True):
+        entry, ending = found[context], endings[context]
+        usual = found.get(ending)
+        idle = usual and usual.token == entry.token and usual.floor >= entry.floor
+        if idle and context not in needed:
+            del found[context]
+        else:
+            needed.add(ending)
 
 
 def _events(reader: CopyReader, answer: Tokens) -> Iterator[tuple[int, int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,6 @@ from hamburger_edge.tuning.tune_recipe import TuneRecipe
 LEAST_ANSWERS = 5  # distinct answers that must share an entry
 BUCKETS = 25  # 0.05 wide up to 0.95, then 0.01
 DRAFTED = 0.4  # a draft whose probability falls below it ends, to measure the pace
-CONFIDENCE = 1.645  # standard errors of the floors: 95%, one-sided
 
 
 def build_draft_index(
@@ -65,7 +63,7 @@ def build_draft_index(
     `least` different answers do. An entry of places or runs is a context that as many answers share. The
     rarest contexts are left out if the file would exceed MOST_BYTES.
     """
-    pairs, judged = sorted(learned, key=lambda pair: pair[1]), list(held_out)
+    pairs, judged = sorted(learned, key=lambda pair: tuple(pair[1])), list(held_out)
     begins = beginnings(pairs, words, least)
     found = count_answers(pairs, words, begins, least)
     room = (MOST_BYTES - HEADER) // ENTRY - len(begins)
@@ -79,7 +77,7 @@ def build_draft_index(
     entries = {key: Guess(COPY, 1.0) for key in begins}
     for key, entry in raw.items():
         chance = chances[entry.kind][_bucket(entry)]
-        entries[key] = Guess(entry.token, chance, min(chance, _floor(entry.count, entry.total)))
+        entries[key] = Guess(entry.token, chance, min(chance, entry.floor))
     rates = Rates(word=calibration.word_chance())
     index = DraftIndex(pack([*entries.items()], least, rates), vocab_size)
     rates = rates._replace(copies=_copy_chances(index, judged, words))
@@ -198,13 +196,6 @@ def question_and_answer(ids: npt.NDArray[Any], roles: npt.NDArray[Any]) -> tuple
 def _bucket(entry: Entry) -> int:
     share = entry.count / (entry.total + 1)
     return int(share * 20) if share < 0.95 else min(BUCKETS - 1, 20 + int((share - 0.95) * 100))
-
-
-def _floor(count: int, total: int) -> float:
-    """Return the Wilson lower bound of `count / total`."""
-    share, square = count / total, CONFIDENCE**2
-    spread = CONFIDENCE * math.sqrt((share * (1 - share) + square / (4 * total)) / total)
-    return (share + square / (2 * total) - spread) / (1 + square / total)
 
 
 def _copy_chances(index: DraftIndex, pairs: Sequence[Pair], words: Words | None) -> list[float]:

@@ -95,9 +95,16 @@ MUTANTS = [
         ("in enumerate(self._drafted[: kept + 1])", "in enumerate(self._drafted[:kept])"),
     ),
     *_of(
+        f"{LOOP}/copied_words.py",
+        "unit/loop/test_drafting.py",
+        ("return Reading(skeleton, (), place + 1, place + 1)", "return Reading(skeleton, (), place, place)"),
+        ("key=lambda at: (at < after, abs(at - after))", "key=lambda at: at"),
+        ("self._words is not None and self._words.is_text(token)", "self._words is not None"),
+    ),
+    *_of(
         f"{LOOP}/draft_index.py",
         "unit/loop/test_drafting.py",
-        ("or (tokens >= vocab_size).any()", ""),
+        (" or not known.all()", ""),
         ("key = ((key ^ token) * 0x01000193)", "key = (token * 0x01000193)"),
     ),
     *_of(

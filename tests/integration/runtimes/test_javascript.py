@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -21,8 +22,12 @@ import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
 from hamburger_edge.bundle.manifest import content_hash
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.dial import MODES
+from hamburger_edge.loop.draft_index import DraftIndex
+from hamburger_edge.loop.drafting import Drafter
 from hamburger_edge.loop.formats import PATTERNS
+from hamburger_edge.tuning.draft_index import build_draft_index
 
 HERE = ROOT / "runtimes" / "javascript"
 NODE = shutil.which("node")
@@ -62,6 +67,57 @@ def test_wrong_calls_are_refused_in_a_line(bundle: Path) -> None:
 def test_its_dates_and_times_are_python_s() -> None:
     code = 'import { PATTERNS } from "./structured/formats.js"; console.log(JSON.stringify(PATTERNS))'
     assert json.loads(node("--input-type=module", "--eval", code)) == PATTERNS
+
+
+DRAFTS = """
+import { readFileSync } from "node:fs";
+import { Words } from "./loop/copied_words.js";
+import { DraftIndex } from "./loop/draft_index.js";
+import { Drafter } from "./loop/drafting.js";
+const { index, cases } = JSON.parse(readFileSync(process.env.GOLDENS, "utf-8"));
+const text = (token) => token < 10 ? "" : token < 1000 ? ` w${token}` : `w${token - 1000}`;
+const number = (word) => Number(word.slice(1));
+const encode = (word) => [1000 + number(word), ...(number(word) % 3 ? [] : [9])];
+const words = new Words((token) => new TextEncoder().encode(text(token)), encode);
+const table = new DraftIndex(Uint8Array.from(index), 2000);
+const guesses = cases.map(([prompt, answers]) => {
+  const drafter = new Drafter(prompt, table, words);
+  return answers.map((answer) => {
+    const guess = drafter.guess(answer);
+    return guess && [guess.token, guess.chance, guess.floor, guess.place];
+  });
+});
+console.log(JSON.stringify(guesses));
+"""
+
+
+def test_its_drafts_are_python_s(tmp_path: Path) -> None:
+    """Of an index of answers that copy words, at every place of right and wrong answers."""
+    spelled = Words(
+        lambda token: b"" if token < 10 else b" w%d" % token if token < 1000 else b"w%d" % (token - 1000),
+        lambda text: [1000 + int(text[1:]), *([] if int(text[1:]) % 3 else [9])],
+    )
+    draw = random.Random(4)
+
+    def command() -> tuple[list[int], list[int]]:
+        names = [draw.randrange(100, 400) for _ in range(4)]
+        prompt = [1, 20, names[0], 21, names[1], *([22] if draw.random() < 0.5 else []), names[2], 2]
+        after = prompt.index(21) + 1
+        copied = [*spelled.of(prompt)[after].tokens, *prompt[after + 1 : after + draw.randrange(1, 4)]]
+        return prompt, [1500, 1501, *copied[: draw.randrange(1, 5)], 1502, draw.choice([1503, 1504]), 2]
+
+    built = build_draft_index([command() for _ in range(300)], [], 2000, spelled)
+    index, cases, guesses = DraftIndex(built, 2000), [], []
+    for _ in range(60):
+        (prompt, answer), (_, other) = command(), command()
+        answers = [part[:size] for part in (answer, other, answer) for size in range(len(part))]
+        drafter = Drafter(prompt, index, spelled)
+        guesses.append([guess and list(guess) for guess in map(drafter.guess, answers)])
+        cases.append((prompt, answers))
+    assert len({guess[0] for each in guesses for guess in each if guess}) > 60  # copied words, too
+    goldens = tmp_path / "goldens.json"
+    goldens.write_text(json.dumps({"index": list(built), "cases": cases}))
+    assert json.loads(node("--input-type=module", "--eval", DRAFTS, goldens=goldens)) == guesses
 
 
 def named(changes: dict[str, Any]) -> str:
