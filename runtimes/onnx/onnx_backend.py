@@ -129,6 +129,7 @@ class OnnxBackend:
         self.micro_decoder = OnnxMicroDecoder(
             sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)
         )
+        self._first: tuple[tuple[tuple[int, ...], int], Snapshot] | None = None  # a text's first slot
         self.closed = False
         self._info = model_info(
             folder,
@@ -161,6 +162,9 @@ class OnnxBackend:
         self._check_open()
         if not self.manifest.rounds_calls or self.slots or len(groups) == 1:
             return self._read(groups, positions, output_indices)
+        if 0 not in output_indices:
+            self._read_first(tuple(groups[0]), positions[0])
+            return self._read(groups[1:], positions[1:], [index - 1 for index in output_indices])
         first = Readout(*(part.copy() for part in self._read(groups[:1], positions[:1], [0])))
         rest = self._read(groups[1:], positions[1:], [max(0, index - 1) for index in output_indices])
         for row, index in enumerate(output_indices):
@@ -168,6 +172,15 @@ class OnnxBackend:
                 rest.logits[row], rest.p_stop[row] = first.logits[0], first.p_stop[0]
                 rest.features[row] = first.features[0]
         return rest
+
+    def _read_first(self, group: tuple[int, ...], position: int) -> None:
+        """Append a text's first slot. Texts begin alike, so the newest one is kept for the next text."""
+        if self._first is not None and self._first[0] == (group, position):
+            self.restore(self._first[1], 1)
+            return
+        self._read([group], [position], [0])
+        if self.provider.device == "cpu":
+            self._first = (group, position), self.snapshot()
 
     def _read(
         self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,10 @@ from hamburger_edge.errors import (
     RuntimeFailureError,
     SessionError,
 )
+from hamburger_edge.loop.backend import Readout
 from hamburger_edge.loop.dial import Mode
 from hamburger_edge.loop.ledger import Ledger
+from hamburger_edge.runtimes.onnx.buffers import Buffer
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
@@ -357,3 +359,27 @@ def test_lower_precisions_run(
     reference.micro_begin(want.features[0])
     for token in (4, 5):
         assert 0 < np.abs(ours.micro(token).logits - reference.micro(token).logits).max() < limit
+
+
+def test_the_first_slot_of_a_text_is_computed_once(
+    bundles: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """int8 graphs read it in a call of its own; the same slot of a later text is copied, bit for bit."""
+    bundle = bundles(precision="int8", draft_vocab_size=40)
+    ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
+    calls: list[int] = []
+    run = ours.base.run
+    monkeypatch.setattr(
+        ours.base, "run", lambda given, *rest: calls.append(len(rest[0])) or run(given, *rest)
+    )
+    other = [(7,), *PROMPT[1:]]
+    found = []
+    for prompt in (PROMPT, PROMPT, other, PROMPT):
+        ours.truncate(0)
+        found.append(ours.macro(prompt, range(5), [4]).logits.copy())
+        assert ours.slots == 5
+    assert calls == [1, 4, 4, 1, 4, 1, 4]
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[3]).all()
+    assert (found[0] != found[2]).any()
+    ours.close()
