@@ -4,7 +4,7 @@ A draft grows while another token pays. `stands` is the probability that the bas
 `worth` what a kept token saves on average. Costs are in units of a base call. A micro step may save a call:
 
     micro step   runs if   stands * (1 - p_stop) > cost of its micro steps + cost of a row
-    token        joins if  worth * stands * p >= cost of a row
+    token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Growing:
         return True
 
     def _draft(self) -> bool:
-        """Add the likelier of a guess and a micro token, if `worth * stands * p >= costs.row`."""
+        """Add the likelier of a guess and a micro token, if it pays."""
         rules, costs = self.rules, self.rules.costs
         assert rules.drafter is not None
         if len(self.tokens) >= self.room or len(self.tokens) > MOST:
@@ -212,26 +212,37 @@ class Growing:
             logits, sure = self._micro()
             if guess is None or sure > guess.chance:
                 return self._draft_micro(logits, sure)
-        if guess is None or self.saving(guess.chance) < costs.row or not self.sampler.propose(guess.token):
+        if guess is None or not self._pays(guess.chance, guess.floor):
             return False
-        self.stands *= guess.chance
-        joins = rules.hybrid and guess.floor >= rules.unchecked
-        self._add(Choice(guess.token, guess.chance), 0.0, joins=joins, place=guess.place)
+        if not self.sampler.propose(guess.token):
+            return False
+        self._append(Choice(guess.token, guess.chance), 0.0, guess.floor, guess.chance, guess.place)
         return True
-
-    def saving(self, chance: float) -> float:
-        """Return what another token of this probability saves on average, in base calls."""
-        return self.rules.worth * self.stands * chance
 
     def _draft_micro(self, logits: Floats, sure: float) -> bool:
-        rules = self.rules
-        choice = self.sampler.choose_micro(logits) if self.saving(sure) >= rules.costs.row else None
+        choice = self.sampler.choose_micro(logits) if self._pays(sure, sure) else None
         if choice is None:
             return False
-        self.stands *= sure
-        joins = rules.hybrid and sure >= rules.unchecked and choice.token == self.sampler.judged(logits)
-        self._add(choice, self.p_stop, joins=joins)
+        floor = sure if choice.token == self.sampler.judged(logits) else 0.0
+        self._append(choice, self.p_stop, floor, sure)
         return True
+
+    def _joins(self, floor: float) -> bool:
+        """Whether a token with this lower bound is merged into the newest slot, unchecked."""
+        rules = self.rules
+        certain = rules.hybrid and floor >= rules.unchecked
+        return certain and len(self.groups[-1]) < self.backend.info.max_group_tokens
+
+    def _pays(self, chance: float, floor: float) -> bool:
+        """Whether another token saves its row; a merged one has none."""
+        rules = self.rules
+        return self._joins(floor) or rules.worth * self.stands * chance >= rules.costs.row
+
+    def _append(self, choice: Choice, p_stop: float, floor: float, chance: float, place: int = -1) -> None:
+        joins = self._joins(floor)
+        if not joins:
+            self.stands *= chance
+        self._add(choice, p_stop, joins=joins, place=place)
 
     @property
     def _micro_cost(self) -> float | None:

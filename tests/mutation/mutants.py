@@ -84,7 +84,8 @@ MUTANTS = [
         ("if joins and len(self.groups[-1]) < self.backend.info.max_group_tokens:", "if joins:"),
         ("if tokens[-1] in self.eos_ids:", "if tokens[0] in self.eos_ids:"),
         ("return self.tokens[-1] in self.rules.eos_ids or self.sampler.ended", "return self.sampler.ended"),
-        ("joins = rules.hybrid and guess.floor >= rules.unchecked", "joins = guess.floor >= rules.unchecked"),
+        ("certain = rules.hybrid and floor >= rules.unchecked", "certain = floor >= rules.unchecked"),
+        ("if not joins:\n            self.stands *= chance", "self.stands *= chance"),
         ("self.fed, self.p_stop = len(self.tokens),", "self.fed, self.p_stop = self.fed + 1,"),
     ),
     *_of(

@@ -204,22 +204,37 @@ class Growing {
       const { logits, sure } = await this.#micro();
       if (!guess || sure > guess.chance) return this.#draftMicro(logits, sure);
     }
-    if (!guess || rules.worth * this.#stands * guess.chance < rules.costs.row || !sampler.propose(guess.token)) return false;
-    this.#stands *= guess.chance;
-    const choice = { token: guess.token, probability: guess.chance };
-    this.#add(choice, 0, rules.isHybrid && guess.floor >= rules.unchecked, guess.place);
+    if (!guess || !this.#pays(guess.chance, guess.floor) || !sampler.propose(guess.token)) return false;
+    this.#append({ token: guess.token, probability: guess.chance }, 0, guess.floor, guess.chance, guess.place);
     return true;
   }
 
   /** @param {Float32Array} logits @param {number} sure */
   #draftMicro(logits, sure) {
-    const { rules, sampler } = this;
-    const choice = rules.worth * this.#stands * sure >= rules.costs.row ? sampler.chooseMicro(logits) : null;
+    const { sampler } = this;
+    const choice = this.#pays(sure, sure) ? sampler.chooseMicro(logits) : null;
     if (!choice) return false;
-    this.#stands *= sure;
-    const joins = rules.isHybrid && sure >= rules.unchecked && choice.token === sampler.judged(logits);
-    this.#add(choice, this.pStop, joins);
+    this.#append(choice, this.pStop, choice.token === sampler.judged(logits) ? sure : 0, sure);
     return true;
+  }
+
+  /** Whether a token with this lower bound is merged into the newest slot, unchecked. @param {number} floor */
+  #joins(floor) {
+    const newest = this.groups[this.groups.length - 1];
+    return this.rules.isHybrid && floor >= this.rules.unchecked && newest.length < this.backend.info.maxGroupTokens;
+  }
+
+  /** Whether another token saves its row; a merged one has none. @param {number} chance @param {number} floor */
+  #pays(chance, floor) {
+    const { worth, costs } = this.rules;
+    return this.#joins(floor) || worth * this.#stands * chance >= costs.row;
+  }
+
+  /** @param {Choice} choice @param {number} pStop @param {number} floor @param {number} chance @param {number} place */
+  #append(choice, pStop, floor, chance, place = -1) {
+    const joins = this.#joins(floor);
+    if (!joins) this.#stands *= chance;
+    this.#add(choice, pStop, joins, place);
   }
 
   /** Of the next micro token; null: there can be none. */
