@@ -369,9 +369,12 @@ def test_the_first_slot_of_a_text_is_computed_once(
     ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
     calls: list[int] = []
     run = ours.base.run
-    monkeypatch.setattr(
-        ours.base, "run", lambda given, *rest: calls.append(len(rest[0])) or run(given, *rest)
-    )
+
+    def counted(embeddings: Buffer, positions: Sequence[int], rows: Sequence[int]) -> Readout:
+        calls.append(len(positions))
+        return run(embeddings, positions, rows)
+
+    monkeypatch.setattr(ours.base, "run", counted)
     other = [(7,), *PROMPT[1:]]
     found = []
     for prompt in (PROMPT, PROMPT, other, PROMPT):
