@@ -100,7 +100,12 @@ def run_shell(text: str) -> None:
 
     commands = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
     if any(words[0] != "hamburger-edge" or set(words) & {"|", "&&", ">"} for words in commands):
-        subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True, timeout=300)
+        try:
+            subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True, timeout=300)
+        except subprocess.CalledProcessError:
+            if commands[0][:2] == ["pip", "download"]:
+                pytest.skip(f"{shlex.join(commands[0])}: this needs a package index")
+            raise
         return
     for words in commands:
         try:
