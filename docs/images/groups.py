@@ -1,6 +1,7 @@
 """Draws docs/images/groups.svg: answers of real models as their groups appear, one macro step a beat.
 
-    python docs/images/groups.py voice-commands "Play some jazz by Miles Davis from the fifties" proofread "I recieved 2 tickets" > groups.svg
+    python docs/images/groups.py voice-commands "Play some jazz by Miles Davis from the fifties" \\
+        proofread "I recieved 2 tickets" > groups.svg
 
 Bundles and questions by turns. Each question is answered twice with the same beat: by plain decoding
 (confidence 1), and as the model recommends.
