@@ -88,7 +88,8 @@ def check_state(state: Mapping[str, Tensor], expected: Shapes, source: object) -
                 f"{source}: tensor {name} has shape {list(tensor.shape)}, "
                 f"but the configuration makes it {list(expected[name])}"
             )
-        if not torch.isfinite(tensor).all():
+        # without copies: an embedding may be most of the model
+        if tensor.numel() and not all(torch.isfinite(end) for end in torch.aminmax(tensor)):
             raise CheckpointError(f"{source}: tensor {name} holds NaN or infinity: damaged, get it again")
 
 

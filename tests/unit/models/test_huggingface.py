@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from toy_checkpoints import cut, edit_tensors, write_hf, write_tokenizer
 from toy_models import toy_model
 
@@ -15,6 +16,7 @@ from hamburger_edge.cli.main import main
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.weights import check_state
 
 
 def test_hf_folder(tmp_path: Path) -> None:
@@ -30,6 +32,20 @@ def test_hf_folder(tmp_path: Path) -> None:
     assert (base.name, base.license, base.tokenizer) == ("base", "apache-2.0", folder / "tokenizer.json")
     assert base.chat_template is not None
     assert base.chat_template["default_system"] == "Be kind."
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_checking_weights_copies_none(dtype: torch.dtype) -> None:
+    """Copies of an embedding of 262,144 rows took a gigabyte."""
+    weight = torch.zeros(1000, 64, dtype=dtype)
+    expected = {"w": (1000, 64), "empty": (0,)}
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as memory:
+        check_state({"w": weight, "empty": torch.zeros(0)}, expected, "base")
+    assert max(event.cpu_memory_usage for event in memory.events()) < weight.numel()
+    for value in (torch.nan, torch.inf, -torch.inf):
+        weight[500, 3] = value
+        with pytest.raises(CheckpointError, match="tensor w holds NaN or infinity"):
+            check_state({"w": weight, "empty": torch.zeros(0)}, expected, "base")
 
 
 def test_a_shared_head_stored_twice_is_not_an_error(tmp_path: Path) -> None:
