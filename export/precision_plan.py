@@ -239,6 +239,8 @@ def apply_plan(
     own = own_structure(model)
     for norm in former.folds.exponents:
         parameter = own.get_parameter(f"{norm}.weight")
+        if parameter.ndim > 1:
+            continue  # a product, which gets its form below
         folded = former.folds.apply(norm, parameter.detach().float().numpy())
         own.get_submodule(norm).weight = nn.Parameter(torch.from_numpy(folded), requires_grad=False)
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())

@@ -1,6 +1,7 @@
 """Scales between a norm and the products that read its output, moved from one into the others, in numpy.
 
     norm's weight [K] / 2^e        products' weights [N, K] * 2^e
+    rows of up_proj / 2^e          columns of down_proj * 2^e
 
 `DynamicQuantizeMatMul` rounds a call's inputs with one scale. A few channels of a norm's output are 25 times
 as large as the median one, and leave it few steps. Powers of two round nothing: in float32 the model computes
@@ -22,6 +23,7 @@ from hamburger_edge.errors import CheckpointError
 READERS = {
     "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.up_proj": ("mlp.down_proj",),  # of bases with `output_norms`
 }
 SHARE = 0.6  # of a channel's size that the norm loses; the products' weights get coarser with it
 SMALLEST = 1e-5  # of a channel that no text uses
@@ -31,18 +33,19 @@ Exponents = npt.NDArray[np.int8]
 
 @dataclass(frozen=True)
 class Folds:
-    exponents: Mapping[str, Exponents]  # "base.layers.0.input_layernorm" -> [K]
+    exponents: Mapping[str, Exponents]  # "base.layers.0.input_layernorm" -> [K]; of up_proj, [outputs]
 
     def apply(self, name: str, weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The weight of this name with its share of the scales; others stay as they are."""
         path = name.removesuffix(".weight")
         if path in self.exponents:
-            folded: npt.NDArray[np.float32] = np.ldexp(weight, -self.exponents[path].astype(np.int32))
-            return folded
-        for norm, readers in READERS.items():
+            lost = -self.exponents[path].astype(np.int32)
+            weight = np.ldexp(weight, lost[:, None] if path.endswith("_proj") else lost)
+        for source, readers in READERS.items():
             for reader in readers:
-                if path.endswith(reader) and path.removesuffix(reader) + norm in self.exponents:
-                    return np.ldexp(weight, self.exponents[path.removesuffix(reader) + norm].astype(np.int32))
+                if path.endswith(reader) and path.removesuffix(reader) + source in self.exponents:
+                    gained = self.exponents[path.removesuffix(reader) + source].astype(np.int32)
+                    weight = np.ldexp(weight, gained)
         return weight
 
     def to_json(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Sizes of what the norms of a base's layers put out, for `folds.py`."""
+"""Ranges of the inputs of a base's products, for `folds.py`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ class NormRanges:
         self.largest: dict[str, Tensor] = {}
         self.hooks = []
         for number, layer in enumerate(model.base.layers):
-            for norm in READERS:
-                listen = self._hook(f"base.layers.{number}.{norm}")
-                self.hooks.append(layer.get_submodule(norm).register_forward_hook(listen))
+            for source, (reader, *_) in READERS.items():
+                if source != "mlp.up_proj" or model.config.base.output_norms:
+                    listen = self._hook(f"base.layers.{number}.{source}")
+                    self.hooks.append(layer.get_submodule(reader).register_forward_pre_hook(listen))
 
-    def _hook(self, norm: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def widen(module: nn.Module, inputs: Any, rows: Tensor) -> None:
+    def _hook(self, norm: str) -> Callable[[nn.Module, Any], None]:
+        def widen(module: nn.Module, inputs: Any) -> None:
+            rows: Tensor = inputs[0]
             if rows.shape[1] > 1:
                 found = rows[:, 1:].float().abs().amax((0, 1))
                 before = self.largest.get(norm)
@@ -38,7 +40,8 @@ class NormRanges:
         self.close()
         found = {}
         for norm, largest in self.largest.items():
-            layer, _, kind = norm.rpartition(".")
+            kind = next(source for source in READERS if norm.endswith(source))
+            layer = norm.removesuffix(f".{kind}")
             weights = [self.model.get_parameter(f"{layer}.{reader}.weight") for reader in READERS[kind]]
             arrays = [weight.detach().float().numpy() for weight in weights]
             found[norm] = exponents_of(largest.numpy(), arrays)

@@ -118,7 +118,7 @@ COMMAND = Command(
         option(
             "base",
             metavar="BASE",
-            help="smollm2-135m, hf:ORG/NAME[@REVISION], a GGUF file or a Hugging Face folder",
+            help="smollm2-135m, gemma-3-270m, hf:ORG/NAME[@REVISION], a GGUF file or a Hugging Face folder",
         ),
         option(
             "-o",

@@ -100,8 +100,8 @@ COMMAND = Command(
         option(
             "--base",
             metavar="BASE",
-            help="smollm2-135m (default), a model tuned elsewhere as a Hugging Face folder or GGUF file, or "
-            "hf:ORG/NAME[@REVISION]",
+            help="smollm2-135m (default), gemma-3-270m, a model tuned elsewhere as a Hugging Face folder or "
+            "GGUF file, or hf:ORG/NAME[@REVISION]",
         ),
         option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
         option("--minutes", type=float, metavar="M", help="time for all of it, export and evaluation too"),

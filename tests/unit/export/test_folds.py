@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.export.quantization.folds import READERS, Folds, exponents_of
 from hamburger_edge.export.quantization.int8_columns import quantize_columns
+from hamburger_edge.export.quantization.norm_ranges import NormRanges
+from hamburger_edge.models.architecture.llama import WholeSequence
 
 RANDOM = np.random.default_rng(0)
 WIDTH = 64
@@ -53,6 +56,31 @@ def test_only_what_reads_a_norm_is_folded() -> None:
     changed = [name for name in names if not np.array_equal(folds.apply(name, ones), ones)]
     readers = [f"base.layers.0.{reader}.weight" for reader in READERS["post_attention_layernorm"]]
     assert sorted(changed) == sorted([f"{norm}.weight", *readers])
+
+
+@pytest.mark.parametrize("output_norms", [False, True])
+@torch.no_grad()
+def test_a_folded_model_computes_the_same(output_norms: bool) -> None:
+    """Of bases with norms of what layers add, up_proj's outputs are folded too."""
+    model = toy_model(output_norms=output_norms)
+    tokens = torch.tensor([[5, 9, 11, 3, 80, 33]])
+
+    def features() -> torch.Tensor:
+        attend = WholeSequence(model.config.base, model.base_rotary(torch.arange(6)[None]))
+        return model.base(model.base.embed(tokens), attend, model.config.taps)
+
+    ranges = NormRanges(model)
+    wanted = features()
+    folds = ranges.folds()
+    sources = {norm.removeprefix(f"base.layers.{norm[12]}.") for norm in folds.exponents}
+    assert sources == {source for source in READERS if output_norms or source != "mlp.up_proj"}
+    assert all(found.any() for found in folds.exponents.values())
+    for name, parameter in model.named_parameters():
+        parameter.copy_(torch.from_numpy(folds.apply(name, parameter.numpy())))
+    torch.testing.assert_close(features(), wanted, rtol=0, atol=1e-5)
+    if output_norms:
+        up = model.base.layers[0].mlp.up_proj.weight.numpy()
+        assert not np.allclose(up, folds.apply("base.layers.0.mlp.up_proj.weight", up))
 
 
 def test_folds_are_stored_as_text() -> None:
