@@ -200,7 +200,7 @@ def table(rows: Sequence[Row], points: float | None = None) -> list[list[str]]:
     With `points` a last column holds the chance that the setting loses that many points.
     """
     figures = list(rows[0].figures)
-    head = ["confidence", "score", "worse, better", *(name.replace("_", " ") for name in figures)]
+    head = ["setting", "score", "worse, better", *(name.replace("_", " ") for name in figures)]
     head += ["tokens a step", "slots a token", "ms a request", "faster than plain"]
     lines = [head + ([] if points is None else [f"chance of losing {points:g} points"])]
     for row in rows:

@@ -22,7 +22,7 @@ from hamburger_edge.errors import BundleError, CheckpointError
 from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Recipe, Table, read_recipe
 from hamburger_edge.export.assembly.weights import Weights, base_of
 from hamburger_edge.export.quantization.folds import Folds
-from hamburger_edge.export.quantization.int8_columns import quantize_columns
+from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
@@ -142,7 +142,7 @@ def _write_weights(path: Path, recipe: Recipe, weights: Weights, stored: Path, p
 def _arrays(job: Product | Table, weights: Weights) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """(offset, array) of all that a product or a table consists of."""
     if isinstance(job, Table):
-        values, scales = quantize_columns(weights.rows(job.origin), 1)
+        values, scales = quantize_table(weights.rows(job.origin))
         yield job.values, values.T
         yield job.scales, scales
         return

@@ -168,11 +168,13 @@ def reading(
 ) -> Iterator[tuple[Readout, list[Group]]]:
     """Read the prompt and the groups into an empty cache; yield readouts with the tokens after each row.
 
-    Calls are as long as those of an answer: at int8 a call's activations share a scale.
+    Calls are as long as those of an answer: at int8 a call's activations share a scale. PyTorch's do not,
+    and it reads an answer in one call.
     """
+    most = len(groups) if isinstance(backend, TorchBackend) else AT_ONCE
     parts = [(prompt, [len(prompt) - 1], groups[:1])]
-    for start in range(0, len(groups) - 1, AT_ONCE):  # nothing follows the last one
-        then = groups[start : start + AT_ONCE][: len(groups) - 1 - start]
+    for start in range(0, len(groups) - 1, most):  # nothing follows the last one
+        then = groups[start : start + most][: len(groups) - 1 - start]
         parts.append((then, list(range(len(then))), groups[start + 1 : start + 1 + len(then)]))
     ledger = Ledger.of(backend.info)
     for fed, rows, said in parts:

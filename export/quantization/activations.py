@@ -47,6 +47,7 @@ TEXT = Path(__file__).with_name("calibration.jsonl")
 OTHER_TEXT = Path(__file__).with_name("other_text.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read together; tokens of each
 RANGES_EVERY = 4  # cache ranges alone come from one conversation in so many, at no loss
+STRIPES = 4  # of a covariance: with the lower triangle's stripes alone, 5/8 of the products
 HEAD = "head"  # the consumer of the base's last norm: a separate layer, or the tied embeddings
 
 
@@ -133,11 +134,11 @@ def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
     """Yield the stages as they finish: `Hamburger.forward` of all batches, one layer at a time."""
     model, config = checkpoint.model, checkpoint.model.config
     batches = list(calibration_batches(checkpoint, 1 if layers else RANGES_EVERY))
-    with torch.no_grad(), _listening(model.embedder, "embedder", layers) as sums:
+    with _listening(model.embedder, "embedder", layers) as sums:
         states = [  # of each batch: [B, S, d]
-            model.embed(batch.groups.flatten(0, 1), batch.sizes.clamp(min=1).flatten()).unflatten(
-                0, batch.sizes.shape
-            )
+            model.embed(batch.groups.flatten(0, 1), batch.sizes.clamp(min=1).flatten())
+            .float()
+            .unflatten(0, batch.sizes.shape)
             for batch in batches
         ]
     yield sums
@@ -146,14 +147,14 @@ def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
     read = [_rows_of_micro(model, batch) for batch in batches] if micro else []  # [G, F + m - 1, d] each
     rotary = [model.base_rotary(model.positions(batch)) for batch in batches]
     for number, layer in enumerate(model.base.layers):
-        with torch.no_grad(), _listening(layer, f"base.layers.{number}", layers) as sums:
+        with _listening(layer, f"base.layers.{number}", layers) as sums:
             for i, tables in enumerate(rotary):
                 states[i] = layer(states[i], WholeSequence(config.base, tables))
         if number in config.taps:
             for i, rows in enumerate(read):
                 rows[:, sorted(config.taps).index(number)] = states[i][picked[i]]
         yield sums
-    with torch.no_grad(), _listening(model.base.norm, HEAD, layers, outputs=True) as sums:
+    with _listening(model.base.norm, HEAD, layers, outputs=True) as sums:
         for i, hidden in enumerate(states):
             states[i] = model.base.norm(hidden)
     for i, rows in enumerate(read):
@@ -161,7 +162,7 @@ def _read(checkpoint: Checkpoint, layers: Collection[str]) -> Iterator[_Sums]:
     del states
     yield sums
     for number, layer in enumerate(model.micro.layers if micro else ()):
-        with torch.no_grad(), _listening(layer, f"micro.layers.{number}", layers) as sums:
+        with _listening(layer, f"micro.layers.{number}", layers) as sums:
             for i, rows in enumerate(read):
                 attend = WholeSequence(model.micro_config, model.micro_rotary(0, rows.shape[1]))
                 read[i] = layer(rows, attend)
@@ -190,14 +191,21 @@ class _Sums:
             return
         self.latest, self.owner[name] = (x, name), name
         rows = x.reshape(-1, x.shape[-1]).float()
+        width = rows.shape[1]
         if name not in self.sums:
-            self.sums[name] = torch.zeros(rows.shape[1], rows.shape[1])
-        self.sums[name].addmm_(rows.T, rows)
+            self.sums[name] = torch.zeros(width, width)
+        step = -(-width // STRIPES)
+        for first in range(0, width, step):  # the lower triangle
+            last = min(first + step, width)
+            self.sums[name][first:last, :last].addmm_(rows[:, first:last].T, rows[:, :last])
         self.counts[name] = self.counts.get(name, 0) + len(rows)
 
     def means(self) -> dict[str, InputCovariance]:
         """Return every layer's mean; the sums are consumed."""
-        means = {name: InputCovariance(total.div_(self.counts[name])) for name, total in self.sums.items()}
+        means = {}
+        for name, total in self.sums.items():
+            total.tril_().div_(self.counts[name])
+            means[name] = InputCovariance(total.add_(total.tril(-1).T))
         self.sums.clear()
         return {name: means[owner] for name, owner in self.owner.items()}
 
@@ -206,8 +214,12 @@ class _Sums:
 def _listening(
     stage: nn.Module, path: str, layers: Collection[str], *, outputs: bool = False
 ) -> Iterator[_Sums]:
-    """Sum over the inputs of a stage's layers while it runs; with `outputs`, over the stage's output."""
-    sums = _Sums()
+    """Sum over the inputs of a stage's layers while it runs; with `outputs`, over the stage's output.
+
+    Covariances need 8 bits of each input: where the processor multiplies bfloat16, layers do.
+    """
+    sums, can = _Sums(), torch.cpu.get_capabilities()
+    short = bool(layers and (can.get("avx512_bf16") or can.get("amx_bf16")))
 
     def before(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         return lambda module, inputs: sums.add(name, inputs[0])
@@ -219,7 +231,8 @@ def _listening(
         named = ((f"{path}.{name}", module) for name, module in stage.named_modules())
         hooks = [module.register_forward_pre_hook(before(name)) for name, module in named if name in layers]
     try:
-        yield sums
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=short):
+            yield sums
     finally:
         sums.latest = None
         for hook in hooks:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, tile_widths
+from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, quantize_table, tile_widths
 from hamburger_edge.export.quantization.weight_forms import Form, symbolic
 
 
@@ -97,7 +97,7 @@ class TableForm(Form):
 
     def __init__(self, weight: Tensor, origin: Origin):
         super().__init__()
-        values, scales = map(torch.from_numpy, quantize_columns(weight.detach().float().numpy(), 1))
+        values, scales = map(torch.from_numpy, quantize_table(weight.detach().float().numpy()))
         self.register_buffer("values", values.T.contiguous())
         self.register_buffer("scales", scales)
         self.origins, self.shape = (origin,), (weight.shape[0], weight.shape[1])

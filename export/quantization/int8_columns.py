@@ -34,11 +34,20 @@ class Origin:
     rows: Literal["all", "draft_vocab", "others"] = "all"
 
 
-def quantize_columns(weight: Floats, neighbours: int = PAIR) -> tuple[npt.NDArray[np.int8], Floats]:
-    """The values [K, N] and the scales [N] of a matrix [N, K].
+Columns = tuple[npt.NDArray[np.int8], Floats]  # values [K, N] and scales [N] of a matrix [N, K]
 
-    The magnitudes of so many neighbours have to fit together: 1 for a table, whose rows no product adds.
-    """
+
+def quantize_columns(weight: Floats) -> Columns:
+    """For a product, which adds pairs of inputs in 16 bits: the magnitudes of a pair fit together."""
+    return _quantized(weight, PAIR)
+
+
+def quantize_table(weight: Floats) -> Columns:
+    """For embeddings, whose rows no product adds."""
+    return _quantized(weight, 1)
+
+
+def _quantized(weight: Floats, neighbours: int) -> Columns:
     count, width = weight.shape
     values = np.empty((width, count), np.int8)
     scales = np.empty(count, np.float32)
