@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from toy_bundles import GEMMA
+
 import hamburger_edge
 from hamburger_edge.model import Model
 
@@ -75,6 +77,7 @@ BUNDLES: tuple[dict[str, Any], ...] = (
     {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
     {"stop_rule": "after", "draft_vocab_size": 100, "precision": "int4", "stop_bias": -2.5},
     {"position_rule": "slot", "stop_bias": -2.5},
+    {**GEMMA, "window": 12, "draft_vocab_size": 100, "stop_bias": -2.5},
 )
 # of each position rule and stop rule, with and without a draft vocabulary
 LOOPS = (BUNDLES[0], BUNDLES[3], {"stop_rule": "after", "draft_vocab_size": 100, "stop_bias": -2.5})

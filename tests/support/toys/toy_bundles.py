@@ -22,14 +22,16 @@ ONNXRegistry.from_torchlib = classmethod(functools.cache(ONNXRegistry.from_torch
 CHANGES = {"draft_vocab_size": 40, "context_length": 2600, "num_layers": 2}
 EXPORTED = ("precision", "flavor", "kv_cache_dtype")  # options of the export
 ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
-# layers as Gemma 3's, with a window of 4 slots
+# layers as Gemma 3's: one wide key head, and a window, here of 4 slots
 GEMMA = {
     "family": "gemma3_text",
+    "num_kv_heads": 1,
+    "head_dim": 256,
     "qk_norm": True,
     "output_norms": True,
     "activation": "gelu_tanh",
     "embedding_scale": 5.0,
-    "attention_scale": 0.2,
+    "attention_scale": 0.1,
     "window": 4,
     "windowed_layers": (0, 2),
     "window_rope_theta": 100.0,
