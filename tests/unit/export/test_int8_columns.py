@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
-from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, tile_widths
+from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, quantize_table, tile_widths
 
 RANDOM = np.random.default_rng(0)
 
@@ -28,7 +28,7 @@ def test_columns_are_near_and_two_products_fit_16_bits() -> None:
 
 def test_rows_of_a_table_use_all_8_bits() -> None:
     weight = RANDOM.standard_normal((50, 64)).astype(np.float32)
-    values, _ = quantize_columns(weight, 1)
+    values, _ = quantize_table(weight)
     assert (np.abs(values).max(0) == 127).all()
 
 
@@ -51,5 +51,5 @@ def test_forms_hold_what_was_quantized() -> None:
     assert torch.equal(ahead.first(4500).dense(), wanted[:4500])
     assert [origin.weight for origin in ahead.origins] == ["a", "b"]
     ids = torch.tensor([[5, 8999]])
-    values, scales = quantize_columns(weight.numpy(), 1)
+    values, scales = quantize_table(weight.numpy())
     assert torch.equal(TableForm(weight, Origin("w")).rows(ids), torch.from_numpy((values * scales).T)[ids])
