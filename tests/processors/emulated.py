@@ -2,7 +2,7 @@
 test-arm64`, and `make test-older-x86` for x86-64 without AVX. Sessions saved here are gone on with there.
 
 It takes qemu-user 10 or newer (that of Debian 12, 7.2, ends in ONNX Runtime for arm64 with a segmentation
-fault), and debootstrap for arm64's Python.
+fault; its backports have a newer one), and debootstrap for arm64's Python.
 """
 
 from __future__ import annotations
