@@ -130,7 +130,8 @@ def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path],
     groups_of_several = write_goldens(goldens, bundles(**changes), repeated=REPEATED)
     assert groups_of_several > 60
     answers = json.loads(goldens.read_text())["answers"]
-    assert max(len(group) for answer in answers for group in answer["groups"]) > 4  # copied
+    if "window" not in changes:  # a text beyond its window is not said again
+        assert max(len(group) for answer in answers for group in answer["groups"]) > 4  # copied
     said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
     assert "# pass 88" in said
 

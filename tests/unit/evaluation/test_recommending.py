@@ -121,7 +121,7 @@ def test_what_loses_nothing_is_found_the_oftener_the_more_prompts_there_are() ->
 def test_what_people_see() -> None:
     head, first = table([row(Recommended("merge", 0.9), 100, 0, 2)])
     assert dict(zip(head, first, strict=True)) == {
-        "confidence": "merge-0.9",
+        "setting": "merge-0.9",
         "score": "80.0",
         "worse, better": "100, 0",
         "field f1": "95.0",
