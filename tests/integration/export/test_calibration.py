@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 import weakref
 from pathlib import Path
@@ -195,7 +194,6 @@ def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch:
 
     def look(stage: str, done: int, total: int) -> None:
         nonlocal most
-        gc.collect()
         most = max(most, len(alive))
 
     original = activations._Sums.means
