@@ -16,11 +16,6 @@ from hamburger_edge.model import Model
 from hamburger_edge.models.distillation.cluster import Cluster
 from hamburger_edge.support.files import locked
 
-# Every process of the tests has one core, whatever the machine has: as many threads, and the same sums.
-if hasattr(os, "sched_setaffinity"):
-    cores = sorted(os.sched_getaffinity(0))
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    os.sched_setaffinity(0, {cores[worker % len(cores)]})
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Random tests draw the same examples in every run. `make fuzz` explores others, and prints how to repeat a
@@ -112,6 +107,19 @@ class Failures:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Failures(config))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker or not getattr(config.option, "numprocesses", None):
+        _take_one_core(int(worker.removeprefix("gw") or 0))
+
+
+def _take_one_core(number: int) -> None:
+    """Every process that tests has one core, whatever the machine has: as many threads, and the same sums.
+
+    The one that starts the others keeps all, since they inherit its cores.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 @pytest.fixture(scope="session", autouse=True)
