@@ -13,7 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, quantize_table, tile_widths
+from hamburger_edge.export.quantization.int8_columns import (
+    Origin,
+    quantize_columns,
+    quantize_table,
+    tile_widths,
+)
 from hamburger_edge.export.quantization.weight_forms import Form, symbolic
 
 

@@ -76,7 +76,7 @@ def linears(checkpoint: Checkpoint) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "processor, error", [({}, 1e-5), ({"avx512_bf16": True}, 0.02)], ids=["fp32", "bf16"]
+    ("processor", "error"), [({}, 1e-5), ({"avx512_bf16": True}, 0.02)], ids=["fp32", "bf16"]
 )
 def test_moments_are_those_of_whole_passes(
     tiny: Checkpoint, processor: dict[str, bool], error: float, monkeypatch: pytest.MonkeyPatch

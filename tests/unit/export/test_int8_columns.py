@@ -6,7 +6,12 @@ import numpy as np
 import torch
 
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
-from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, quantize_table, tile_widths
+from hamburger_edge.export.quantization.int8_columns import (
+    Origin,
+    quantize_columns,
+    quantize_table,
+    tile_widths,
+)
 
 RANDOM = np.random.default_rng(0)
 
