@@ -33,19 +33,26 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# `make test-slow`: what kills processes, fills disks, soaks, builds wheels, starts browsers or clusters,
-# runs peers, trains, or asks the built-in models. Whole files, or single tests of one.
+# `make test-slow`: what kills processes or runs several, fills disks, soaks, builds wheels, starts browsers or
+# clusters, runs peers, trains, or asks the built-in models. Whole files, or single tests of one.
 SLOW = {
     "assembly/test_assembly.py": ("test_built_in_models_are_what_was_exported",),
     "benchmarks/test_bench.py": ("test_a_random_model_of_a_known_shape_is_measured_with_forced_groups",),
     "benchmarks/test_peers.py": (),
+    "cli/test_eval.py": ("test_workers_find_the_figures_of_one_process",),
     "cli/test_eval_recommend.py": ("test_a_killed_run_goes_on",),
+    "cli/test_process.py": ("test_a_reader_of_progress_that_goes_away",),
     "docs/test_documents.py": ("test_every_block_of_a_page_runs",),
-    "export/test_pipeline.py": ("test_killed_exports_leave_nothing_that_loads",),
+    "export/test_pipeline.py": (
+        "test_killed_exports_leave_nothing_that_loads",
+        "test_two_exports_to_one_place_do_not_mix",
+    ),
     "faults/test_full_disk.py": (),
     "faults/test_kills_and_soak.py": (),
     "models/test_distill.py": ("test_killed_in_between_it_ends_with_the_same_bytes",),
     "models/test_distill_cluster.py": (),
+    "integrations/test_optimum_command.py": ("test_the_bundle_is_the_same_byte_for_byte",),
+    "models/test_fetch.py": ("test_processes_at_the_same_time",),
     "models/test_full_disk.py": (),
     "models/test_simulated_gpu.py": (),
     "models/test_smollm2.py": (),
