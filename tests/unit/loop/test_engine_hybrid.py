@@ -215,12 +215,14 @@ def test_what_comes_before_the_answer_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
-def test_without_room_the_doubtful_reading_has_to_do(rule: str) -> None:
-    backend = Misreader(info(cache_slots=8, position_rule=rule), p_stop=0.1, eos_rate=0.0)
+@pytest.mark.parametrize(("slots", "reread"), [(8, 4), (7, 0)])
+def test_without_room_the_doubtful_reading_has_to_do(slots: int, reread: int, rule: str) -> None:
+    """Nor where it would take all the room that is left."""
+    backend = Misreader(info(cache_slots=slots, position_rule=rule), p_stop=0.1, eos_rate=0.0)
     backend.misreads = 1.0
     engine = Engine(backend)
     steps, stats = run(engine, mode="hybrid", confidence=0.5, max_tokens=100)
     check_the_books(engine, PROMPT, steps)
     assert steps[-1].finish_reason == "context"
-    assert engine.ledger.slots == 8
-    assert stats.reread_tokens == 4  # the first group found room, the next did not
+    assert engine.ledger.slots == slots
+    assert stats.reread_tokens == reread  # of eight slots, the first group found room, the next did not
