@@ -130,6 +130,14 @@ def test_what_nobody_checks_is_as_sure_as_the_confidence_a_whole_group_of_it(
     assert [len(step.tokens) for step in steps] == [4] * 15  # they are proposed all the same
 
 
+def test_what_nobody_checks_cannot_end_a_draft() -> None:
+    """Three tokens at 0.75 each would leave too small a chance that the base keeps them all."""
+    backend = ScriptedBackend(info(stop_rule="after"), p_stop=0.25, eos_rate=0.0)
+    steps, _ = run(Engine(backend), mode="hybrid", confidence=0.3, max_tokens=60)
+    assert [step.groups for step in steps] == [(step.tokens,) for step in steps]
+    assert {len(step.tokens) for step in steps} == {4}
+
+
 def test_groups_that_are_forced_are_merged_whatever_the_stop_head_says() -> None:
     backend = ScriptedBackend(info(stop_rule="after"), p_stop=0.9, eos_rate=0.0)
     steps, _ = run(Engine(backend), mode="hybrid", force_group=3, max_tokens=30)
