@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.errors import BundleError
-from hamburger_edge.loop.backend import Floats
+from hamburger_edge.loop.backend import Floats, MicroReadout
 from hamburger_edge.loop.copied_words import COPY, NEWEST, START, CopyReader, Reading, Words
 from hamburger_edge.loop.draft_index import (
     DraftIndex,
@@ -324,3 +324,28 @@ def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
         merged = [group for group in backend.context[3:] if set(group) & set(script[:4])]
         assert len(merged) == slots
     assert texts == [script, script]
+
+
+def test_the_micro_decoder_reads_every_token_once() -> None:
+    """Behind a guess that needs no micro step it reads two tokens, and then goes on with the third."""
+    script, read = [30, 31, 32, 33, 34, EOS], [list[int]()]
+
+    class Saying(ScriptedBackend):
+        def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
+            scores = np.full(40, -20.0, np.float32)
+            scores[script[min(len(text) - 3, len(script) - 1)]] = 20.0
+            return scores
+
+        def micro_begin(self, features: Any) -> None:
+            super().micro_begin(features)
+            read.append([])
+
+        def micro(self, token: int) -> MicroReadout:
+            read[-1].append(token)
+            return super().micro(token)
+
+    backend = Saying(info(draft_index=index_of(([0, 30], 31, 0.95, 0.5))), p_stop=0.02, eos_rate=0.0)
+    steps, stats = run(Engine(backend), [5, 6, 7], max_tokens=9, mode="verify", confidence=0.8)
+    assert said(steps) == script
+    assert read[1] == script[:3]
+    assert stats.micro_steps == sum(map(len, read))
