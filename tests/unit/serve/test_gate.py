@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_models import toy_model
@@ -16,7 +18,7 @@ from serving import Running, question, serving, until
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve import bodies
-from hamburger_edge.serve.gate import Access, is_local, read_keys
+from hamburger_edge.serve.gate import Access, Gate, is_local, read_keys
 from hamburger_edge.serve.requests import Limits
 
 KEY = "a-key-of-many-characters"
@@ -58,6 +60,7 @@ def head(length: object, *more: str) -> bytes:
         ("edge.local", 200),
         ("evil.example", 403),
         ("127.0.0.1.evil.example:8080", 403),
+        ("10.0.0.5", 403),  # an address, but the server listens to this machine alone
         ("", 403),
     ],
 )
@@ -70,6 +73,22 @@ def test_the_name_that_a_browser_came_by(host: str, status: int, running: Runnin
 def test_two_names_are_none(running: Running) -> None:
     said = raw(running, b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
     assert said.startswith(b"HTTP/1.1 400")
+
+
+def test_two_names_are_none_whatever_server_reads_the_request() -> None:
+    """uvicorn refuses them itself, others may pass them on."""
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def never(*_: object) -> Any:
+        raise AssertionError
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", name) for name in (b"localhost", b"evil.example")]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers, "query_string": b""}
+    asyncio.run(Gate(never, Access.of("127.0.0.1"), frozenset())(scope, never, send))
+    assert sent[0]["status"] == 400
 
 
 def test_by_any_address_where_the_server_is_open_to_others() -> None:
