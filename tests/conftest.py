@@ -33,8 +33,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# `make test-slow`: what kills processes or runs several, fills disks, soaks, builds wheels, starts browsers or
-# clusters, runs peers, trains, or asks the built-in models. Whole files, or single tests of one.
+# `make test-slow`: what kills processes or runs several, fills disks, soaks, builds wheels, starts browsers
+# or clusters, runs peers, trains, or asks the built-in models. Whole files, or single tests of one.
 SLOW = {
     "assembly/test_assembly.py": ("test_built_in_models_are_what_was_exported",),
     "benchmarks/test_bench.py": ("test_a_random_model_of_a_known_shape_is_measured_with_forced_groups",),
