@@ -79,8 +79,9 @@ def _tokenizer(checkpoint: Path, about: CheckpointManifest, base: Path | None) -
 
 
 def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: CheckpointManifest) -> Manifest:
-    """Return the manifest with what may change after the export: the tokenizer's spelling, which depends on
-    the library's version, and facts that were measured since."""
+    """Return the manifest with what may change after the export.
+
+    The library's version changes how the tokenizer is spelled, and facts are measured later."""
     entries = tuple(file_entries(folder))
     wanted = {entry.path: entry.sha256 for entry in manifest.files}
     for entry in entries:

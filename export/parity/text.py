@@ -171,14 +171,15 @@ def reading(
     Calls are as long as those of an answer: at int8 a call's activations share a scale. PyTorch's do not,
     and it reads an answer in one call.
     """
-    most = len(groups) if isinstance(backend, TorchBackend) else AT_ONCE
+    fed = groups[:-1]  # nothing follows the last one
+    most = max(1, len(fed)) if isinstance(backend, TorchBackend) else AT_ONCE
     parts = [(prompt, [len(prompt) - 1], groups[:1])]
-    for start in range(0, len(groups) - 1, most):  # nothing follows the last one
-        then = groups[start : start + most][: len(groups) - 1 - start]
+    for start in range(0, len(fed), most):
+        then = fed[start : start + most]
         parts.append((then, list(range(len(then))), groups[start + 1 : start + 1 + len(then)]))
     ledger = Ledger.of(backend.info)
-    for fed, rows, said in parts:
-        yield backend.macro(fed, [ledger.append(group) for group in fed], rows), said
+    for read_now, rows, said in parts:
+        yield backend.macro(read_now, [ledger.append(group) for group in read_now], rows), said
 
 
 class _Stops(NamedTuple):

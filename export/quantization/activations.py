@@ -194,10 +194,10 @@ class _Sums:
         width = rows.shape[1]
         if name not in self.sums:
             self.sums[name] = torch.zeros(width, width)
-        step = -(-width // STRIPES)
+        total, step = self.sums[name], -(-width // STRIPES)
         for first in range(0, width, step):  # the lower triangle
             last = min(first + step, width)
-            self.sums[name][first:last, :last].addmm_(rows[:, first:last].T, rows[:, :last])
+            total[first:last, :last].addmm_(rows[:, first:last].T, rows[:, :last])
         self.counts[name] = self.counts.get(name, 0) + len(rows)
 
     def means(self) -> dict[str, InputCovariance]:
@@ -216,7 +216,8 @@ def _listening(
 ) -> Iterator[_Sums]:
     """Sum over the inputs of a stage's layers while it runs; with `outputs`, over the stage's output.
 
-    Covariances need 8 bits of each input: where the processor multiplies bfloat16, layers do.
+    Covariances need 8 bits of each input: where the processor multiplies bfloat16, layers do. No timing
+    decides, so that two exports on a machine are the same.
     """
     sums, can = _Sums(), torch.cpu.get_capabilities()
     short = bool(layers and (can.get("avx512_bf16") or can.get("amx_bf16")))

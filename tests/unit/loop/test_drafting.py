@@ -302,40 +302,39 @@ def test_what_is_kept_is_what_plain_decoding_says(
     assert all(0 <= p <= 1 for step in steps for p in step.probabilities)
 
 
+SCRIPT = [30, 31, 32, 33, EOS]
+
+
+class Saying(ScriptedBackend):
+    """Says SCRIPT behind a prompt of three tokens, whatever it has read."""
+
+    def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
+        scores = np.full(40, -20.0, np.float32)
+        scores[SCRIPT[min(len(text) - 3, len(SCRIPT) - 1)]] = 20.0
+        return scores
+
+
 def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
     """Of the same guesses, one with enough answers behind it needs no row; one without does."""
-    script = [30, 31, 32, 33, EOS]
-
-    class Saying(ScriptedBackend):
-        def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
-            scores = np.full(40, -20.0, np.float32)
-            scores[script[min(len(text) - 3, len(script) - 1)]] = 20.0
-            return scores
-
     texts = []
     for floor, slots in ((1.0, 1), (0.9, 4)):
-        entries = [([0, *script[:n]], script[n], 1.0, floor) for n in range(1, 4)]
+        entries = [([0, *SCRIPT[:n]], SCRIPT[n], 1.0, floor) for n in range(1, 4)]
         backend = Saying(info(draft_index=index_of(*entries)), eos_rate=0.0)
         backend.p_stop = 1.0  # no micro step is worth trying
         engine = Engine(backend)
         steps, _ = run(engine, [5, 6, 7], max_tokens=9, mode="hybrid", confidence=0.95)
         check_the_books(engine, [5, 6, 7], steps)
         texts.append(said(steps))
-        merged = [group for group in backend.context[3:] if set(group) & set(script[:4])]
+        merged = [group for group in backend.context[3:] if set(group) & set(SCRIPT[:4])]
         assert len(merged) == slots
-    assert texts == [script, script]
+    assert texts == [SCRIPT, SCRIPT]
 
 
 def test_the_micro_decoder_reads_every_token_once() -> None:
     """Behind a guess that needs no micro step it reads two tokens, and then goes on with the third."""
-    script, read = [30, 31, 32, 33, 34, EOS], [list[int]()]
+    read = [list[int]()]
 
-    class Saying(ScriptedBackend):
-        def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
-            scores = np.full(40, -20.0, np.float32)
-            scores[script[min(len(text) - 3, len(script) - 1)]] = 20.0
-            return scores
-
+    class Recording(Saying):
         def micro_begin(self, features: Any) -> None:
             super().micro_begin(features)
             read.append([])
@@ -344,8 +343,8 @@ def test_the_micro_decoder_reads_every_token_once() -> None:
             read[-1].append(token)
             return super().micro(token)
 
-    backend = Saying(info(draft_index=index_of(([0, 30], 31, 0.95, 0.5))), p_stop=0.02, eos_rate=0.0)
+    backend = Recording(info(draft_index=index_of(([0, 30], 31, 0.95, 0.5))), p_stop=0.02, eos_rate=0.0)
     steps, stats = run(Engine(backend), [5, 6, 7], max_tokens=9, mode="verify", confidence=0.8)
-    assert said(steps) == script
-    assert read[1] == script[:3]
+    assert said(steps) == SCRIPT
+    assert read[1] == SCRIPT[:3]
     assert stats.micro_steps == sum(map(len, read))
