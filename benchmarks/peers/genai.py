@@ -111,14 +111,15 @@ class Genai:
         self.generator = None
         began = perf_counter()
         params = self.genai.GeneratorParams(self.model)
-        params.set_search_options(max_length=len(request.prompt) + request.most, do_sample=False)
+        end = len(request.prompt) + request.most
+        params.set_search_options(max_length=self._capacity(end), do_sample=False)
         self._draft(params)
         if request.schema is not None:
             params.set_guidance("json_schema", with_layout(request.schema), True)
         generator = self.genai.Generator(self.model, params)
         generator.append_tokens(np.array(request.prompt, np.int32))
         calls, ttft_s = 0, 0.0
-        while not generator.is_done():
+        while not generator.is_done() and generator.token_count() < end:
             generator.generate_next_token()
             calls += 1
             ttft_s = ttft_s or perf_counter() - began
@@ -128,6 +129,11 @@ class Genai:
         if last in request.eos_ids and said[-1:] != [last]:  # `get_sequence` lacks the end token
             said.append(last)
         return TimedAnswer(tuple(said), ttft_s, total_s, calls, calls, len(said))
+
+    def _capacity(self, length: int) -> int:
+        """Return the cache's size for texts of this length: a layer with a window needs all of the window."""
+        window: int = self._decoder().get("sliding_window", {}).get("window_size", 0)
+        return max(length, window)
 
     def _draft(self, params: Any) -> None:
         if self.lookup:
@@ -139,7 +145,7 @@ class Genai:
         length = len(prompt) + tokens
         # `min_length` forbids end tokens. Other programs generate an end token and continue; this one takes
         # the next best token.
-        params.set_search_options(min_length=length, max_length=length, do_sample=False)
+        params.set_search_options(min_length=length, max_length=self._capacity(length), do_sample=False)
         self._draft(params)
         self.generator = self.genai.Generator(self.model, params)
         self.generator.append_tokens(np.array(prompt, np.int32))

@@ -81,11 +81,18 @@ class Llama:
         self.vocab_size = low.llama_vocab_n_tokens(low.llama_model_get_vocab(self.model))
         self.batch = low.llama_batch_init(BATCH, 0, 1)
         heads = low.llama_model_n_head_kv(self.model)
-        width = low.llama_model_n_embd(self.model) // low.llama_model_n_head(self.model)
+        width = int(self._fact(f"{self._fact('general.architecture')}.attention.key_length") or 0)
+        width = width or low.llama_model_n_embd(self.model) // low.llama_model_n_head(self.model)
         values = 2 * low.llama_model_n_layer(self.model) * heads * width
         self.kv_bytes_per_slot = values * (4 if exact else 2)
         precision = Path(file).parent.name.removeprefix("llama-")
         return Facts(precision, self.kv_bytes_per_slot)
+
+    def _fact(self, key: str) -> str:
+        """Return the value of a key of the GGUF file, or ''."""
+        found = ctypes.create_string_buffer(64)
+        length = self.low.llama_model_meta_val_str(self.model, key.encode(), found, len(found))
+        return found.value.decode() if length >= 0 else ""
 
     def weight_bytes(self) -> WeightBytes:
         assert self.made is not None

@@ -13,6 +13,7 @@ import ctypes
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,11 +26,13 @@ from hamburger_edge.support.files import sha256
 from hamburger_edge.support.folders import made_once
 
 QUANTIZED = ("q4_0", "q4_1", "iq4_nl", "q8_0")  # types that llama.cpp writes
-CLASSES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
+FAMILIES = {  # ours -> Hugging Face's model type and class
+    "llama": ("llama", "LlamaForCausalLM"),
+    "mistral": ("mistral", "MistralForCausalLM"),
+    "qwen2": ("qwen2", "Qwen2ForCausalLM"),
+    "qwen3": ("qwen3", "Qwen3ForCausalLM"),
+    "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
+    "gemma3_text": ("gemma3_text", "Gemma3ForCausalLM"),
 }
 
 
@@ -81,22 +84,28 @@ def write_hugging_face(path: Path | None, folder: Path) -> None:
     """Write a checkpoint's base, with its delta applied, in the Hugging Face format."""
     from safetensors.torch import save_file
 
-    from hamburger_edge.models.bases.renaming import HUGGING_FACE
+    from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset
     from hamburger_edge.models.bases.weights import shapes
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     assert path is not None
     checkpoint = load_checkpoint(path)
     model = checkpoint.model
-    theirs = {ours: name for name, ours in HUGGING_FACE.items() if ours is not None}
+    config = hugging_face_config(model.config)
+    family = config["model_type"]
+    theirs = {ours: name for name, ours in hugging_face_names(family).items() if ours is not None}
 
     def rename(ours: str) -> str:
-        return theirs.get(ours) or f"model.{ours}"
+        number = re.search(r"(?<=\.)\d+(?=\.)", ours)
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)", "{}", ours, count=1)
+        return theirs[pattern].format(number and number.group())
 
     state = model.base.state_dict()
-    tensors = {rename(ours): state[ours].contiguous() for ours in shapes(model.base)}
+    tensors = {
+        rename(ours): (state[ours] - norm_offset(family, ours)).contiguous() for ours in shapes(model.base)
+    }
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    _save_json(folder / "config.json", hugging_face_config(model.config))
+    _save_json(folder / "config.json", config)
     shutil.copyfile(checkpoint.tokenizer, folder / "tokenizer.json")
     _save_json(
         folder / "tokenizer_config.json",
@@ -106,8 +115,9 @@ def write_hugging_face(path: Path | None, folder: Path) -> None:
 
 def hugging_face_config(config: Any) -> dict[str, Any]:
     base = config.base
-    if base.family not in CLASSES:
+    if base.family not in FAMILIES:
         raise InputError(f"a base of family {base.family} has no Hugging Face form here")
+    model_type, architecture = FAMILIES[base.family]
     scaling = None
     if base.rope_scaling is not None:
         scaling = {
@@ -119,8 +129,8 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
         }
     eos = list(config.eos_ids)
     return {
-        "architectures": [CLASSES[base.family]],
-        "model_type": base.family,
+        "architectures": [architecture],
+        "model_type": model_type,
         "vocab_size": base.vocab_size,
         "hidden_size": base.hidden_size,
         "intermediate_size": base.intermediate_size,
@@ -139,15 +149,29 @@ def hugging_face_config(config: Any) -> dict[str, Any]:
         "eos_token_id": eos[0] if len(eos) == 1 else eos,
         "torch_dtype": "float32",
         "rope_scaling": scaling,
+        **(_gemma(base) if model_type == "gemma3_text" else {}),
+    }
+
+
+def _gemma(base: Any) -> dict[str, Any]:
+    windowed = set(base.windowed_layers)
+    kinds = ["sliding_attention" if n in windowed else "full_attention" for n in range(base.num_layers)]
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": round(base.score_scale**-2),
+        "sliding_window": base.window,
+        "layer_types": kinds,
+        "rope_local_base_freq": base.window_rope_theta,
     }
 
 
 def gguf(source: Source) -> Path:
-    """Return the base as a GGUF file of architecture `llama`.
+    """Return the base as a GGUF file for llama.cpp, which quantizes the float32 file by itself.
 
-    Plain decoding has no gaps between positions, so the position rule is "slot". llama.cpp quantizes the
-    float32 file by itself, as its users do.
+    Our writer makes architecture `llama`: plain decoding has no gaps between positions, so the position rule
+    is "slot". A base that it cannot write and that came as a GGUF file keeps that file's keys.
     """
+    from hamburger_edge.benchmarks.peers import base_gguf
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
     from hamburger_edge.export.gguf.writer import BASE, check_supported, write_gguf
     from hamburger_edge.export.quantization.activations import Calibration
@@ -163,6 +187,9 @@ def gguf(source: Source) -> Path:
 
     def make(folder: Path) -> None:
         checkpoint = load_checkpoint(str(source.checkpoint))
+        if checkpoint.model.config.base.family in base_gguf.FAMILIES and precision == "f32":
+            base_gguf.write_over(base_gguf.own_gguf(checkpoint), checkpoint.model, folder / BASE)
+            return
         model = copy.copy(checkpoint.model)
         model.config = dataclasses.replace(model.config, position_rule="slot")
         check_supported(model.config)

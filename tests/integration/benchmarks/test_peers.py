@@ -133,12 +133,12 @@ def test_a_bundles_own_precision_is_measured_once(source: Source) -> None:
         Llama(dataclasses.replace(source, precision="int4"), precision="q4_1")
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "llama3-scaling", "untied"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "llama3-scaling", "untied", "gemma3"])
 def test_the_hugging_face_folder_reads_back_as_the_same_base(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
-    from toy_bundles import toy_checkpoint
+    from toy_bundles import GEMMA, toy_checkpoint
 
     from hamburger_edge.models.architecture.config import RopeScaling
     from hamburger_edge.models.checkpoints import checkpoint as checkpoints
@@ -148,6 +148,7 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
         "qwen2": {"family": "qwen2", "qkv_bias": True},
         "llama3-scaling": {"rope_scaling": RopeScaling(8.0, 1.0, 4.0, 64)},
         "untied": {"tied_head": False},
+        "gemma3": {**GEMMA, "hidden_size": 64, "embedding_scale": 8.0},
     }
     made = toy_checkpoint(tmp_path / "toy", **changes[family])
     monkeypatch.setattr(checkpoints, "load_checkpoint", lambda *_: made)
@@ -160,6 +161,30 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
     assert base.eos_ids == made.model.config.eos_ids
     state = made.model.base.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in base.state.items())
+
+
+def test_a_tuned_gemma_keeps_the_keys_of_its_gguf_file(tmp_path: Path) -> None:
+    from gguf import GGMLQuantizationType
+    from gguf_files import write_gguf
+    from toy_bundles import GEMMA, toy_checkpoint
+
+    from hamburger_edge.benchmarks.peers import base_gguf
+    from hamburger_edge.models.bases.loading import load_base
+
+    gemma = {**GEMMA, "family": "gemma3", "hidden_size": 64, "intermediate_size": 64, "embedding_scale": 8.0}
+    tuned = toy_checkpoint(tmp_path / "toy", **gemma)
+    config, state = tuned.model.config.base, tuned.model.base.state_dict()
+    before = {name: tensor * 0 for name, tensor in state.items()}
+    original = write_gguf(tmp_path / "model.gguf", config, before, GGMLQuantizationType.Q8_0)
+    tuned.manifest["base"] = {"kind": "path", "path": str(original)}
+    base_gguf.write_over(base_gguf.own_gguf(tuned), tuned.model, tmp_path / "tuned.gguf")
+    old, new = load_base(original), load_base(tmp_path / "tuned.gguf")
+    assert new.config == old.config
+    assert (new.eos_ids, new.tokenizer) == (old.eos_ids, old.tokenizer)
+    assert all((new.state[name] == state[name]).all() for name in new.state)
+    tuned.manifest["base"] = {"kind": "path", "path": str(tmp_path / "toy")}
+    with pytest.raises(InputError, match="needs the GGUF file"):
+        base_gguf.own_gguf(tuned)
 
 
 def test_forms_are_kept_and_without_time_not_built(source: Source, tmp_path: Path) -> None:
