@@ -23,9 +23,8 @@ def trace(graph: Graph, opset: int = OPSET) -> ir.Model:
     io = graph.io
     with quiet(), torch.no_grad():
         program = torch.onnx.export(
-            graph.eval(),
-            io.examples(),
-            dynamic_shapes=(io.dynamic_axes,),
+            _captured(graph, decomposed=opset == OPSET),
+            (),
             input_names=[spec.name for spec in io.inputs],
             output_names=[spec.name for spec in io.outputs],
             opset_version=opset,
@@ -45,6 +44,40 @@ def trace(graph: Graph, opset: int = OPSET) -> ir.Model:
     _move_into_branches(program.model)
     io.name_axes(program.model)
     return program.model
+
+
+def _captured(graph: Graph, *, decomposed: bool) -> torch.export.ExportedProgram:
+    """Capture a graph for PyTorch's exporter.
+
+    The exporter decomposes operators by tracing all of the graph anew, which takes longer than everything
+    else. In fused graphs every operator has an ONNX form once casts are plain: they count as `decomposed`.
+    """
+    io = graph.io
+    program = torch.export.export(
+        graph.eval(), io.examples(), dynamic_shapes=(io.dynamic_axes,), strict=False
+    )
+    if decomposed:
+        _plain_casts(program)
+        program.run_decompositions = lambda *_: program  # type: ignore[method-assign]
+    return program
+
+
+def _plain_casts(program: torch.export.ExportedProgram) -> None:
+    """Remove casts to the type that a value has; `aten.to` has no ONNX form, so replace the others."""
+    for module in program.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in list(module.graph.nodes):
+            if node.target is not torch.ops.aten.to.dtype:
+                continue
+            value, dtype = node.args
+            if value.meta["val"].dtype == dtype:
+                node.replace_all_uses_with(value)
+                module.graph.erase_node(node)
+            else:
+                node.target, node.args = torch.ops.aten._to_copy.default, (value,)
+                node.kwargs = {"dtype": dtype}
+        module.recompile()
 
 
 def _norm_sums(graph: ir.Graph) -> None:
