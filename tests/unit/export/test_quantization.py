@@ -207,6 +207,14 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
     assert (packed[1] - wanted).norm() < 0.02 * wanted.norm()
 
 
+def test_a_vocabulary_larger_than_the_layers_has_whole_blocks() -> None:
+    narrow = [
+        fit_plan(plan_for("int4"), toy_model(vocab_size=size), tiers=True).narrow_layers
+        for size in (100, 2000)
+    ]
+    assert ["head" in patterns for patterns in narrow] == [True, False]
+
+
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
 def test_gguf_blocks_are_read_back_and_rounded_for_their_inputs(kind: Type) -> None:
     weight, inputs = weights(48, 128), correlated_inputs(128)
