@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.models.distillation.generation import BatchGenerator
-from hamburger_edge.models.distillation.logits import uncertainty
+from hamburger_edge.models.distillation.logits import likeliest, uncertainty
 from hamburger_edge.support.repetition import four_gram_repetition
 
 TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, learned text
@@ -214,7 +214,7 @@ class ShardRun:
     def _choose(self, rows: list[Conversation], logits: Tensor, seen: set[bytes]) -> None:
         """Choose every row's next token: forced, or by the row's style."""
         normaliser, entropy = uncertainty(logits)
-        values, ids = logits.topk(self.top, dim=-1)
+        values, ids = likeliest(logits, self.top)
         log_probabilities = (values - normaliser[:, None]).cpu().numpy()
         entropies, top_ids = entropy.cpu().numpy(), ids.cpu().numpy().astype(np.int32)
         for row, c in enumerate(rows):

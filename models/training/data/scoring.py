@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.distillation.logits import parts, uncertainty
+from hamburger_edge.models.distillation.logits import likeliest, parts, uncertainty
 from hamburger_edge.models.distillation.shard_files import ARRAYS
 from hamburger_edge.models.training.data.batches import Batches, DistilledData
 from hamburger_edge.support.progress import Progress, no_progress
@@ -65,10 +65,10 @@ def score(
             with autocast:
                 logits = model.base.logits(states[here]).float()  # [n, vocab]
             normalisers, entropies = uncertainty(logits)
-            top, at = logits.topk(top_k), batch.starts[here]
+            (values, ids), at = likeliest(logits, top_k), batch.starts[here]
             scored["entropies"][at] = entropies.cpu().numpy()
-            scored["top_ids"][at] = top.indices.cpu().numpy()
-            scored["top_log_probabilities"][at] = (top.values - normalisers[:, None]).cpu().numpy()
+            scored["top_ids"][at] = ids.cpu().numpy()
+            scored["top_log_probabilities"][at] = (values - normalisers[:, None]).cpu().numpy()
         done += len(numbers)
         progress("scoring", done, len(data))
     return scored

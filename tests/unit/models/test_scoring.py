@@ -12,6 +12,7 @@ import toy_distillation
 from toy_models import toy_model
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
+from hamburger_edge.models.distillation.logits import likeliest
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.data.scoring import score
@@ -55,3 +56,14 @@ def test_conversations_longer_than_a_row_are_scored_up_to_its_end(tmp_path: Path
         scored = score(toy_model(), data, rows=2, row_slots=20, top_k=2, autocast=nullcontext())
     assert (scored["entropies"][2:20] > 0).all()
     assert not scored["entropies"][21:].any()
+
+
+@pytest.mark.parametrize("vocab", [100, 2560, 10_003])
+def test_the_likeliest_tokens_of_a_large_vocabulary(vocab: int) -> None:
+    """Also those behind the last whole chunk, and many in one chunk."""
+    logits = torch.randn(5, vocab, generator=torch.Generator().manual_seed(0))
+    logits[1, :16] += 9
+    logits[2, -3:] += 9
+    values, ids = likeliest(logits, 4)
+    assert torch.equal(values, logits.topk(4).values)
+    assert torch.equal(ids, logits.topk(4).indices)
