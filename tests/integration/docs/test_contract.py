@@ -15,10 +15,11 @@ DOCUMENT = (ROOT / "docs" / "spec" / "loop.md").read_text(encoding="utf-8")
 
 
 def documented(graph: str) -> list[list[str]]:
-    """in or out, name, dtype, shape, when: the rows of a graph's table."""
+    """in or out, name, dtype, shape, when: the rows of a graph's table. Names in one row share the rest."""
     section = DOCUMENT.split(f"\n### {graph}\n")[1].split("\n### ")[0]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in section.splitlines()]
-    return [row for row in rows if row[0] in ("in", "out")]
+    named = [row for row in rows if row[0] in ("in", "out")]
+    return [[way, name, *rest] for way, names, *rest in named for name in names.split("`, `")]
 
 
 @pytest.mark.parametrize("flavor", ["fused", "portable"])
