@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hamburger_edge.chat.markup import Markup
+from hamburger_edge.chat.template import ChatTemplate
 
 _AROUND = ("before_system", "after_system", "before_user", "after_user", "before_answer", "after_answer")
 _TEMPLATE = """
@@ -30,7 +30,7 @@ _TEMPLATE = """
 """
 
 
-def jinja_of(markup: Markup) -> str:
+def jinja_of(markup: ChatTemplate) -> str:
     """Return a Jinja template with the output of `ChatTemplate`, including earlier answers."""
     words = {
         "WRITTEN": "| trim" if markup.trim else "",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
+from hamburger_edge.chat.template import KINDS, MARKUP_FILE
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import read_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.chat.markup import markup_beside
+from hamburger_edge.chat.template import markup_beside
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.adapter import base_of_adapter, is_adapter, merge_adapter
 from hamburger_edge.models.bases.chat_template import template_beside

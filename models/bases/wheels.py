@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.chat.markup import MARKUP_FILE
+from hamburger_edge.chat.template import MARKUP_FILE
 from hamburger_edge.errors import FetchError
 from hamburger_edge.models.bases.terms import GEMMA, NOTICE, TERMS, License
 from hamburger_edge.support.files import sha256

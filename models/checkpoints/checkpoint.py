@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hamburger_edge.chat.markup import markup_beside
+from hamburger_edge.chat.template import markup_beside
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger

@@ -8,8 +8,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
-from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.template import KINDS, MARKUP_FILE, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import CLUSTER, cluster

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hamburger_edge.chat.markup import KINDS
+from hamburger_edge.chat.template import KINDS
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.llama import Base

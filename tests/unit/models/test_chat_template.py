@@ -15,8 +15,7 @@ from safetensors.torch import save_file
 from toy_checkpoints import save, write_hf
 from toy_models import toy_model
 
-from hamburger_edge.chat.markup import KINDS, MARKUP_FILE
-from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.template import KINDS, MARKUP_FILE, ChatTemplate
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.export.gguf.vocabulary import jinja as jinja_of_gguf
 from hamburger_edge.integrations.jinja_markup import jinja_of

@@ -92,7 +92,7 @@ DIRECTION = {
     "__main__": {"cli"},
 }
 # Of the core, what models may use.
-LEAVES = ("hamburger_edge.errors", "hamburger_edge.support.", "hamburger_edge.chat.markup")
+LEAVES = ("hamburger_edge.errors", "hamburger_edge.support.", "hamburger_edge.chat.template")
 
 
 def room_of(module: str) -> str:
