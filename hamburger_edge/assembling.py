@@ -1,9 +1,9 @@
-"""A checkpoint's bundle in the cache folder, assembled without PyTorch at its first use."""
+"""Bundles in the cache folder, made at their first use; a checkpoint's is assembled without PyTorch."""
 
 from __future__ import annotations
 
 import hashlib
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 from hamburger_edge.bundle.files import check_files
@@ -21,20 +21,31 @@ def can_assemble(checkpoint: Path) -> bool:
 
 
 def assembled_bundle(checkpoint: Path, *, progress: Progress = no_progress) -> Path:
-    """Return the bundle of this version and this checkpoint's assembly; make it if it is not current.
+    """Return the bundle of this checkpoint's assembly; make it if it is not current.
 
     Making it may fetch the base.
     """
     from hamburger_edge.export.assembly.assemble import assemble
 
     place = hashlib.sha256(str(checkpoint.resolve()).encode()).hexdigest()[:8]
-    bundle = cache_folder() / "bundles" / f"{checkpoint.resolve().name}-{place}"
-    identity = f"{__version__} {sha256(_description(checkpoint))}"
-    if not _is_current(bundle, identity):
-        with locked(lock_for(bundle)):
-            if not _is_current(bundle, identity):  # another process may have made it
-                assemble(checkpoint, bundle, progress=progress)
-                _stamp(bundle).write_text(json.dumps(identity), encoding="utf-8")
+    name = f"{checkpoint.resolve().name}-{place}"
+    source = sha256(_description(checkpoint))
+    return cached_bundle(name, source, lambda bundle: assemble(checkpoint, bundle, progress=progress))
+
+
+def cached_bundle(name: str, source: str, make: Callable[[Path], object]) -> Path:
+    """Return the bundle of this name in the cache folder; `make` it if it is not current.
+
+    It is current if this version made it from this source (a hash), and if it is complete and readable.
+    """
+    bundle = cache_folder() / "bundles" / name
+    stamp = bundle.with_name(f"{name}.stamp")
+    identity = f"{__version__} {source}"
+    if not _is_current(bundle, stamp, identity):
+        with locked(lock_for(stamp)):
+            if not _is_current(bundle, stamp, identity):  # another process may have made it
+                make(bundle)
+                stamp.write_text(identity, encoding="utf-8")
     return bundle
 
 
@@ -44,17 +55,11 @@ def _description(checkpoint: Path) -> Path:
     return checkpoint / PARTS / FILE_NAME
 
 
-def _stamp(bundle: Path) -> Path:
-    """Return the path of the file next to a bundle that stores its version and assembly hash."""
-    return bundle.with_name(f"{bundle.name}.stamp")
-
-
-def _is_current(bundle: Path, identity: str) -> bool:
-    """Whether the bundle has this identity, all its files, and a readable format."""
+def _is_current(bundle: Path, stamp: Path, identity: str) -> bool:
     try:
-        if json.loads(_stamp(bundle).read_text(encoding="utf-8")) != identity:
+        if stamp.read_text(encoding="utf-8") != identity:
             return False
         check_files(bundle, load_manifest(bundle))
-    except (OSError, ValueError, BundleError):
+    except (OSError, UnicodeDecodeError, BundleError):
         return False
     return True
