@@ -36,11 +36,13 @@ class Reading(NamedTuple):
     choices: Ints  # [tokens] the judge's greedy choice after the same text
 
 
+@dataclass(frozen=True)
 class Judge:
     """Scores tokens with a model's base, one token a slot as in plain decoding."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    model: Model
+    name: str = ""
+    description: str = ""
 
     def read(self, prompt: Sequence[int], answer: Sequence[int]) -> Reading:
         """Score the tokens of `answer`. `prompt` holds at least one token."""

@@ -48,31 +48,22 @@ def name_of(source: ModelFolder, model: Model) -> str:
     return f"{source.label} ({info.backend} {info.precision})"
 
 
-@dataclass(frozen=True)
-class JudgeBase:
-    """The plain base that judges all models, with its name and description."""
-
-    judge: Judge
-    name: str
-    description: str
-
-
-def first_base(source: ModelFolder, **options: Any) -> JudgeBase:
+def first_base(source: ModelFolder, **options: Any) -> Judge:
     """Open a model and use its own base as the judge."""
     model = source.open(**options)
     return own_base(model, name_of(source, model))
 
 
-def own_base(model: Model, name: str) -> JudgeBase:
+def own_base(model: Model, name: str) -> Judge:
     info = model.info
     text = (
         f"the base of {name}, run by {info.backend} at {info.precision}, one token a slot; what training the "
         "graft changed in it, if anything, is in it"
     )
-    return JudgeBase(Judge(model), name, text)
+    return Judge(model, name, text)
 
 
-def reference_base(source: str, *, cache_slots: int | None = None, threads: int | None = None) -> JudgeBase:
+def reference_base(source: str, *, cache_slots: int | None = None, threads: int | None = None) -> Judge:
     """Return a checkpoint's base in float32 PyTorch, without the checkpoint's separate base update."""
     require("torch", "export")
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
@@ -106,4 +97,4 @@ def reference_base(source: str, *, cache_slots: int | None = None, threads: int 
         Tokenizer(checkpoint.tokenizer),
         ChatTemplate.from_json(template) if template else ChatTemplate(),
     )
-    return JudgeBase(Judge(opened), name, text)
+    return Judge(opened, name, text)

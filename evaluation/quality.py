@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.base_judge import JudgedAnswer, ask, prompt_ids
+from hamburger_edge.evaluation.base_judge import Judge, JudgedAnswer, ask, prompt_ids
 from hamburger_edge.evaluation.checks import Prompt
 from hamburger_edge.evaluation.figures import reliability
-from hamburger_edge.evaluation.models import JudgeBase
 from hamburger_edge.evaluation.quality_report import ModelReport, QualityReport, Row
 from hamburger_edge.evaluation.spreading import Opener, Question, Workers
 from hamburger_edge.loop.settings import Settings
@@ -76,7 +75,7 @@ class Evaluation:
 
     def __init__(
         self,
-        base: JudgeBase,
+        base: Judge,
         prompts: Sequence[Prompt],
         plan: EvalPlan,
         *,
@@ -97,7 +96,7 @@ class Evaluation:
         self._skipped: dict[int, dict[str, Any]] = {}  # by prompt number
         shared = judge_is_one and plan.greedy  # then its plain answers are the judge's
         self._estimate = _Estimate(models * len(plan.confidences) + (not shared))
-        model = base.judge.model
+        model = base.model
         self._spread(base.name, model, None, {1.0: plan.settings(1.0) | {"temperature": 0.0}})
         self.answers = self._pass(base.name, model, 1.0, greedy=True)
         self.row = Row.of(1.0, self.answers, self.answers, self.answers)
@@ -108,7 +107,7 @@ class Evaluation:
         rows: list[Row] = []
         plain: Answers = {}
         everything: list[JudgedAnswer] = []
-        same = model is self.base.judge.model and self.plan.greedy
+        same = model is self.base.model and self.plan.greedy
         asked = [confidence for confidence in self.plan.confidences if not (same and confidence == 1)]
         self._spread(name, model, opener, {each: self.plan.settings(each) for each in asked})
         for confidence in self.plan.confidences:
@@ -143,8 +142,8 @@ class Evaluation:
             self.progress(stage, done, len(numbers), self._estimate.left(numbers[done:], numbers))
             begin = time.perf_counter()
             known = self._ahead.pop((confidence, number), None)
-            judge, prompt = self.base.judge, self.prompts[number]
-            answers[number] = known or ask(model, judge, prompt, number, **options)
+            prompt = self.prompts[number]
+            answers[number] = known or ask(model, self.base, prompt, number, **options)
             self._estimate.took(number, time.perf_counter() - begin)
         self.progress(stage, len(numbers), len(numbers), "")
         self._estimate.passes -= 1
@@ -179,14 +178,12 @@ class Evaluation:
         return numbers
 
 
-def _room(base: JudgeBase, model: Model) -> int:
+def _room(base: Judge, model: Model) -> int:
     """Return the slots that both this model and the judge have for a prompt and its answer."""
-    return min(min(each.info.cache_slots, each.info.context_length) for each in (model, base.judge.model))
+    return min(min(each.info.cache_slots, each.info.context_length) for each in (model, base.model))
 
 
-def check_room(
-    base: JudgeBase, prompts: Sequence[Prompt], plan: EvalPlan, name: str, model: Model
-) -> list[int]:
+def check_room(base: Judge, prompts: Sequence[Prompt], plan: EvalPlan, name: str, model: Model) -> list[int]:
     """Return the numbers of the prompts that fit model and judge with an answer. At least one must fit."""
     has = _room(base, model)
     needed = [len(prompt_ids(model, prompt.text)) + plan.max_tokens for prompt in prompts]
@@ -199,9 +196,9 @@ def check_room(
     return numbers
 
 
-def check_tokens(base: JudgeBase, prompts: Sequence[Prompt], name: str, model: Model) -> None:
+def check_tokens(base: Judge, prompts: Sequence[Prompt], name: str, model: Model) -> None:
     """Raise an error unless the model and the judge tokenize all prompts alike."""
-    judged = base.judge.model
+    judged = base.model
     same = model.info.vocab_size == judged.info.vocab_size and all(
         prompt_ids(model, prompt.text) == prompt_ids(judged, prompt.text) for prompt in prompts
     )

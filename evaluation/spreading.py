@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hamburger_edge.evaluation.base_judge import JudgedAnswer, ask
+from hamburger_edge.evaluation.base_judge import Judge, JudgedAnswer, ask
 from hamburger_edge.evaluation.checks import Prompt
-from hamburger_edge.evaluation.models import JudgeBase
 from hamburger_edge.model import Model
 from hamburger_edge.models.distillation.cluster import Cluster
 
@@ -20,7 +19,7 @@ Question = tuple[float, int]  # confidence, prompt number
 @dataclass
 class Workers:
     cluster: Cluster
-    open_base: Callable[[], JudgeBase]  # called in each worker
+    open_base: Callable[[], Judge]  # called in each worker
 
     def answers(
         self,
@@ -44,16 +43,16 @@ class Workers:
 
 
 def _worker(
-    open_base: Callable[[], JudgeBase],
+    open_base: Callable[[], Judge],
     model: Opener | None,
     prompts: Sequence[Prompt],
     options: dict[float, dict[str, Any]],
 ) -> Callable[[Question], JudgedAnswer]:
     base = open_base()
-    opened = base.judge.model if model is None else model()
+    opened = base.model if model is None else model()
 
     def answer(question: Question) -> JudgedAnswer:
         confidence, number = question
-        return ask(opened, base.judge, prompts[number], number, **options[confidence])
+        return ask(opened, base, prompts[number], number, **options[confidence])
 
     return answer

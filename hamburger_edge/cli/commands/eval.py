@@ -142,7 +142,7 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan)
     with contextlib.ExitStack() as opened, ProgressBar() as progress:
         progress("loading", 0, 0)
         base = open_base()
-        opened.enter_context(base.judge.model)
+        opened.enter_context(base.model)
         others = found if options.reference else found[1:]
         for source in others:
             with source.open(**settings) as model:
@@ -158,7 +158,7 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan)
             progress=progress,
             workers=None if there is None else Workers(there, open_base),
         )
-        models = [] if options.reference else [evaluation.run(base.name, base.judge.model)]
+        models = [] if options.reference else [evaluation.run(base.name, base.model)]
         for source in others:
             with source.open(**settings) as model:
                 opener = functools.partial(source.open, **settings)

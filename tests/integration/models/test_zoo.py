@@ -104,7 +104,7 @@ def test_files_fit_their_size(name: str, most: float) -> None:
 
 def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figures]:
     """Plain, and in merge mode at 0.8."""
-    judge = reference_base(name).judge
+    judge = reference_base(name)
     with hamburger_edge.load(ZOO / name, backend="torch") as model:
         plain, grouped = (
             {i: ask(model, judge, each, i, **dial, max_tokens=most) for i, each in enumerate(prompts)}
@@ -341,4 +341,4 @@ def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert files == {path.name: path.read_bytes() for path in again.iterdir()}
     assert {"hamburger.json", "graft.safetensors", "base.safetensors", "tokenizer.json"} == set(files)
     assert str(tmp_path) not in files["hamburger.json"].decode()
-    assert reference_base(str(once)).judge.read([1], [2, 3]).nll.shape == (2,)
+    assert reference_base(str(once)).read([1], [2, 3]).nll.shape == (2,)

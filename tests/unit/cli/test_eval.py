@@ -58,13 +58,13 @@ def test_the_reference_is_the_base_without_the_graft_s_changes(tmp_path: Path) -
     changed, unchanged = load_checkpoint(folder).model, toy_model(**_shape(model))
     base = reference_base(str(folder), cache_slots=64)
     assert "without what training the graft changed in it" in base.description
-    found = base.judge.model.backend.model.base.state_dict()  # type: ignore[attr-defined]
+    found = base.model.backend.model.base.state_dict()  # type: ignore[attr-defined]
     for name, expected in unchanged.base.state_dict().items():
         torch.testing.assert_close(found[name], expected, atol=1e-5, rtol=0)
     assert not torch.allclose(changed.base.state_dict()[weight], found[weight], atol=0.1)
-    ids = prompt_ids(base.judge.model, "the cat")
-    assert base.judge.read(ids, ids).nll.shape == (len(ids),)
-    assert base.judge.model.info.cache_slots == 64
+    ids = prompt_ids(base.model, "the cat")
+    assert base.read(ids, ids).nll.shape == (len(ids),)
+    assert base.model.info.cache_slots == 64
 
 
 def _shape(model: Any) -> dict[str, Any]:
