@@ -11,7 +11,6 @@ import math
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,12 @@ from hamburger_edge.bundle.manifest import GGUFEntry
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.support.files import open_regular
-from hamburger_edge.support.gguf_header import read_header
+from hamburger_edge.support.gguf_header import StoredTensor, read_header
 
-# tensor type -> weights in a block, bytes of a block
-BLOCKS = {"F32": (1, 4), "F16": (1, 2), "Q4_0": (32, 18), "Q4_1": (32, 20), "Q8_0": (32, 34)}
-_TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 8: "Q8_0"}
+# ggml's tensor type -> its name, weights in a block, bytes of a block
+_TYPES = {0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 8: ("Q8_0", 32, 34)}
 _Q8_0 = np.dtype([("scale", "<f2"), ("values", "i1", (32,))])
-
-
-@dataclass(frozen=True)
-class TensorEntry:
-    shape: tuple[int, ...]  # as numpy has it: rows first
-    type: str  # a key of BLOCKS
-    offset: int  # in the file
-
-    @property
-    def bytes(self) -> int:
-        weights, size = BLOCKS[self.type]
-        return math.prod(self.shape) // weights * size
+_BY_ROW: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "Q8_0": _Q8_0}
 
 
 class GGUF:
@@ -55,8 +42,6 @@ class GGUF:
         header = self.memory[: entry.header_bytes]
         if hashlib.sha256(header).hexdigest() != entry.header_sha256:
             raise BundleError(f"{path}: its header differs from the manifest's: copy the bundle again")
-        self.keys: dict[str, Any] = {}
-        self.tensors: dict[str, TensorEntry] = {}
         try:
             self._read(header)
         except (struct.error, UnicodeDecodeError, KeyError, ValueError, OverflowError) as error:
@@ -66,16 +51,14 @@ class GGUF:
 
     def _read(self, data: bytes) -> None:
         header = read_header(data, strings=False)
-        self.keys.update(header.keys)
-        for name, stored in header.tensors.items():
-            entry = TensorEntry(stored.shape, _TYPES[stored.type], stored.offset)
+        for name, tensor in header.tensors.items():
             if (
-                entry.shape[-1] % BLOCKS[entry.type][0]
-                or entry.offset % header.alignment
-                or entry.offset + entry.bytes > len(self.memory)
+                tensor.shape[-1] % _TYPES[tensor.type][1]
+                or tensor.offset % header.alignment
+                or tensor.offset + _size(tensor) > len(self.memory)
             ):
                 raise ValueError(f"tensor {name} lies outside the file")
-            self.tensors[name] = entry
+        self.keys, self.tensors = header.keys, header.tensors
 
     def need(self, key: str, kind: type = int) -> Any:
         value = self.keys.get(key)
@@ -93,31 +76,36 @@ class GGUF:
                     "these are not files of one export; export the bundle again"
                 )
 
-    def shaped(self, name: str, *shape: int) -> TensorEntry:
-        entry = self.tensors.get(name)
-        if entry is None or entry.shape != shape:
-            found = "missing" if entry is None else f"of shape {list(entry.shape)}"
+    def shaped(self, name: str, *shape: int) -> StoredTensor:
+        tensor = self.tensors.get(name)
+        if tensor is None or tensor.shape != shape:
+            found = "missing" if tensor is None else f"of shape {list(tensor.shape)}"
             raise BundleError(
                 f"{self.path}: tensor {name} is {found}, expected {list(shape)}: export the bundle again"
             )
-        return entry
+        return tensor
 
     def array(self, name: str, *shape: int) -> Floats:
         """Return a copy of a small tensor as float32."""
-        entry = self.shaped(name, *shape)
-        return Table(self, entry)[...].reshape(shape)
+        return Table(self, self.shaped(name, *shape))[...].reshape(shape)
+
+
+def _size(tensor: StoredTensor) -> int:
+    """Return a tensor's bytes."""
+    _, weights, size = _TYPES[tensor.type]
+    return math.prod(tensor.shape) // weights * size
 
 
 class Table:
     """Rows of a matrix in the file, decoded on access."""
 
-    def __init__(self, file: GGUF, entry: TensorEntry):
-        kinds: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "Q8_0": _Q8_0}
-        if entry.type not in kinds:
-            raise BundleError(f"{file.path}: {entry.type} cannot be read row by row: export the bundle again")
-        raw = np.frombuffer(file.memory, np.uint8, entry.bytes, entry.offset)
-        self.width = entry.shape[-1]
-        self.stored: npt.NDArray[Any] = raw.view(kinds[entry.type]).reshape(*entry.shape[:-1], -1)
+    def __init__(self, file: GGUF, tensor: StoredTensor):
+        kind = _TYPES[tensor.type][0]
+        if kind not in _BY_ROW:
+            raise BundleError(f"{file.path}: {kind} cannot be read row by row: export the bundle again")
+        raw = np.frombuffer(file.memory, np.uint8, _size(tensor), tensor.offset)
+        self.width = tensor.shape[-1]
+        self.stored: npt.NDArray[Any] = raw.view(_BY_ROW[kind]).reshape(*tensor.shape[:-1], -1)
 
     def __getitem__(self, rows: Any) -> Floats:
         """float32 [..., width]"""
