@@ -7,7 +7,7 @@ placed      portable graphs return this call's entries only; the host copies the
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,29 +16,13 @@ from hamburger_edge.runtimes.onnx.buffers import Buffer, Rows
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
 
 
-class Cache(Protocol):
-    kv: KVBuffer
-
-    def bind(self, binding: Any, entries: int) -> None:
-        """Bind the buffers for calls that append this many entries."""
-        ...
-
-    def begin(self, entries: int, *, gaps: bool = False) -> None:
-        """Prepare a call that appends entries: check that they fit. With `gaps` their positions are not
-        consecutive."""
-        ...
-
-    def end(self, entries: int) -> None:
-        """Finish the call: the entries are in use."""
-        ...
-
-
 class InPlaceCache:
     def __init__(self, layout: KVLayout, cache_slots: int, device: str = "cpu", device_id: int = 0):
         self.kv = KVBuffer(layout, cache_slots, device, device_id)
         self.last_slot, self.total_slots = Buffer(np.zeros(1, np.int32)), Buffer(np.zeros(1, np.int32))
 
     def bind(self, binding: Any, entries: int) -> None:
+        """Bind the buffers for calls that append this many entries."""
         for name, tensor in self.kv.tensors.items():
             binding.bind_ortvalue_input(f"past_{name}", tensor)
             binding.bind_ortvalue_output(f"present_{name}", tensor)
@@ -46,7 +30,8 @@ class InPlaceCache:
         binding.bind_ortvalue_input("total_slots", self.total_slots.value)
 
     def begin(self, entries: int, *, gaps: bool = False) -> None:
-        """Prepare a call; one with gaps into the empty cache names one slot more.
+        """Prepare a call that appends entries: check that they fit. With `gaps` their positions are not
+        consecutive: into the empty cache such a call names one slot more.
 
         The operator treats a call that appends all slots as the first of a text and counts positions from 0.
         The additional slot prevents that and is never read.
@@ -57,6 +42,7 @@ class InPlaceCache:
         self.last_slot.array[0], self.total_slots.array[0] = total - 1, total + spare
 
     def end(self, entries: int) -> None:
+        """Finish the call: the entries are in use."""
         self.kv.used += entries
 
 
@@ -84,3 +70,6 @@ class PlacedCache:
         self.kv.keys[:, :, :, start:stop] = self.new["key"][entries].array
         self.kv.values[:, :, :, start:stop] = self.new["value"][entries].array
         self.kv.used = stop
+
+
+Cache = InPlaceCache | PlacedCache
