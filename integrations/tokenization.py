@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerFast
 
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.errors import BundleError
 from hamburger_edge.integrations.configuration import bundle_folder, checkpoint_folder
 from hamburger_edge.integrations.jinja_markup import jinja_of
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
@@ -37,12 +36,8 @@ def tokenizer_of(
 
 def tokenizer_of_bundle(bundle: Path) -> PreTrainedTokenizerFast:
     manifest = load_manifest(bundle)
-    if manifest.tokenizer is None:
-        raise BundleError(f"{bundle}: holds no tokenizer: export it from a checkpoint that has one")
-    model = manifest.model
-    return tokenizer_of(
-        bundle / manifest.tokenizer, manifest.chat_template, model.eos_ids, model.context_length
-    )
+    file, model = manifest.tokenizer_in(bundle), manifest.model
+    return tokenizer_of(file, manifest.chat_template, model.eos_ids, model.context_length)
 
 
 class HamburgerTokenizer(PreTrainedTokenizerFast):

@@ -224,6 +224,12 @@ class Manifest:
                 return graph
         raise BundleError(f"the bundle has no graph {name!r}: export it again")
 
+    def tokenizer_in(self, folder: Path) -> Path:
+        """Return the path of the tokenizer of a bundle in this folder."""
+        if self.tokenizer is None:
+            raise BundleError(f"{folder}: holds no tokenizer: export it from a checkpoint that has one")
+        return folder / self.tokenizer
+
     def slots(self, wanted: int) -> int:
         """Return the slots of the graphs' cache: fixed in a portable bundle, else min(wanted, context)."""
         return self.cache_slots or min(wanted, self.model.context_length)

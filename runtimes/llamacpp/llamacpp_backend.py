@@ -50,8 +50,7 @@ def open_bundle(
     check_files(path, manifest, hashes=flag("verify", verify))
     if manifest.gguf is None:
         raise BundleError(f"{path}: holds no GGUF files: export it again with  --format gguf")
-    if manifest.tokenizer is None:
-        raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
+    tokenizer = manifest.tokenizer_in(path)
     _check_options(manifest, cache_slots, threads, kv_cache_dtype, flash_attention, gpu_layers)
     backend = LlamaCppBackend(
         path,
@@ -63,7 +62,7 @@ def open_bundle(
         gpu_layers=gpu_layers,
         flash=flash_attention,
     )
-    return backend, path / manifest.tokenizer, ChatTemplate.from_json(manifest.chat_template)
+    return backend, tokenizer, ChatTemplate.from_json(manifest.chat_template)
 
 
 def _check_options(

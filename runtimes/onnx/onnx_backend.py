@@ -66,8 +66,7 @@ def open_bundle(
             f"as exported: export again with --kv-cache-dtype {', '.join(KV_TYPES)}, or run GGUF files with "
             "backend llamacpp"
         )
-    if manifest.tokenizer is None:
-        raise BundleError(f"{path}: holds no tokenizer: export it from a checkpoint that has one")
+    tokenizer = manifest.tokenizer_in(path)
     chosen = choose_provider(provider, provider_options, manifest.flavor)
     common: dict[str, Any] = {"threads": threads, "cache_slots": cache_slots}
     try:
@@ -77,7 +76,7 @@ def open_bundle(
             raise
         warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
         backend = OnnxBackend(path, manifest, provider=choose_provider("cpu", None), **common)
-    return backend, path / manifest.tokenizer, ChatTemplate.from_json(manifest.chat_template)
+    return backend, tokenizer, ChatTemplate.from_json(manifest.chat_template)
 
 
 def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:

@@ -21,7 +21,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import read_schema
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
-from hamburger_edge.errors import BundleError, CheckpointError, InputError, require
+from hamburger_edge.errors import CheckpointError, InputError, require
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.terminal import ProgressBar
@@ -98,7 +98,9 @@ def _lengths(options: argparse.Namespace) -> None:
         checkpoint = None if options.shape else find_checkpoint(options.against, manifest)
         if plan.force_group is not None and plan.force_group > manifest.model.max_group_tokens:
             raise InputError(f"--force-group must be 1 to {manifest.model.max_group_tokens} for this model")
-        texts = prompts(_tokenizer(bundle, manifest), ChatTemplate.from_json(manifest.chat_template))
+        texts = prompts(
+            Tokenizer(manifest.tokenizer_in(bundle)), ChatTemplate.from_json(manifest.chat_template)
+        )
         source = source_of(
             bundle,
             manifest,
@@ -136,7 +138,7 @@ def _requests(options: argparse.Namespace) -> None:
         check_files(bundle, manifest)
         plan = replace(plan, recommended=recommended(manifest))
         checkpoint = find_checkpoint(options.against, manifest)
-        tokenizer = _tokenizer(bundle, manifest)
+        tokenizer = Tokenizer(manifest.tokenizer_in(bundle))
         template = ChatTemplate.from_json(manifest.chat_template)
         eos_ids = manifest.model.eos_ids
         asked = requests(prompts, tokenizer, template, most=plan.most, eos_ids=eos_ids, schema=plan.schema)
@@ -255,12 +257,6 @@ def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
             raise
         return None
     return folder
-
-
-def _tokenizer(bundle: Path, manifest: Manifest) -> Tokenizer:
-    if manifest.tokenizer is None:
-        raise BundleError(f"{bundle}: holds no tokenizer: export it from a checkpoint that has one")
-    return Tokenizer(bundle / manifest.tokenizer)
 
 
 def _threads(options: argparse.Namespace) -> int:
