@@ -15,7 +15,7 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, ClosedError, InputError
-from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import Floats, MicroReadout, Readout, Snapshot
 from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
 from hamburger_edge.runtimes.llamacpp.decoders import LlamaCppBase, LlamaCppMicroDecoder
@@ -142,7 +142,7 @@ class LlamaCppBackend:
         weights, size = KV_BYTES[kv_cache_dtype]
         on_gpu = gpu_layers != 0 and bool(llama.low.llama_supports_gpu_offload())
         identity = f"{manifest.gguf_fingerprint} {kv_cache_dtype} {flash}"
-        self._info = model_info(
+        self.info = model_info(
             folder,
             manifest,
             backend="llamacpp",
@@ -158,10 +158,6 @@ class LlamaCppBackend:
             fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
             draft_costs=COSTS,
         )
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
 
     @property
     def slots(self) -> int:

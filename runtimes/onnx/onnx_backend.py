@@ -28,7 +28,7 @@ from hamburger_edge.errors import (
     InputError,
     RuntimeUnavailableError,
 )
-from hamburger_edge.loop.backend import MicroReadout, ModelInfo, Readout, Snapshot
+from hamburger_edge.loop.backend import MicroReadout, Readout, Snapshot
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.onnx_parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
@@ -130,7 +130,7 @@ class OnnxBackend:
         )
         self._first: tuple[tuple[tuple[int, ...], int], Snapshot] | None = None  # a text's first slot
         self.closed = False
-        self._info = model_info(
+        self.info = model_info(
             folder,
             manifest,
             backend="onnx",
@@ -146,10 +146,6 @@ class OnnxBackend:
         if self.manifest.cache_slots:
             return PlacedCache(layout, cache_slots)
         return InPlaceCache(layout, cache_slots, self.provider.device, self.provider.device_id)
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
 
     @property
     def slots(self) -> int:

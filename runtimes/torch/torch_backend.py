@@ -50,7 +50,7 @@ class TorchBackend:
         self.micro_cache = KVCache(model.micro_config, config.micro_layers, model.micro_config.context_length)
         self.features: Tensor | None = None  # [1, F, d] waiting for the first micro step
         self.closed = False
-        self._info = ModelInfo(
+        self.info = ModelInfo(
             backend="torch",
             provider="cpu",
             precision="fp32",
@@ -70,10 +70,6 @@ class TorchBackend:
             edits_prompt=edits_prompt,
             draft_index=draft_index,
         )
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
 
     @property
     def slots(self) -> int:
