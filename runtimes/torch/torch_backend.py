@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
-from hamburger_edge.loop.draft_index import DraftIndex, read_draft_index
+from hamburger_edge.loop.draft_index import read_draft_index
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.files import DRAFT_INDEX
@@ -37,10 +38,7 @@ class TorchBackend:
         *,
         cache_slots: int | None = None,
         fingerprint: str = "",
-        recommended: Recommended = UNMEASURED,
-        answer_prefix: tuple[int, ...] = (),
-        edits_prompt: bool = False,
-        draft_index: DraftIndex | None = None,
+        **stored: Any,  # fields of ModelInfo that a checkpoint stores beside its weights
     ):
         config = model.config
         base = config.base
@@ -65,10 +63,7 @@ class TorchBackend:
             draft_vocab=model.draft_vocab.numpy() if config.draft_vocab_size else None,
             kv_bytes_per_slot=2 * base.num_layers * base.num_kv_heads * base.head_dim * 4,
             fingerprint=fingerprint,
-            recommended=recommended,
-            answer_prefix=answer_prefix,
-            edits_prompt=edits_prompt,
-            draft_index=draft_index,
+            **stored,
         )
 
     @property
