@@ -306,8 +306,10 @@ class Sampler:
         found, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
         self._draws += 1
         index = found if survivors is None else int(survivors[found])
+        if head.order is not None:
+            index = int(head.order[index])
         shown = top_tokens(np.where(weights >= cut, weights, 0), top) if top else ()
-        return Choice(head.ordered_token(index), probability, shown)
+        return Choice(head.token(index), probability, shown)
 
     def _unusable(self, best: float) -> Exception:
         if best == -math.inf and self.grammar is not None:

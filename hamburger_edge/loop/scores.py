@@ -25,14 +25,12 @@ class Head:
     def __init__(self, changes: Mapping[int, float], vocab_size: int, draft_vocab: Ints | None) -> None:
         self.size = vocab_size if draft_vocab is None else int(draft_vocab.size)
         self._tokens = draft_vocab
-        self._ordered = draft_vocab
         self.order: Ints | None = None  # indices sorted by token id, if the draft vocabulary is not
         if draft_vocab is not None:
             self._index = np.full(vocab_size, -1, dtype=np.int64)
             self._index[draft_vocab] = np.arange(draft_vocab.size)
             if (np.diff(draft_vocab) < 0).any():
                 self.order = np.argsort(draft_vocab)
-                self._ordered = draft_vocab[self.order]
         if changes and max(changes) >= vocab_size:
             raise InputError(f"token {max(changes)} in logit_bias is not in the vocabulary of {vocab_size}")
         tokens, index = self.locate(np.fromiter(changes, dtype=np.int64))
@@ -43,9 +41,6 @@ class Head:
 
     def token(self, index: int) -> int:
         return index if self._tokens is None else int(self._tokens[index])
-
-    def ordered_token(self, index: int) -> int:
-        return index if self._ordered is None else int(self._ordered[index])
 
     def locate(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Return those tokens that this head can choose, and their indices."""
