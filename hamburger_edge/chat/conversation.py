@@ -121,31 +121,31 @@ class Chat:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the conversation and its cache; `Model.resume` continues it bit for bit."""
         with self._parts.turns.exclusive():
-            saved = session.Saved(
-                groups=self.groups,
-                unfinished=self.unfinished,
-                messages=self.messages,
-                system=self.system,
-                options=self.settings.to_options(),
-                sampler=self._sampling.state(),
-                text=self._text.state(),
-                structure=self._structure.to_options() if self._structure else None,
-            )
-            session.save(path, saved, self._parts.engine, self._owner)
+            conversation = {
+                "groups": self.groups,
+                "unfinished": self.unfinished,
+                "messages": self.messages,
+                "system": self.system,
+                "options": self.settings.to_options(),
+                "sampler": self._sampling.state(),
+                "text": self._text.state(),
+                "structure": self._structure.to_options() if self._structure else None,
+            }
+            session.save(path, conversation, self._parts.engine, self._owner)
 
     @classmethod
     def resume(cls, parts: Parts, path: str | PathLike[str]) -> Chat:
         """Load a conversation that `save` wrote; on any failure the cache is left empty."""
         owner = object()
         with session.opened(path, parts.engine, owner=owner) as saved:
-            chat = cls(parts, Transcript(saved.system, ()), Settings.from_json(saved.options))
+            chat = cls(parts, Transcript(saved["system"], ()), Settings.from_json(saved["options"]))
             chat._owner = owner
-            chat._sampling.restore(saved.sampler)
-            chat._text.restore(saved.text)
-            chat.groups = saved.groups
-            chat.messages = [Message(role, text) for role, text in saved.messages]
-            chat.unfinished = saved.unfinished
-            chat._structure = Structure.of(**saved.structure) if saved.structure else None
+            chat._sampling.restore(saved["sampler"])
+            chat._text.restore(saved["text"])
+            chat.groups = saved["groups"]
+            chat.messages = [Message(str(role), str(text)) for role, text in saved["messages"]]
+            chat.unfinished = bool(saved["unfinished"])
+            chat._structure = Structure.of(**saved["structure"]) if saved["structure"] else None
             if chat.unfinished:
                 chat._sampler(chat._structure).follow()
         return chat

@@ -6,9 +6,8 @@ The text is not checked against the cache: only the saved conversation itself us
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,28 +29,17 @@ from hamburger_edge.support.values import safe_repr
 _DAMAGE = (HamburgerError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-@dataclass(frozen=True)
-class Saved:
-    """A conversation between two answers, as plain data without the contents of its slots."""
+def save(path: str | PathLike[str], conversation: Mapping[str, Any], engine: Engine, owner: object) -> None:
+    """Write a session: the conversation as plain data, and its slots.
 
-    groups: list[Group]
-    unfinished: bool
-    messages: Sequence[tuple[str, str]]  # role and text
-    system: str | None
-    options: Mapping[str, Any]  # fields of `Settings`
-    sampler: Mapping[str, Any]  # state of the sampler
-    text: Mapping[str, Any]  # state of the text stream
-    structure: Mapping[str, Any] | None = None  # structure of the last answer
-
-
-def save(path: str | PathLike[str], saved: Saved, engine: Engine, owner: object) -> None:
-    """Write a session. The cache is first truncated to this conversation: another may have used the model."""
+    The cache is first truncated to this conversation: another may have used the model.
+    """
     path = _place(path)
-    engine.keep(saved.groups, owner)
+    engine.keep(conversation["groups"], owner)
     header = {
         "model": _identity(engine.info),
         "slots": engine.ledger.slots,  # the first groups, one slot each, that are in the cache
-        **vars(saved),
+        **conversation,
     }
     try:
         session_file.write(path, header, engine.backend.snapshot(), _limits(engine.info))
@@ -61,8 +49,8 @@ def save(path: str | PathLike[str], saved: Saved, engine: Engine, owner: object)
 
 
 @contextmanager
-def opened(path: str | PathLike[str], engine: Engine, *, owner: object) -> Iterator[Saved]:
-    """Yield the saved conversation, with the cache filled for `owner` alone.
+def opened(path: str | PathLike[str], engine: Engine, *, owner: object) -> Iterator[dict[str, Any]]:
+    """Yield the saved conversation with checked groups, after the cache is filled for `owner` alone.
 
     Invalid contents raise SessionError, also if only the block detects them. On any failure the cache is
     left empty.
@@ -75,20 +63,11 @@ def opened(path: str | PathLike[str], engine: Engine, *, owner: object) -> Itera
                 raise SessionError(
                     f"{path}: saved with another model: its {name} is {theirs}, here it is {mine}"
                 )
-        saved = Saved(
-            groups=engine.check_groups(header["groups"]),
-            unfinished=bool(header["unfinished"]),
-            messages=[(str(role), str(text)) for role, text in header["messages"]],
-            system=header["system"],
-            options=header["options"],
-            sampler=header["sampler"],
-            text=header["text"],
-            structure=header["structure"],
-        )
-        if bool(saved.messages) != bool(saved.groups):
-            raise ValueError(f"{len(saved.messages)} messages in {len(saved.groups)} groups")
-        _fill(engine, saved.groups, header["slots"], snapshot, path, owner)
-        yield saved
+        header["groups"] = groups = engine.check_groups(header["groups"])
+        if bool(header["messages"]) != bool(groups):
+            raise ValueError(f"{len(header['messages'])} messages in {len(groups)} groups")
+        _fill(engine, groups, header["slots"], snapshot, path, owner)
+        yield header
     except (SessionError, MissingExtraError):
         engine.keep([])
         raise

@@ -140,7 +140,7 @@ MUTANTS = [
         f"{CHAT}/session.py",
         "unit/chat/test_session*.py",
         ('if (theirs := header["model"][name]) != mine:', 'if (theirs := header["model"][name]) is None:'),
-        ("if bool(saved.messages) != bool(saved.groups):", "if False:"),
+        ('if bool(header["messages"]) != bool(groups):', "if False:"),
         ("engine.fill(groups[:slots], snapshot, owner)", "engine.fill(groups[:slots], snapshot, None)"),
         ("if slots > engine.info.cache_slots:", "if False:"),
     ),
