@@ -103,7 +103,8 @@ class Model:
         **options: Unpack[Options],
     ) -> AsyncIterator[Chunk]:
         """Like `stream`, each step in a thread. Cancelling the task cancels the answer."""
-        stream = await self._astream(prompt, messages, raw, system, reuse_prefix, options)
+        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
+        stream = await in_thread(begin, prompt, **options)
         async with aclosing(aiter(stream)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -119,7 +120,8 @@ class Model:
         **options: Unpack[Options],
     ) -> Result:
         """Like `generate`, each step in a thread. Cancelling the task cancels the answer."""
-        stream = await self._astream(prompt, messages, raw, system, reuse_prefix, options)
+        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
+        stream = await in_thread(begin, prompt, **options)
         async with aclosing(aiter(stream)) as chunks:
             async for _ in chunks:
                 pass
@@ -158,19 +160,6 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    async def _astream(
-        self,
-        prompt: Prompt | None,
-        messages: Messages | None,
-        raw: bool,
-        system: str | None,
-        reuse_prefix: bool,
-        options: Options,
-    ) -> Stream:
-        """Begin an answer in a thread."""
-        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
-        return await in_thread(partial(begin, prompt, **options))
 
     def _groups(
         self, prompt: Prompt | None, messages: Messages | None, raw: bool, system: str | None

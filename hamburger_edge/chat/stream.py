@@ -242,8 +242,8 @@ class Stream(Iterator[Chunk]):
                 self._turns.free_if_closing()
 
 
-async def in_thread(call: Callable[..., Answered], *words: Any) -> Answered:
+async def in_thread(call: Callable[..., Answered], *words: Any, **named: Any) -> Answered:
     """Run the call in a thread. It runs to its end even if the task is cancelled."""
     import asyncio  # here, because applications without an event loop do not need it
 
-    return await asyncio.shield(asyncio.to_thread(call, *words))
+    return await asyncio.shield(asyncio.to_thread(call, *words, **named))
