@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
@@ -14,12 +14,12 @@ from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._built_in import built_in_bundle
 from hamburger_edge.cli.options import RUNTIME, runtime_options
 from hamburger_edge.errors import InputError
+from hamburger_edge.loading import load
 from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.terminal import note
 from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
-    from hamburger_edge.model import Model
     from hamburger_edge.serve.gate import Access
 
 
@@ -42,9 +42,12 @@ def run(options: argparse.Namespace) -> None:
     runtime = {"threads": max(1, usable_processors() // workers), **runtime_options(options)}
     if options.backend == "torch":
         runtime.pop("threads")
-    folders = {name: _folder(path, options.backend) for name, path in named(options.bundle)}
+    folders = {  # built-in bundles are made now, before the server starts
+        name: str(built_in_bundle(path)) if _is_built_in(path, options.backend) else path
+        for name, path in named(options.bundle)
+    }
     bundles = [
-        (name, functools.partial(_load, path, options.backend, runtime)) for name, path in folders.items()
+        (name, functools.partial(load, path, options.backend, **runtime)) for name, path in folders.items()
     ]
     in_browser = NOTHING
     if options.browser:
@@ -94,12 +97,6 @@ def access_of(options: argparse.Namespace) -> Access:
     return Access.of(options.host, names=options.allow_host or (), origins=options.cors or (), keys=keys)
 
 
-def _load(path: str, backend: str, runtime: dict[str, Any]) -> Model:
-    from hamburger_edge.loading import load
-
-    return load(path, backend, **runtime)
-
-
 def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[str, Path]:
     """Return each model's bundle for browsers: --browser-bundle, else the served one if it has graphs."""
     own = dict(named(options.browser_bundle)) if options.browser_bundle else {}
@@ -119,11 +116,6 @@ def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[s
         if load_manifest(folder).precision.base != "int8":
             note(f"{name}: slow in browsers: give one of  export --precision int8  with  --browser-bundle")
     return found
-
-
-def _folder(path: str, backend: str) -> str:
-    """Return the folder to serve; a built-in model's bundle is made now, before the server starts."""
-    return str(built_in_bundle(path)) if _is_built_in(path, backend) else path
 
 
 def _is_built_in(path: str, backend: str) -> bool:
