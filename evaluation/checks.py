@@ -73,7 +73,7 @@ def parse_prompt(line: str, where: str) -> Prompt:
     if not isinstance(kind, str) or not kind:
         raise InputError(f"{where}: kind must be a word, got {safe_repr(kind)}")
     for each in (text, kind):
-        _check_encodable(each, where)
+        check_text(each, where)
     return Prompt(text, kind, parse_check(data["check"], where) if "check" in data else None)
 
 
@@ -90,7 +90,7 @@ def parse_check(data: Any, where: str) -> Check:
         return Check(kind, float(value))
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}.value must be a text, got {safe_repr(value)}")
-    _check_encodable(value, where)
+    check_text(value, where)
     if kind == "regex":
         try:
             re.compile(value)
@@ -99,10 +99,3 @@ def parse_check(data: Any, where: str) -> Check:
                 f"{where}.value is not a regular expression ({error}): {safe_repr(value)}"
             ) from error
     return Check(kind, value)
-
-
-def _check_encodable(text: str, where: str) -> None:
-    try:
-        check_text(text)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error

@@ -47,7 +47,4 @@ def _read(message: Any, where: str) -> tuple[str, str]:
     role, content = message["role"], message["content"]
     if not among(role, ROLES):
         raise InputError(f"{where}.role must be {', '.join(ROLES)}, got {safe_repr(role)}")
-    try:
-        return role, check_text(content)
-    except InputError as error:
-        raise InputError(f"{where}.content: {error}") from error
+    return role, check_text(content, f"{where}.content")

@@ -60,8 +60,12 @@ def whole_in(name: str, value: Any, low: int, high: int) -> int:
     return int(value)
 
 
-def check_text(text: str | bytes) -> str:
-    """Return the text as str; refuse bytes that are not UTF-8 and text that UTF-8 cannot encode."""
+def check_text(text: str | bytes, where: str = "") -> str:
+    """Return the text as str; refuse bytes that are not UTF-8 and text that UTF-8 cannot encode.
+
+    An error begins with `where`, the text's location.
+    """
+    where = where and f"{where}: "
     try:
         if isinstance(text, bytes):
             return text.decode("utf-8")
@@ -69,5 +73,5 @@ def check_text(text: str | bytes) -> str:
             text.encode("utf-8")
             return text
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise InputError(f"the text is not valid UTF-8 ({error.reason} at {error.start})") from error
-    raise InputError(f"expected text, got {type(text).__name__}")
+        raise InputError(f"{where}the text is not valid UTF-8 ({error.reason} at {error.start})") from error
+    raise InputError(f"{where}expected text, got {type(text).__name__}")
