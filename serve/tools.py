@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.formats import with_patterns
+from hamburger_edge.loop.grammar import LAYOUT
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.serve.fields import Fields, RefusedError
 
@@ -21,7 +22,6 @@ MOST_TOOLS = 64
 MOST_CALLS = 8  # in one answer
 # With `auto`, plain text must not begin with the first character of a call.
 _WORDS = r"/[^{\[](.|\n)*/"
-_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -49,7 +49,7 @@ class Tools:
         schema = self.schema()
         if self.choice == "required":
             return {"json_schema": schema}
-        call = json.dumps({**with_patterns(schema), "x-guidance": _LAYOUT})
+        call = json.dumps({**with_patterns(schema), "x-guidance": LAYOUT})
         return {"grammar": f"start: words | calls\nwords: {_WORDS}\ncalls: %json {call}\n"}
 
     def schema(self) -> dict[str, Any]:
