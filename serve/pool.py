@@ -136,18 +136,10 @@ class Worker:
         )
 
     def _count(self, stream: Stream) -> None:
-        stats, name = stream.stats, self.served.name
-        add = self.metrics.add
-        add("prompt_tokens_total", stats.prompt_tokens, model=name)
-        add("reused_tokens_total", stats.reused_tokens, model=name)
-        add("tokens_total", stats.tokens, model=name)
-        add("macro_steps_total", stats.macro_steps, model=name)
-        add("slots_total", stats.slots, model=name)
-        add(
-            "slots_saved_total",
-            self.model._engine.ledger.tokens - self.model._engine.ledger.slots,
-            model=name,
-        )
+        ledger, name = self.model._engine.ledger, self.served.name
+        for counted in ("prompt_tokens", "reused_tokens", "tokens", "macro_steps", "slots"):
+            self.metrics.add(f"{counted}_total", getattr(stream.stats, counted), model=name)
+        self.metrics.add("slots_saved_total", ledger.tokens - ledger.slots, model=name)
 
 
 class Pool:
