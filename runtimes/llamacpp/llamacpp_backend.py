@@ -6,6 +6,7 @@ groups --embedder, numpy--> embeddings --base.gguf--> logits, features      --st
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,32 +115,31 @@ class LlamaCppBackend:
         _check_agreement(manifest, base, micro, graft)
         self.manifest, self.closed = manifest, False
         self.embedder, self.stop_head = LlamaCppEmbedder(base, graft, model), StopHead(graft, model)
-        self.models: list[LlamaModel] = []
-        self.decoders: list[LlamaCppBase | LlamaCppMicroDecoder] = []
+        self.opened = contextlib.ExitStack()  # closes the contexts before their models
+        weights = []
         try:
             sizes = ((model.num_layers, model.vocab_size), (model.micro_layers, model.micro_vocab))
             for file, (layers, vocab_size) in zip((base, micro), sizes, strict=True):
-                loaded = LlamaModel(llama, file.path, gpu_layers=gpu_layers)
-                self.models.append(loaded)
-                loaded.agree(model.hidden_size, layers, vocab_size)
-            base_weights, micro_weights = self.models
+                weights.append(LlamaModel(llama, file.path, gpu_layers=gpu_layers))
+                self.opened.callback(weights[-1].close)
+                weights[-1].agree(model.hidden_size, layers, vocab_size)
             self.base = LlamaCppBase(
-                base_weights,
+                weights[0],
                 manifest,
                 cache_slots=cache_slots,
                 threads=threads,
                 kv_cache_dtype=kv_cache_dtype,
                 flash=flash,
             )
-            self.decoders.append(self.base)
+            self.opened.callback(self.base.context.close)
             self.micro_decoder = LlamaCppMicroDecoder(
-                micro_weights, manifest, threads=threads, kv_cache_dtype=kv_cache_dtype, flash=flash
+                weights[1], manifest, threads=threads, kv_cache_dtype=kv_cache_dtype, flash=flash
             )
-            self.decoders.append(self.micro_decoder)
+            self.opened.callback(self.micro_decoder.context.close)
         except BaseException:
             self.close()
             raise
-        weights, size = KV_BYTES[kv_cache_dtype]
+        block, size = KV_BYTES[kv_cache_dtype]
         on_gpu = gpu_layers != 0 and bool(llama.low.llama_supports_gpu_offload())
         identity = f"{manifest.gguf_fingerprint} {kv_cache_dtype} {flash}"
         self.info = model_info(
@@ -153,7 +153,7 @@ class LlamaCppBackend:
             * model.num_layers
             * manifest.kv.kv_heads
             * manifest.kv.head_size
-            // weights
+            // block
             * size,
             fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
             draft_costs=COSTS,
@@ -192,17 +192,11 @@ class LlamaCppBackend:
         self.base.restore(snapshot, slots)
 
     def close(self) -> None:
-        """Close the contexts before their models."""
-        if self.closed:
-            return
         self.closed = True
-        for decoder in self.decoders:
-            decoder.context.close()
-        for model in self.models:
-            model.close()
+        self.opened.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "decoders"):
+        if hasattr(self, "opened"):
             self.close()
 
     def _check_open(self) -> None:
