@@ -96,9 +96,9 @@ class Evaluation:
         self._skipped: dict[int, dict[str, Any]] = {}  # by prompt number
         shared = judge_is_one and plan.greedy  # then its plain answers are the judge's
         self._estimate = _Estimate(models * len(plan.confidences) + (not shared))
-        model = base.model
-        self._spread(base.name, model, None, {1.0: plan.settings(1.0) | {"temperature": 0.0}})
-        self.answers = self._pass(base.name, model, 1.0, greedy=True)
+        numbers = self._fitting(base.name, base.model)
+        self._spread(base.name, numbers, None, {1.0: plan.settings(1.0) | {"temperature": 0.0}})
+        self.answers = self._pass(base.name, base.model, numbers, 1.0, greedy=True)
         self.row = Row.of(1.0, self.answers, self.answers, self.answers)
 
     def run(self, name: str, model: Model, opener: Opener | None = None) -> ModelReport:
@@ -109,10 +109,11 @@ class Evaluation:
         everything: list[JudgedAnswer] = []
         same = model is self.base.model and self.plan.greedy
         asked = [confidence for confidence in self.plan.confidences if not (same and confidence == 1)]
-        self._spread(name, model, opener, {each: self.plan.settings(each) for each in asked})
+        numbers = self._fitting(name, model)
+        self._spread(name, numbers, opener, {each: self.plan.settings(each) for each in asked})
         for confidence in self.plan.confidences:
             known = confidence == 1 and same
-            answers = self.answers if known else self._pass(name, model, confidence)
+            answers = self.answers if known else self._pass(name, model, numbers, confidence)
             plain = plain or answers  # the first confidence is 1
             rows.append(Row.of(confidence, answers, plain, self.answers))
             everything += answers.values()
@@ -132,10 +133,11 @@ class Evaluation:
             skipped=list(self._skipped.values()),
         )
 
-    def _pass(self, name: str, model: Model, confidence: float, *, greedy: bool = False) -> Answers:
-        """Answer every prompt that fits once."""
+    def _pass(
+        self, name: str, model: Model, numbers: list[int], confidence: float, *, greedy: bool = False
+    ) -> Answers:
+        """Answer the prompts of these numbers once."""
         options = self.plan.settings(confidence) | ({"temperature": 0.0} if greedy else {})
-        numbers = self._fitting(name, model)
         stage = f"{name} at {confidence:g}"
         answers: Answers = {}
         for done, number in enumerate(numbers):
@@ -150,12 +152,11 @@ class Evaluation:
         return answers
 
     def _spread(
-        self, name: str, model: Model, opener: Opener | None, options: dict[float, dict[str, Any]]
+        self, name: str, numbers: list[int], opener: Opener | None, options: dict[float, dict[str, Any]]
     ) -> None:
         """Let the workers, if any, answer the questions of the following passes."""
         if self.workers is None:
             return
-        numbers = check_room(self.base, self.prompts, self.plan, name, model)
         questions = [(confidence, number) for confidence in options for number in numbers]
         tick = lambda done: self.progress(name, done, len(questions))  # noqa: E731
         self._ahead = self.workers.answers(opener, self.prompts, options, questions, tick)
