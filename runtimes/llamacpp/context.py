@@ -25,7 +25,7 @@ from hamburger_edge.errors import (
     RuntimeUnavailableError,
 )
 from hamburger_edge.loop.backend import Floats
-from hamburger_edge.runtimes.llamacpp.library import FLASH, INT, KV_TYPES, POINTER, Library, Views
+from hamburger_edge.runtimes.llamacpp.library import FLASH, INT, KV_TYPES, POINTER, Library, view
 
 SEQUENCE = 0  # the only one
 
@@ -115,7 +115,6 @@ class Context:
         for name, array in (("embd", self.rows), ("pos", self.positions), ("logits", self.outputs)):
             kind = dict(low.llama_batch._fields_)[name]
             setattr(self.batch, name, ctypes.cast(array.ctypes.data, kind))
-        self.view = Views()
 
     def decode(self, count: int, positions: Sequence[int] | npt.NDArray[Any], *, read: bool = True) -> None:
         """Append the first `count` of `rows`. Without `read` there is no output and the head does not run.
@@ -162,11 +161,11 @@ class Context:
 
     def logits(self, count: int) -> Floats:
         """[count, vocab] of the last reading call; valid until the next call."""
-        return self.view(self.library.logits(self.address), count, self.model.vocab_size)
+        return view(self.library.logits(self.address), count, self.model.vocab_size)
 
     def states(self, count: int) -> Floats:
         """[count, d] final-normed; valid until the next call."""
-        return self.view(self.library.embeddings(self.address), count, self.model.width)
+        return view(self.library.embeddings(self.address), count, self.model.width)
 
     def clear(self) -> None:
         self.library.memory_clear(self.memory, False)

@@ -10,6 +10,7 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import ContextFullError, SessionError
 from hamburger_edge.loop.backend import Floats, Snapshot
 from hamburger_edge.runtimes.llamacpp.context import Capture, Context, LlamaModel
+from hamburger_edge.runtimes.llamacpp.library import view
 from hamburger_edge.runtimes.llamacpp.saved_state import is_state
 
 ROWS = 256  # of one call of llama.cpp
@@ -111,8 +112,7 @@ class LlamaCppBase:
             layer_input = context.library.layer_input
             assert layer_input is not None
             taps = [
-                context.view(layer_input(context.address, tap + 1), count, context.model.width)
-                for tap in self.taps
+                view(layer_input(context.address, tap + 1), count, context.model.width) for tap in self.taps
             ]
         else:
             taps = context.capture.read() if context.capture else []

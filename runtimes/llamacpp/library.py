@@ -172,18 +172,8 @@ def _advice(version: str) -> str:
 _PIP = f"pip install 'llama-cpp-python=={VERSIONS[-1]}'"
 
 
-class Views:
-    """numpy arrays over memory of llama.cpp, made once per address and shape."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[int, int, int], Floats] = {}
-
-    def __call__(self, address: int, rows: int, width: int) -> Floats:
-        key = address, rows, width
-        found = self.made.get(key)
-        if found is None:
-            if len(self.made) > 64:  # buffers rarely move
-                self.made.clear()
-            memory = (ctypes.c_float * (rows * width)).from_address(address)
-            found = self.made[key] = np.ctypeslib.as_array(memory).reshape(rows, width)
-        return found
+@functools.lru_cache(64)  # buffers rarely move
+def view(address: int, rows: int, width: int) -> Floats:
+    """Return an array over memory of llama.cpp."""
+    memory = (ctypes.c_float * (rows * width)).from_address(address)
+    return np.ctypeslib.as_array(memory).reshape(rows, width)
