@@ -19,6 +19,7 @@ DISTRIBUTIONS = (
     *("hamburger-edge", "onnxruntime", "llama-cpp-python", "onnxruntime-genai"),
     *("optimum-onnx", "transformers", "torch", "numpy"),
 )
+TRIES = 5
 LARGE = 1 << 30  # bytes to read: larger than most last-level caches
 
 
@@ -47,7 +48,7 @@ def versions(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
     return found
 
 
-def bandwidth(threads: int, weights: int, clock: Callable[[], float] = perf_counter) -> dict[str, float]:
+def bandwidth(threads: int, weights: int) -> dict[str, float]:
     """Measure the bytes a second that `threads` read from memory, and from a buffer as large as the weights.
 
     The second rate is higher if the weights stay in the last-level cache between steps.
@@ -56,12 +57,12 @@ def bandwidth(threads: int, weights: int, clock: Callable[[], float] = perf_coun
     with contextlib.suppress(OSError, ValueError, AttributeError):  # at most an eighth of the memory
         large = min(LARGE, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8)
     return {
-        "memory_bytes_per_s": read_speed(large, threads, clock),
-        "weights_bytes_per_s": read_speed(min(max(weights, 1 << 20), large), threads, clock),
+        "memory_bytes_per_s": read_speed(large, threads),
+        "weights_bytes_per_s": read_speed(min(max(weights, 1 << 20), large), threads),
     }
 
 
-def read_speed(size: int, threads: int, clock: Callable[[], float] = perf_counter, tries: int = 5) -> float:
+def read_speed(size: int, threads: int, clock: Callable[[], float] = perf_counter) -> float:
     """Return the best rate of several tries in bytes a second. Each thread reduces its part of the buffer."""
     parts = np.array_split(np.ones(size // 8, np.int64), threads)
     block = 1 << 15  # 256 KiB per call, so that the overhead is negligible
@@ -74,7 +75,7 @@ def read_speed(size: int, threads: int, clock: Callable[[], float] = perf_counte
 
     best = 0.0
     with ThreadPoolExecutor(threads) as pool:
-        for _ in range(tries + 1):  # the first try also starts the threads
+        for _ in range(TRIES + 1):  # the first try also starts the threads
             began = clock()
             list(pool.map(read, parts))
             best = max(best, 8 * sum(map(len, parts)) / max(clock() - began, 1e-9))

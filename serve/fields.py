@@ -82,11 +82,9 @@ class Fields:
             raise self.refuse(name, "is missing")
         return self._left.pop(name)
 
-    def text(self, name: str, default: str | None = None, *, longest: int | None = None) -> str | None:
+    def text(self, name: str, *, longest: int | None = None) -> str | None:
         value = self.take(name)
-        if value is None:
-            return default
-        return self.checked_text(name, value, longest)
+        return None if value is None else self.checked_text(name, value, longest)
 
     def checked_text(self, name: str, value: Any, longest: int | None = None) -> str:
         if not isinstance(value, str):
@@ -132,13 +130,11 @@ class Fields:
         except InputError as error:
             raise RefusedError(str(error), self.path(name)) from error
 
-    def one_of(self, name: str, choices: Iterable[str], default: str | None = None) -> str | None:
+    def one_of(self, name: str, choices: Iterable[str]) -> str | None:
         value = self.take(name)
-        if value is None:
-            return default
-        if not isinstance(value, str) or value not in choices:
-            raise self.refuse(name, f"must be {' or '.join(choices)}, got {_shown(value)}")
-        return value
+        if value is None or (isinstance(value, str) and value in choices):
+            return value
+        raise self.refuse(name, f"must be {' or '.join(choices)}, got {_shown(value)}")
 
     def items(self, name: str, most: int) -> list[Any] | None:
         value = self.take(name)

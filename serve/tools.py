@@ -140,7 +140,7 @@ def _function(item: Any, path: str) -> Function:
     name = inner.checked_text("name", inner.need("name"))
     if not _NAME.fullmatch(name):
         raise inner.refuse("name", "must be 1 to 64 letters, digits, _ or -")
-    description = inner.text("description", "")
+    description = inner.text("description")
     parameters = inner.take("parameters")
     inner.flag("strict")  # no effect: arguments always follow the schema
     inner.end()
