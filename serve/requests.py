@@ -44,10 +44,6 @@ class Asked:
     user: str | None = field(default=None, compare=False)
 
     @property
-    def chat(self) -> bool:
-        return self.messages is not None
-
-    @property
     def logprobs(self) -> bool:
         return self.settings.decoding.top_probabilities is not None
 
