@@ -34,12 +34,6 @@ def tokenizer_of(
     )
 
 
-def tokenizer_of_bundle(bundle: Path) -> PreTrainedTokenizerFast:
-    manifest = load_manifest(bundle)
-    file, model = manifest.tokenizer_in(bundle), manifest.model
-    return tokenizer_of(file, manifest.chat_template, model.eos_ids, model.context_length)
-
-
 class HamburgerTokenizer(PreTrainedTokenizerFast):
     """The class for AutoTokenizer. It also reads bundles, and checkpoints without a tokenizer_config.json."""
 
@@ -48,7 +42,9 @@ class HamburgerTokenizer(PreTrainedTokenizerFast):
         cls, pretrained_model_name_or_path: str | PathLike[str], *inputs: Any, **options: Any
     ) -> PreTrainedTokenizerFast:
         if (bundle := bundle_folder(pretrained_model_name_or_path)) is not None:
-            return tokenizer_of_bundle(bundle)
+            manifest = load_manifest(bundle)
+            file, model = manifest.tokenizer_in(bundle), manifest.model
+            return tokenizer_of(file, manifest.chat_template, model.eos_ids, model.context_length)
         folder = checkpoint_folder(pretrained_model_name_or_path)
         if folder is None or (folder / "tokenizer_config.json").exists():
             source = pretrained_model_name_or_path if folder is None else folder

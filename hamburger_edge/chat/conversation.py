@@ -75,7 +75,8 @@ class Chat:
             raise InputError("the message is empty: say something")
         self._parts.check_length(text, "" if self.groups else self.system or "")
         said = self.groups
-        turn = self._parts.engine.check_groups((token,) for token in self._turn(text))
+        ids = self._parts.turn(text, said, self.system)
+        turn = self._parts.engine.check_groups((token,) for token in ids)
         prompt = [*said, *turn]
         sampler = self._sampler(structure)
         sampler.begin(token for group in prompt for token in group)
@@ -149,10 +150,6 @@ class Chat:
             if chat.unfinished:
                 chat._sampler(chat._structure).follow()
         return chat
-
-    def _turn(self, text: str) -> list[int]:
-        """Return the tokens between the conversation so far and the next answer."""
-        return self._parts.turn(text, self.groups, self.system)
 
     def _sampler(self, structure: Structure | None) -> Sampler:
         """Return a copy of the sampler, so that a failed turn does not change the original."""
