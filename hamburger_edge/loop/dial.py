@@ -21,7 +21,8 @@ from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.support.values import among, number_in, safe_repr
 
 # plain: no drafts. verify: the base checks every drafted token. hybrid: tokens with
-# p >= confidence ** (1 / max_group_tokens) are merged, the base checks the others. merge: all are merged.
+# p >= confidence ** (1 / max_group_tokens) are merged, the base checks the others. If its top probability is
+# below the confidence, it re-reads the newest merged groups token by token. merge: all are merged.
 Mode = Literal["plain", "verify", "hybrid", "merge"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 

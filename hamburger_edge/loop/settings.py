@@ -105,10 +105,6 @@ class Decoding:
 
     max_tokens: int = 256  # exact length of an answer that ends with "length"
     confidence: float = DEFAULT_CONFIDENCE["merge"]  # a group continues while 1 - p_stop >= confidence
-    # plain: one token per step. verify: the base checks every token. hybrid: tokens with
-    # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the others. If its top probability
-    # is below the confidence, it re-reads the newest merged groups token by token. merge: every group is
-    # merged.
     mode: Mode = "merge"
     # forced tokens of a structure. split: one per slot, several per call of the base. merge: merged into
     # groups (not at confidence 1 or in plain and verify mode). single: one call of the base per token

@@ -43,8 +43,7 @@ def open_bundle(
 ) -> tuple[LlamaCppBackend, Path, ChatTemplate]:
     """Open a bundle with GGUF files -> backend, path of the tokenizer, chat template.
 
-    `kv_cache_dtype` is the cache's type: f16, q8_0, q4_0 or f32. `gpu_layers` -1 puts all layers on a GPU if
-    llama.cpp was built for one. `verify` checks every file's hash first; `log` shows llama.cpp's messages.
+    The options are those of `load`. `gpu_layers` -1 puts all layers on a GPU if llama.cpp was built for one.
     """
     path = Path(path)
     manifest = load_manifest(path)

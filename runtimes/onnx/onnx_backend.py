@@ -47,10 +47,7 @@ def open_bundle(
     kv_cache_dtype: str | None = None,
     verify: bool = False,
 ) -> tuple[OnnxBackend, Path, ChatTemplate]:
-    """Open a bundle -> backend, path of the tokenizer, chat template.
-
-    `cache_slots` is the number of slots of the KV buffer; `verify` checks every file's hash first.
-    """
+    """Open a bundle -> backend, path of the tokenizer, chat template. The options are those of `load`."""
     path = Path(path)
     if cache_slots is not None:
         whole_in("cache_slots", cache_slots, 1, 1 << 31)
