@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils.generic import ModelOutput
@@ -204,5 +205,4 @@ def _padded(rows: list[list[int]], settings: GenerationConfig) -> Tensor:
     ends = end_tokens(settings)
     pad = settings.pad_token_id
     pad = pad if pad is not None else ends[0] if ends else 0
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad)

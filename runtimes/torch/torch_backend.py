@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ClosedError, ContextFullError
@@ -188,11 +189,8 @@ def open_checkpoint(
 
 def pad_groups(groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """Groups of token ids -> ids [N, widest], sizes [N]"""
-    sizes = [len(group) for group in groups]
-    ids = torch.zeros(len(groups), max(sizes), dtype=torch.long)
-    for row, group in enumerate(groups):
-        ids[row, : len(group)] = torch.tensor(list(group))
-    return ids, torch.tensor(sizes)
+    ids = pad_sequence([torch.tensor(list(group)) for group in groups], batch_first=True)
+    return ids, torch.tensor([len(group) for group in groups])
 
 
 def _numpy(x: Tensor) -> Floats:
