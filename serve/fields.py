@@ -112,12 +112,12 @@ class Fields:
             raise self.refuse(name, f"must be true or false, got {_kind(value)}")
         return value
 
-    def number(self, name: str, low: float, high: float, *, above: bool = False) -> float | None:
+    def number(self, name: str, low: float, high: float) -> float | None:
         value = self.take(name)
         if value is None:
             return None
         try:
-            return number_in(self.path(name), value, low, high, above=above)
+            return number_in(self.path(name), value, low, high)
         except InputError as error:
             raise RefusedError(str(error), self.path(name)) from error
 

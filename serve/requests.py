@@ -18,6 +18,10 @@ MOST_LOGPROBS = 20  # likeliest tokens to list with each token
 LONGEST_STOP = 1000
 # Modes in which the base chooses every token, so that its probability is the base's own.
 _EXACT = 'mode "plain" or "verify"'
+_NUMBERS = (  # `Settings` checks their ranges
+    *("temperature", "top_p", "top_k", "min_p", "confidence"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+)
 _NOT_DIALS = ("prompt_cache_key", "prompt_cache_retention", "reasoning_effort", "service_tier", "verbosity")
 
 
@@ -144,9 +148,10 @@ def _harmless(fields: Fields) -> str | None:
 
 
 def _named(message: str) -> str | None:
-    """Return the request field that an error about a structure refers to."""
-    kinds = {"json_schema": "response_format", "grammar": "tools"}
-    return next((name for kind, name in kinds.items() if message.startswith(kind)), None)
+    """Return the request field that an error of `Settings` refers to."""
+    begins = {"json_schema": "response_format", "grammar": "tools"}
+    begins |= {f"{name} must be ": name for name in _NUMBERS}
+    return next((field for begin, field in begins.items() if message.startswith(begin)), None)
 
 
 def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
@@ -157,15 +162,8 @@ def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
         raise fields.refuse("max_tokens", "differs from max_completion_tokens: give one")
     options: dict[str, Any] = {
         "max_tokens": most if completion is None else completion,
-        "temperature": fields.number("temperature", 0, 100),
-        "top_p": fields.number("top_p", 0, 1, above=True),
-        "top_k": fields.whole("top_k", 0, 2**31 - 1),
-        "min_p": fields.number("min_p", 0, 1),
+        **{name: fields.take(name) for name in _NUMBERS},
         "seed": _seed(fields),
-        "presence_penalty": fields.number("presence_penalty", -100, 100),
-        "frequency_penalty": fields.number("frequency_penalty", -100, 100),
-        "repetition_penalty": fields.number("repetition_penalty", 0.01, 100),
-        "confidence": fields.number("confidence", 0, 1),
         "mode": fields.one_of("mode", MODES),
         "logit_bias": _bias(fields),
         "stop": _stop(fields),
