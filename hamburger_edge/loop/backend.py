@@ -81,7 +81,6 @@ class Backend(Protocol):
     @property
     def slots(self) -> int:
         """KV entries in use."""
-        ...
 
     def macro(
         self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
@@ -92,23 +91,18 @@ class Backend(Protocol):
         empty cache must leave at least one slot free, unless its positions are 0, 1, 2, ... Returned arrays
         are valid until the next call of `macro`.
         """
-        ...
 
     def micro_begin(self, features: Any) -> None:
         """Empty the micro decoder's cache and start a group from one row of `Readout.features`."""
-        ...
 
     def micro(self, token: int) -> MicroReadout:
         """Feed the group's latest token and return the next scores, valid until the next call."""
-        ...
 
     def truncate(self, slots: int) -> None:
         """Forget every slot from `slots` on, without any computation."""
-        ...
 
     def snapshot(self) -> Snapshot:
         """Copy the KV contents of the slots in use."""
-        ...
 
     def restore(self, snapshot: Snapshot, slots: int) -> None:
         """Replace the KV contents by a snapshot's, bit for bit.
@@ -116,11 +110,9 @@ class Backend(Protocol):
         A snapshot of another model or another number of slots raises SessionError, and so do values that are
         not finite. The cache is unchanged then.
         """
-        ...
 
     def close(self) -> None:
         """Free everything; further calls raise. Closing twice is harmless."""
-        ...
 
 
 def check_saved_cache(snapshot: Snapshot, shape: tuple[int, ...], dtype: str, cache_slots: int) -> None:
