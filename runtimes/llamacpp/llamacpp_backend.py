@@ -45,7 +45,6 @@ def open_bundle(
 
     The options are those of `load`. `gpu_layers` -1 puts all layers on a GPU if llama.cpp was built for one.
     """
-    path = Path(path)
     manifest = load_manifest(path)
     check_files(path, manifest, hashes=flag("verify", verify))
     if manifest.gguf is None:

@@ -48,7 +48,6 @@ def open_bundle(
     verify: bool = False,
 ) -> tuple[OnnxBackend, Path, ChatTemplate]:
     """Open a bundle -> backend, path of the tokenizer, chat template. The options are those of `load`."""
-    path = Path(path)
     if cache_slots is not None:
         whole_in("cache_slots", cache_slots, 1, 1 << 31)
     manifest = load_manifest(path)
