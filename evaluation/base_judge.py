@@ -84,14 +84,6 @@ def _judged(logits: Floats, targets: Ints) -> tuple[Floats, Ints]:
     return (np.log(total) + top - logits[rows, targets]).astype(np.float32), best.astype(np.int64)
 
 
-class Proposal(NamedTuple):
-    """A token that the micro decoder proposed. The stop head may have refused it."""
-
-    at: int  # index in the answer
-    token: int
-    sure: float  # the stop head's probability that the base would choose the same token
-
-
 class _Watched:
     """A backend that records the proposals of its micro steps."""
 
@@ -123,8 +115,9 @@ class JudgedAnswer:
     slots: int  # KV entries of the answer, including the newest group's
     nll: float  # nats, sum over its tokens
     agrees: list[bool]  # per token: it equals the judge's choice
-    sure: list[float]  # per proposal at a token of the answer: its `Proposal.sure`
-    held: list[bool]  # per proposal: it equals the judge's choice
+    # per token that the micro decoder proposed, also if the stop head refused it:
+    sure: list[float]  # the stop head's probability that the base would choose the same token
+    held: list[bool]  # it equals the judge's choice
     right: bool | None  # None: the prompt has no check
 
     @property
@@ -149,7 +142,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
     ids = prompt_ids(model, prompt.text)
     after = model.info.stop_rule == "after"
     groups: list[list[int]] = []
-    proposals: list[Proposal] = []
+    proposals: list[tuple[int, int, float]] = []  # index in the answer, token, `sure`
     said = 0
     with (
         _watching(model) as watched,
@@ -159,7 +152,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
             for i, (token, p_stop) in enumerate(watched.calls):
                 # with rule "before" the stop probability of a token comes from the step before it
                 stop = p_stop if after else chunk.stop_probabilities[i]
-                proposals.append(Proposal(said + 1 + i, token, 1 - stop))
+                proposals.append((said + 1 + i, token, 1 - stop))
             watched.calls.clear()
             if chunk.tokens:
                 groups.append(list(chunk.tokens))
@@ -167,7 +160,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
         slots = model._engine.ledger.slots + len(model._engine.unread) - len(ids)
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)
-    proposals = [each for each in proposals if each.at < len(tokens)]  # the judge has no choice after the end
+    proposals = [each for each in proposals if each[0] < len(tokens)]  # the judge has no choice after the end
     return JudgedAnswer(
         number=number,
         kind=prompt.kind,
@@ -178,8 +171,8 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
         slots=slots,
         nll=float(reading.nll.sum(dtype=np.float64)),
         agrees=(reading.choices == np.array(tokens)).tolist(),
-        sure=[each.sure for each in proposals],
-        held=[bool(reading.choices[each.at] == each.token) for each in proposals],
+        sure=[sure for _, _, sure in proposals],
+        held=[bool(reading.choices[at] == token) for at, token, _ in proposals],
         right=None if prompt.check is None else prompt.check.passes(stream.text),
     )
 
