@@ -58,7 +58,7 @@ class Access:
         """Check a Host header and ignore its port, because a tunnel may use another port."""
         found = _HOST.fullmatch(host.lower())
         name = "" if found is None else found["name"] or found["address"]
-        return name in self.hosts or (self.any_address and _is_address(name))
+        return name in self.hosts or (self.any_address and _address(name) is not None)
 
     def allows_origin(self, origin: str, host: str) -> bool:
         return origin in self.origins or "*" in self.origins or origin.partition("://")[2] == host
@@ -77,12 +77,8 @@ class Access:
 
 
 def is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    address = _address(host.strip("[]"))
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def read_keys(path: str) -> list[bytes]:
@@ -172,9 +168,8 @@ def refusal(refused: RefusedError) -> Response:
     return Response(body, refused.status, headers=refused.headers, media_type="application/json")
 
 
-def _is_address(name: str) -> bool:
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
