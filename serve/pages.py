@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from starlette.requests import Request
@@ -24,29 +24,22 @@ _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def routes(in_browser: InBrowser) -> list[Route]:
-    offered = {**in_browser.code, **in_browser.files}
-    return [
-        *(Route(address, _of_the_page(PAGE / name)) for address, name in ADDRESSES.items()),
-        *(Route(address, _in_browser(path, in_browser.code)) for address, path in offered.items()),
-    ]
+    own, found = {"content-security-policy": _POLICY}, []
+    for address, name in ADDRESSES.items():
+        found.append(Route(address, _sending(PAGE / name, own, (PAGE / name).read_bytes())))
+    for address, path in {**in_browser.code, **in_browser.files}.items():
+        content = script(path, in_browser.code) if path.suffix == ".js" else None
+        found.append(Route(address, _sending(path, HEADERS, content)))
+    return found
 
 
-def _of_the_page(path: Path) -> _Endpoint:
-    content = path.read_bytes()
-
-    async def send(request: Request) -> Response:
-        return Response(content, media_type=KINDS[path.suffix], headers={"content-security-policy": _POLICY})
-
-    return send
-
-
-def _in_browser(path: Path, code: Iterable[str]) -> _Endpoint:
+def _sending(path: Path, headers: Mapping[str, str], content: bytes | None) -> _Endpoint:
+    """Return an endpoint that sends this content, or the file if it is None."""
     kind = KINDS.get(path.suffix, "application/octet-stream")
-    content = script(path, code) if path.suffix == ".js" else None
 
     async def send(request: Request) -> Response:
         if content is None:
-            return FileResponse(path, media_type=kind, headers=HEADERS)
-        return Response(content, media_type=kind, headers=HEADERS)
+            return FileResponse(path, media_type=kind, headers=headers)
+        return Response(content, media_type=kind, headers=headers)
 
     return send
