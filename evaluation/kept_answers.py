@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,7 @@ class KeptAnswers:
 @contextmanager
 def keeping(path: Path | None, asked: Any, requests: int, settings: int) -> Iterator[KeptAnswers]:
     """Open the kept answers under a lock: one process at a time."""
-    if path is None:
-        yield KeptAnswers(None, asked, requests, settings)
-        return
-    with locked(lock_for(path.absolute())):
+    with nullcontext() if path is None else locked(lock_for(path.absolute())):
         yield KeptAnswers(path, asked, requests, settings)
 
 
