@@ -15,14 +15,16 @@ tags:
 
 # {name}
 
-A HAMburger (arXiv 2505.20438): a language model that says up to {max_group_tokens} tokens in one step and
+A HAMburger (arXiv 2505.20438): a language model that says up to {shape.max_group_tokens} tokens in one \
+step and
 keeps them in one KV-cache entry.
 
 | | |
 |---|---|
-| base | {layers} layers of width {width}, family {family}, {vocabulary} tokens |
-| micro-step decoder | {micro_layers} layers, {draft_vocab} |
-| context | {context} positions |
+| base | {base.num_layers} layers of width {base.hidden_size}, family {base.family}, \
+{base.vocab_size} tokens |
+| micro-step decoder | {shape.micro_layers} layers, choosing among {shape.micro_vocab} tokens |
+| context | {base.context_length} positions |
 | licences | {licences} |
 
 ```python
@@ -48,12 +50,6 @@ def model_card(name: str, config: HamburgerHFConfig, checkpoint: Checkpoint) -> 
         name=name,
         license=f"license: {said[0]}\n" if len(said) == 1 else "",  # the hub accepts one licence
         licences=", ".join(f"{part} {text}" for part, text in licences.items()) or "not said",
-        max_group_tokens=shape.max_group_tokens,
-        layers=shape.base.num_layers,
-        width=shape.base.hidden_size,
-        family=shape.base.family,
-        vocabulary=shape.base.vocab_size,
-        micro_layers=shape.micro_layers,
-        draft_vocab=f"choosing among {shape.micro_vocab} tokens",
-        context=shape.base.context_length,
+        shape=shape,
+        base=shape.base,
     )
