@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -96,9 +98,7 @@ def _nll_difference(
 
 
 def _common(one: JudgedAnswer, other: JudgedAnswer) -> int:
-    pairs = zip(one.tokens, other.tokens, strict=False)
-    same = [a == b for a, b in pairs]
-    return same.index(False) if False in same else len(same)
+    return len(list(takewhile(bool, map(eq, one.tokens, other.tokens))))
 
 
 def _share(part: float, whole: float) -> float | None:

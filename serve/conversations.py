@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from operator import eq
 from typing import NamedTuple
 
 from hamburger_edge.chat.messages import read_messages
@@ -141,12 +143,7 @@ def keep(
 
 def _alike(these: Sequence[str], those: Sequence[str]) -> int:
     """Return the length of the common prefix."""
-    count = 0
-    for mine, other in zip(these, those, strict=False):
-        if mine != other:
-            break
-        count += 1
-    return count
+    return len(list(takewhile(bool, map(eq, these, those))))
 
 
 def _cut(groups: Sequence[Group], tokens: int) -> list[Group] | None:
