@@ -129,6 +129,17 @@ class ScriptedBackend:
     def stop(self, text: tuple[int, ...]) -> float:
         return float(np.random.default_rng([1, *text]).random()) if self.p_stop is None else self.p_stop
 
+    def say(self, script: list[int], prompt: int) -> None:
+        """From now on these tokens follow a prompt of so many, whatever it is, and then the end."""
+
+        def scores(text: tuple[int, ...], salt: int = 0) -> Floats:
+            scores = np.full(self.info.vocab_size, -20.0, np.float32)
+            place = len(text) - prompt
+            scores[script[place] if place < len(script) else EOS] = 20.0
+            return scores
+
+        self.scores = scores  # type: ignore[method-assign]
+
     def plain(self, prompt: list[int], max_tokens: int) -> list[int]:
         """The obvious simulation: greedy, one token after the other, no groups."""
         said: list[int] = []

@@ -9,6 +9,17 @@ from hamburger_edge.chat import session_file
 from hamburger_edge.chat.session_file import Limits
 from hamburger_edge.model import Model
 
+# every kind of them
+OPTIONS: dict[str, Any] = {
+    "confidence": 0.4,
+    "temperature": 0.9,
+    "seed": 11,
+    "top_p": 0.95,
+    "frequency_penalty": 0.2,
+    "logit_bias": {40: 1.5, 41: -100},
+    "stop": ["zq"],
+    "max_tokens": 25,
+}
 ANY = Limits(1 << 24, 1 << 24)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
 from hamburger_edge.models.distillation.data_manifest import FORMAT
-from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.batches import Batches, DistilledData, TrainingBatch
 
 END = 2
 FIELDS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")
@@ -65,6 +67,18 @@ class DataFiles:
         manifest = {"format": FORMAT, "source": source or {"base": "toy"}, "shards": [shard]}
         (folder / "data.json").write_text(json.dumps(manifest))
         return folder
+
+
+def batches_of(data: DistilledData, numbers: Iterable[int] | None = None, **changes: Any) -> Batches:
+    """Of all conversations, or of those that are named: one row, and no merged slots."""
+    settings = {"max_group_tokens": 4, "draft_vocab": None, "vocab_size": 97, "rows": 1}
+    settings |= {"row_slots": 30, "cuts": None, "seed": 5}
+    return Batches(data, list(range(len(data)) if numbers is None else numbers), **settings | changes)
+
+
+def first_batch(data: DistilledData, numbers: Iterable[int] | None = None, **changes: Any) -> TrainingBatch:
+    batches = batches_of(data, numbers, **changes)
+    return batches.build(batches.plan(0)[0])
 
 
 def ladders(conversations: int, *, vocab: int = 97, seed: int = 0) -> DistilledData:

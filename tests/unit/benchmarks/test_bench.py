@@ -88,6 +88,13 @@ def known_bench(
     return Bench(there, plan, [PROMPT], start=lambda name, *_: contenders[name], clock=clock)
 
 
+PROGRAMS = {"onnx": Program("", variants=("plain", "merge-0.8")), "llama.cpp": Program("")}
+
+
+def two(log: list[str], fails_at: int | None = None) -> dict[str, Known]:
+    return {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log, fails_at)}
+
+
 @pytest.fixture(autouse=True)
 def known_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = {"memory_bytes_per_s": 1e6, "weights_bytes_per_s": 2e6}
@@ -118,9 +125,8 @@ def test_spread_and_ratios_are_by_pairs() -> None:
 
 def test_the_report_has_its_shape_and_its_figures() -> None:
     log: list[str] = []
-    contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log)}
-    programs = {"onnx": Program("", variants=("plain", "merge-0.8")), "llama.cpp": Program("")}
-    report = known_bench(contenders).run(programs).to_json()
+    contenders = two(log)
+    report = known_bench(contenders).run(PROGRAMS).to_json()
     assert log == ["onnx@plain", "onnx@merge-0.8", "llama.cpp"] * 5  # one round warms up
     assert set(report) == SHAPE_OF_JSON
     assert json.loads(json.dumps(report)) == report
@@ -220,11 +226,8 @@ def test_by_default_every_prompt_is_measured_once() -> None:
 
 
 def test_who_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
-    log: list[str] = []
-    contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log, fails_at=3)}
-    programs = {"onnx": Program("", variants=("plain",)), "llama.cpp": Program("")}
-    report = known_bench(contenders).run(programs)
-    assert [row["name"] for row in report.results] == ["onnx@plain"]
+    report = known_bench(two([], fails_at=3)).run(PROGRAMS)
+    assert [row["name"] for row in report.results] == ["onnx@plain", "onnx@merge-0.8"]
     assert report.skipped == [{"name": "llama.cpp", "why": "it fell over"}]
     assert "skipped llama.cpp: it fell over" in bench_report.tables(report)
 
@@ -235,70 +238,33 @@ def test_when_everybody_fails_the_reasons_are_said() -> None:
         known_bench(contenders).run({"onnx": Program("", variants=("plain",))})
 
 
-def test_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_some() -> None:
     log: list[str] = []
-    contenders = {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log)}
-    programs = {"onnx": Program("", variants=("plain", "merge-0.8")), "llama.cpp": Program("")}
-    known_bench(contenders, rounds=1, only=("onnx@merge-0.8",)).run(programs)
+    known_bench(two(log), rounds=1, only=("onnx@merge-0.8",)).run(PROGRAMS)
     assert set(log) == {"onnx@merge-0.8"}
     with pytest.raises(InputError, match=r"--only bread: unknown \(known: llama.cpp, onnx"):
-        known_bench(contenders, only=("bread",)).run(programs)
+        known_bench(two(log), only=("bread",)).run(PROGRAMS)
 
 
 def test_a_peer_that_is_not_installed_names_its_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     name = next(iter(PEERS))
     monkeypatch.setattr("hamburger_edge.benchmarks.contender.installed", lambda module: False)
-    contenders = {"onnx": Known("onnx", 50, [])}
-    programs = {"onnx": Program("", variants=("plain",)), name: PEERS[name]}
-    report = known_bench(contenders, rounds=1).run(programs)
+    report = known_bench(two([]), rounds=1).run({**PROGRAMS, name: PEERS[name]})
     [skipped] = report.skipped
     assert skipped["name"] == name
     assert skipped["why"].endswith("is not installed: run  pip install '.[bench]'  in the checkout")
 
 
 def test_without_the_checkpoint_peers_are_skipped_with_the_way_out() -> None:
-    contenders = {"onnx": Known("onnx", 50, [])}
     programs = {"onnx": Program("", variants=("plain",), needs_checkpoint=False), "llama.cpp": Program("")}
-    runner = Bench(
-        source(), BenchPlan(rounds=1, longest=0), [PROMPT], start=lambda name, *_: contenders[name]
-    )
-    report = runner.run(programs)
+    plan, contenders = BenchPlan(rounds=1, longest=0), two([])
+    report = Bench(source(), plan, [PROMPT], start=lambda name, *_: contenders[name]).run(programs)
     assert [skipped["name"] for skipped in report.skipped] == ["llama.cpp"]
     assert "--against CHECKPOINT" in report.skipped[0]["why"]
 
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = cli.main(["bench", *arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "give either a BUNDLE or  --shape NAME"),
-        (("no-such-bundle",), "no such bundle folder"),
-        (("--shape", "pizza"), "--shape pizza: unknown (known: llama-3.2-1b, tiny)"),
-        (("no-such-bundle", "--against", "tiny"), "--against is for other programs: add  --peers"),
-    ],
-)
-def test_bad_input_is_one_line(run: Run, arguments: tuple[str, ...], message: str) -> None:
-    code, out, err = run(*arguments)
-    assert (code, out) == (1, "")
-    assert err.startswith("error: ")
-    assert message in err
-    assert err.count("\n") == 1
-
-
 def test_a_random_model_of_a_known_shape_is_measured_with_forced_groups(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The whole command: export, processes, curve, tables, JSON, pictures."""
     pytest.importorskip("onnx")
@@ -306,8 +272,7 @@ def test_a_random_model_of_a_known_shape_is_measured_with_forced_groups(
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
     file, pictures = tmp_path / "bench.json", tmp_path / "pictures"
     small = ("--tokens", "12", "--rounds", "2", "--longest", "192", "--threads", "1")
-    code, out, err = run("--shape", "tiny", *small, "--json", str(file), "--plot", str(pictures))
-    assert code == 0, err
+    assert cli.main(["bench", "--shape", "tiny", *small, "--json", str(file), "--plot", str(pictures)]) == 0
     report = json.loads(file.read_text())
     rows = {row["name"]: row for row in report["results"]}
     assert set(rows) == {"onnx@plain", "onnx@force-2"}
@@ -321,4 +286,4 @@ def test_a_random_model_of_a_known_shape_is_measured_with_forced_groups(
     assert grown["onnx@plain"] == 2 * grown["onnx@force-2"] > 0
     assert all(row["nll"] is None for row in rows.values())  # random words mean nothing
     assert {path.name for path in pictures.iterdir()} == {"speed.png", "length.png"}
-    assert "onnx@force-2" in out
+    assert "onnx@force-2" in capsys.readouterr().out

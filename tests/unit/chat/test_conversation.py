@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from chat_models import TURNS, tokens_of, toy_model
 from scripted_backend import EOS
 
+from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ConfigError, ContextFullError, InputError
@@ -51,10 +51,6 @@ def test_presets(name: str, first: str, following: str) -> None:
     assert text_of(template.next_turn("Bye")) == following
 
 
-def test_no_preset_is_a_task() -> None:
-    assert not [name for name, template in PRESETS.items() if template.is_task]
-
-
 def test_system_texts() -> None:
     smollm2 = ChatTemplate.preset("smollm2")
     assert "named SmolLM, trained by Hugging Face<|im_end|>" in text_of(smollm2.first_turn("Hi"))
@@ -65,15 +61,14 @@ def test_system_texts() -> None:
 
 
 def test_what_people_write_is_never_trusted() -> None:
-    for name in PRESETS:
-        parts = ChatTemplate.preset(name).first_turn("MINE", "THEIRS") + ChatTemplate.preset(name).next_turn(
-            "MINE"
-        )
+    for template in PRESETS.values():
+        parts = [*template.first_turn("MINE", "THEIRS"), *template.next_turn("MINE")]
         assert all(trusted is not any(word in text for word in ("MINE", "THEIRS")) for text, trusted in parts)
 
 
 def test_templates_go_through_json() -> None:
     for template in PRESETS.values():
+        assert not template.is_task
         assert ChatTemplate.from_json(json.loads(json.dumps(template.to_json()))) == template
     with pytest.raises(ConfigError, match="unknown key 'jinja'"):
         ChatTemplate.from_json({"jinja": "{{ }}"})
@@ -93,7 +88,7 @@ def test_turns_continue_one_text(model: Model, tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode(expected)
     for turn, following in zip(TURNS, [*TURNS[1:], None], strict=True):
         chunks = list(chat.send(turn))
-        answer = [token for chunk in chunks for token in chunk.tokens]
+        answer = tokens_of([chunk.tokens for chunk in chunks])
         tokens += answer
         assert tokens_of(chat.groups) == tokens
         assert chat.messages[-1].text == "".join(chunk.text for chunk in chunks)
@@ -126,18 +121,14 @@ def test_injected_specials_stay_text(model: Model, tokenizer: Tokenizer) -> None
 
 
 def test_two_chats_and_other_uses_share_a_model(model: Model, tokenizer: Tokenizer) -> None:
-    def alone(turns: list[str]) -> list[list[int]]:
-        chat = toy_model(tokenizer).chat(confidence=0.4, max_tokens=20)
-        return [[t for r in chat.send(turn) for t in r.tokens] for turn in turns]
+    def chat_of(model: Model) -> Chat:
+        return model.chat(confidence=0.4, max_tokens=20)
 
-    one, two = (model.chat(confidence=0.4, max_tokens=20) for _ in range(2))
-    said_one, said_two = [], []
+    one, two, *alone = chat_of(model), chat_of(model), *(chat_of(toy_model(tokenizer)) for _ in range(2))
     for first, second in zip(TURNS, ["x", "y", "z"], strict=True):
-        said_one.append([t for r in one.send(first) for t in r.tokens])
+        assert list(one.send(first)) == list(alone[0].send(first))
         model.generate("something else", max_tokens=5)
-        said_two.append([t for r in two.send(second) for t in r.tokens])
-    assert said_one == alone(TURNS)
-    assert said_two == alone(["x", "y", "z"])
+        assert list(two.send(second)) == list(alone[1].send(second))
 
 
 def test_reset_begins_anew(model: Model) -> None:
@@ -168,7 +159,7 @@ def test_a_turn_without_an_answer_never_happened(model: Model) -> None:
     assert list(chat.send("goes on"))
 
 
-def test_a_cancelled_answer_can_proceed_as_if_never_cut(model: Model, tokenizer: Tokenizer) -> None:
+def test_a_cancelled_answer_can_proceed_as_if_never_cut(model: Model) -> None:
     options: dict[str, Any] = {"confidence": 0.3, "temperature": 1.0, "seed": 3, "repetition_penalty": 1.2}
     model.backend.eos_rate = 0.0
     for mode in ("merge", "verify"):
@@ -190,17 +181,9 @@ def test_a_cancelled_answer_can_proceed_as_if_never_cut(model: Model, tokenizer:
 
 
 def test_a_character_cut_by_max_tokens_is_finished_by_proceeding(model: Model, tokenizer: Tokenizer) -> None:
-    script = tokenizer.encode("ab🙃cd")
-    chat = model.chat(confidence=1.0, max_tokens=3)
     prompt = len(tokenizer.encode_parts(model.template.first_turn("x")))
-
-    def scores(text: tuple[int, ...], salt: int = 0) -> Any:
-        row = np.zeros(tokenizer.vocab_size, dtype=np.float32)
-        place = len(text) - prompt
-        row[script[place] if place < len(script) else EOS] = 1
-        return row
-
-    model.backend.scores = scores
+    model.backend.say(tokenizer.encode("ab🙃cd"), prompt)
+    chat = model.chat(confidence=1.0, max_tokens=3)
     first = "".join(chunk.text for chunk in chat.send("x"))
     second = "".join(chunk.text for chunk in chat.continue_answer(max_tokens=100))
     assert (first, first + second) == ("ab", "ab🙃cd")

@@ -9,17 +9,12 @@ from pathlib import Path
 
 import pytest
 from chat_models import toy_model
-from session_files import ANY, save_one
+from session_files import ANY
 
 from hamburger_edge.chat import session_file
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import SessionError
 from hamburger_edge.model import Model
-
-
-@pytest.fixture
-def saved(model: Model, tmp_path: Path) -> Path:
-    return save_one(model, tmp_path / "s", max_tokens=6)
 
 
 def test_arrays_are_bounded_before_they_are_allocated(model: Model, saved: Path) -> None:

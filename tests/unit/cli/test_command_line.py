@@ -13,6 +13,7 @@ from places import ROOT
 import hamburger_edge.cli.main as cli
 from hamburger_edge.cli.parser import COMMANDS, build_parser
 from hamburger_edge.cli.reference import markdown
+from hamburger_edge.models.checkpoints.built_in import ZOO
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -57,73 +58,79 @@ def test_every_command_is_registered_and_the_documentation_is_current() -> None:
     assert (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8") == markdown()
 
 
+BAD_INPUT = [  # and what the line names
+    (["run", "{nowhere}", "hi"], "no such"),
+    (["run", "{empty}", "hi"], "neither"),
+    (["run", "{file}", "hi"], "no such folder"),
+    (["run", "{broken}", "hi"], "format version 1"),
+    (["run", "{long}", "hi"], ""),
+    (["run", "{nowhere}", "hi", "--raw", "--system", "brief"], "--raw takes the prompt as it is"),
+    (["chat", "{nowhere}"], "nowhere"),
+    (["verify", "{nowhere}"], "nowhere"),
+    (["inspect", "{nowhere}"], "nowhere"),
+    (["inspect", "{broken}"], "broken"),
+    (["export", "{nowhere}", "-o", "{new}"], "nowhere"),
+    (["export", "{broken}", "-o", "{new}"], "broken"),
+    (["export", "tiny", "-o", "{new}", "--recipe", "{nowhere}.toml"], "nowhere.toml: cannot be read"),
+    (["export", "tiny", "-o", "{new}", "--cache-slots", "100"], "cache_slots is"),
+    (["fetch", "no-such-model"], "no-such-model"),
+    (["demo", "no-such-model"], "no-such-model"),
+    (["demo", "{empty}"], "empty"),
+    (["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"], "nowhere"),
+    (["distill", "tiny", "-o", "{new}", "--tokens", "-1"], "--tokens"),
+    (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"], "--rows"),
+    (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", 23 * "9"], "--seed"),
+    (["segment", "{nowhere}"], "nowhere"),
+    (["segment", "{nowhere}", "--max-group-tokens", "0"], "--max-group-tokens"),
+    (["segment", "{nowhere}", "--ratio", "inf"], "--ratio"),
+    (["train", "{nowhere}", "-o", "{new}"], "nowhere"),
+    (["train", "{file}", "-o", "{new}"], "file"),
+    (["bench"], "give either a BUNDLE or  --shape NAME"),
+    (["bench", "{nowhere}"], "no such bundle folder"),
+    (["bench", "--shape", "pizza"], "--shape pizza: unknown (known: llama-3.2-1b, tiny)"),
+    (["bench", "{nowhere}", "--against", "tiny"], "--against is for other programs: add  --peers"),
+    (["bench", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
+    (["bench", "{nowhere}", "--plot", "{file}"], "is no folder"),
+    (["bench", "b", "--json-schema", "{{}}"], "--json-schema is of whole requests: give  --prompts"),
+    (["bench", "--prompts", "p", "--shape", "tiny"], "--shape does not go with  --prompts"),
+    (["bench", "b", "--prompts", "{nowhere}"], "nowhere: cannot be read"),
+    (["bench", "b", "--prompts", "{prompts}", "--confidence", "2"], "--confidence: a setting is a mode"),
+    (["eval", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json: no file can be written there"),
+    (["eval", "{nowhere}", "--plot", "{file}/x"], "is no folder"),
+    (["eval", "{tiny}", "--plot", "{file}"], "name a folder for the pictures"),
+    (["eval", "{tiny}", "--reference", "nothing-of-that-name"], "no checkpoint of that name"),
+    (["eval", "{tiny}", "--confidence", "0.5,1.5"], "confidence must be from 0 to 1"),
+    (["eval", "{tiny}", "--max-tokens", "0"], "max_tokens must be"),
+    (["eval", "{tiny}", "--max-tokens", "5000", "--threads", "1"], "no prompt fits"),
+    (["serve", "{nowhere}", "--port", "0"], "no such folder"),
+    (["serve", "{nowhere}", "--port", "0", "--workers", "0"], "--workers"),
+    (["serve", "{nowhere}", "--port", "0", "--timeout", "0"], "--timeout"),
+    (["serve", "{nowhere}", "--host", "no.such.host.invalid", "--no-auth"], "cannot listen"),
+    (["serve", "{nowhere}", "--port", "0", "--api-key-file", "{nowhere}"], "--api-key-file"),
+    (["serve", "{nowhere}", "--port", "0", "--browser", "{nowhere}"], "lacks packages: run  npm install"),
+]
+
+
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "{nowhere}", "hi"],
-        ["run", "{empty}", "hi"],
-        ["run", "{file}", "hi"],
-        ["run", "{broken}", "hi"],
-        ["chat", "{nowhere}"],
-        ["verify", "{nowhere}"],
-        ["inspect", "{nowhere}"],
-        ["inspect", "{broken}"],
-        ["export", "{nowhere}", "-o", "{new}"],
-        ["export", "{broken}", "-o", "{new}"],
-        ["fetch", "no-such-model"],
-        ["demo", "no-such-model"],
-        ["demo", "{empty}"],
-        ["run", "{long}", "hi"],
-        ["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"],
-        ["segment", "{nowhere}"],
-        ["train", "{nowhere}", "-o", "{new}"],
-        ["train", "{file}", "-o", "{new}"],
-    ],
-    ids=" ".join,
+    ("words", "named"), BAD_INPUT, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
-def test_bad_places_give_one_line_and_exit_code_1(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_bad_input_gives_one_line_and_exit_code_1(
+    words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {name: tmp_path / name for name in ("nowhere", "empty", "file", "broken", "new")}
-    places["long"] = Path(300 * "a")
+    places = {name: tmp_path / name for name in ("nowhere", "empty", "file", "broken", "prompts", "new")}
+    places |= {"long": Path(300 * "a"), "tiny": ZOO / "tiny"}
     places["empty"].mkdir()
     places["file"].write_text("= nothing of ours")
+    places["prompts"].write_text('{"prompt": "a"}')
     places["broken"].mkdir()
     (places["broken"] / "manifest.json").write_text('{"format": 1, "kind": "hamburger-edge bundle"}')
     assert cli.main([word.format(**places) for word in words]) == 1
     out, err = capsys.readouterr()
+    *before, line = err.splitlines()
     assert out == ""
-    assert re.fullmatch(r"error: .+", err.splitlines()[-1])
-    assert "Traceback" not in err
-    assert not places["new"].exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["run", "{nowhere}", "hi", "--raw", "--system", "brief"], "--raw takes the prompt as it is"),
-        (["export", "tiny", "-o", "{new}", "--recipe", "{nowhere}.toml"], "nowhere.toml: cannot be read"),
-        (["export", "tiny", "-o", "{new}", "--cache-slots", "100"], "cache_slots is"),
-        (["distill", "tiny", "-o", "{new}", "--tokens", "-1"], "--tokens"),
-        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--rows", "0"], "--rows"),
-        (["distill", "tiny", "-o", "{new}", "--tokens", "10", "--seed", 23 * "9"], "--seed"),
-        (["segment", "{nowhere}", "--max-group-tokens", "0"], "--max-group-tokens"),
-        (["segment", "{nowhere}", "--ratio", "inf"], "--ratio"),
-        (["bench", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
-        (["bench", "{nowhere}", "--plot", "{file}"], "is no folder"),
-        (["eval", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
-        (["eval", "{nowhere}", "--plot", "{file}/x"], "is no folder"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_bad_numbers_and_outputs_are_named_before_anything_is_read(
-    words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("= nothing of ours")
-    places = {name: tmp_path / name for name in ("nowhere", "file", "new")}
-    assert cli.main([word.format(**places) for word in words]) == 1
-    out, err = capsys.readouterr()
-    assert (out, named in err.splitlines()[-1]) == ("", True)
+    assert line.startswith("error: ")
+    assert named in line
+    assert not [each for each in before if each.startswith(("error: ", "Traceback"))]
     assert not places["new"].exists()
 
 

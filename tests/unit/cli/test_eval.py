@@ -88,22 +88,3 @@ def test_every_runtime_that_a_bundle_has_files_for(tmp_path: Path) -> None:
     assert labels == ["both", paths[1], str(tmp_path / "other" / "one")]
     with pytest.raises(InputError, match="given twice"):
         sources([paths[0], paths[0]], "auto")
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ([TINY, "--reference", "nothing-of-that-name"], "no checkpoint of that name"),
-        ([TINY, "--confidence", "0.5,1.5"], "confidence must be from 0 to 1"),
-        ([TINY, "--max-tokens", "0"], "max_tokens must be"),
-        ([TINY, "--json", "no-such-folder/x.json"], "no file can be written there"),
-        ([TINY, "--plot", __file__], "name a folder for the pictures"),
-        ([TINY, "--max-tokens", "5000"], "no prompt fits"),
-    ],
-)
-def test_bad_input_is_one_line(run_eval: Run, words: list[str], told: str) -> None:
-    code, out, err = run_eval(*words, "--threads", "1")
-    assert code == 1
-    assert not out
-    assert told in err
-    assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]

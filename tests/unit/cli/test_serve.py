@@ -50,25 +50,6 @@ def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
     assert access("--cors", "https://a.example").allows_origin("https://a.example", "localhost")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--workers", "0"], "--workers"),
-        (["--timeout", "0"], "--timeout"),
-        (["--host", "no.such.host.invalid", "--no-auth"], "cannot listen"),
-        ([], "no such folder"),
-        (["--api-key-file", "no-such-file"], "--api-key-file"),
-        (["--browser", "no-such-package"], "no-such-package: lacks packages: run  npm install"),
-    ],
-)
-def test_refusals(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "no-such-folder", "--port", "0", *words]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert said in error
-    assert error.count("\n") == 1
-
-
 @pytest.mark.parametrize("given", ["other", "bundle={}"])
 def test_what_browsers_get(
     given: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.judges import Case, edits, find_judge, fitting_judge, judge_files
+from hamburger_edge.evaluation.judges import (
+    Case,
+    Validator,
+    edits,
+    equal,
+    find_judge,
+    fitting_judge,
+    judge_files,
+)
 
 
 def cases(*pairs: tuple[str, str]) -> list[Case]:
@@ -22,6 +30,32 @@ def test_exact() -> None:
     judged = find_judge("exact")(cases(("a b", " a b\n"), ("a b", "a  b")))
     assert judged.scores == (1, 0)
     assert judged.score == 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "found"),
+    [
+        ('{"a": 1, "b": [true, null]}', '{"b": [true, null], "a": 1.0}', True),
+        ('{"a": 1}', '{"a": true}', False),
+        ('{"a": [1, 2]}', '{"a": [2, 1]}', False),
+        ('{"a": 1', '{"a": 1}', False),
+        (" Paris.\n", "Paris.", True),
+        ("paris.", "Paris.", False),
+        ("42", " 42 ", True),
+        ("42 of them", "42", False),
+    ],
+)
+def test_right_answers_are_equal_as_json_or_else_as_text(answer: str, expected: str, found: bool) -> None:
+    assert equal(answer, expected) is found
+
+
+def test_valid_answers_are_those_of_the_schema() -> None:
+    pytest.importorskip("jsonschema")
+    validator = Validator('{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
+    assert validator.accepts('{"n": 7}')
+    assert not any(map(validator.accepts, ('{"n": "7"}', '{"n": 7', "", "[" * 100_000)))
+    with pytest.raises(InputError, match=r"the JSON schema is not one: 'thing' is not valid"):
+        Validator('{"type": "thing"}')
 
 
 def test_fields_are_paths_and_what_stands_there() -> None:

@@ -119,9 +119,8 @@ def test_refused_proposals_count_where_they_are_computed(tokenizer: Tokenizer) -
     assert sum(found.counts[5:]) == sum(len(g) - 1 for answer in answers for g in answer.groups)
     for low, expected in enumerate(found.expected):
         assert expected is None or low / 10 <= expected <= (low + 1) / 10
-    observed = np.average(
-        [o for o in found.observed if o is not None], weights=[n for n in found.counts if n]
-    )
+    shares = [share for share in found.observed if share is not None]
+    observed = np.average(shares, weights=[n for n in found.counts if n])
     assert observed == pytest.approx(0.6, abs=0.08)  # whatever the head says: its chances are noise here
 
     heard = reliability(
@@ -193,9 +192,8 @@ def test_looping_answers_are_counted_and_left_out(tokenizer: Tokenizer) -> None:
     Parrot.mark = tokenizer.encode("the x")[-1]
     prompts = [Prompt("the x"), Prompt("the cat"), Prompt("the mat"), Prompt("a x")]
     model = scripted(tokenizer, Parrot, p_stop=0.0, agreement=0.7)
-    report = evaluate(
-        scripted(tokenizer, Parrot), {"parrot": model}, EvalPlan((0.5,), max_tokens=40), prompts
-    )
+    plan = EvalPlan((0.5,), max_tokens=40)
+    report = evaluate(scripted(tokenizer, Parrot), {"parrot": model}, plan, prompts)
     row = report.models[0].rows[1]
     repeated = 1 - 3 / 37  # 37 4-grams, three different ones
     assert row.all.looping == 0.5
@@ -269,9 +267,8 @@ def test_wrong_plans(wrong: dict[str, Any]) -> None:
 
 def test_plans_begin_plainly() -> None:
     assert EvalPlan((0.5, 0.9)).confidences == (1.0, 0.9, 0.5)
-    assert quick([Prompt(str(n), "a" if n < 5 else "b") for n in range(9)]) == [
-        Prompt(str(n), "a" if n < 5 else "b") for n in (0, 1, 5, 6)
-    ]
+    prompts = [Prompt(str(n), "a" if n < 5 else "b") for n in range(9)]
+    assert quick(prompts) == [prompts[n] for n in (0, 1, 5, 6)]
 
 
 def test_the_estimate_follows_what_prompts_took() -> None:
@@ -288,18 +285,8 @@ def test_report_as_json_and_as_text(tokenizer: Tokenizer) -> None:
     report = evaluate(judge, {"judge": judge, "toy": model}, EvalPlan((0.5,), max_tokens=12), PROMPTS)
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert set(data) == {
-        *(
-            "format",
-            "date",
-            "machine",
-            "versions",
-            "settings",
-            "prompts",
-            "base",
-            "models",
-            "losses",
-            "skipped",
-        )
+        *("format", "date", "machine", "versions", "settings"),
+        *("prompts", "base", "models", "losses", "skipped"),
     }
     assert data["settings"] == {"confidences": [1.0, 0.5], "max_tokens": 12, "temperature": 0, "seed": 0}
     assert data["prompts"]["kinds"] == {"mat": 6, "sat": 6}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import gguf
 import numpy as np
@@ -12,6 +13,7 @@ from gguf import GGMLQuantizationType as Type
 from quantizing import plan_for, q4_1, weights
 from toy_models import toy_model
 
+from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.export.gguf.tensors import four_bits
 from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan
@@ -30,12 +32,12 @@ from hamburger_edge.export.quantization.own_grid import (
     quantize_with_means,
     without_means,
 )
-from hamburger_edge.export.quantization.weight_forms import (
-    BlockForm,
-    FloatForm,
-    FormedLinear,
-    TieredForm,
-)
+from hamburger_edge.export.quantization.weight_forms import BlockForm, FloatForm, FormedLinear, TieredForm
+from hamburger_edge.models.architecture.hamburger import Hamburger
+
+
+def fitted(model: Hamburger, precision: str = "int4", **options: Any) -> PrecisionPlan:
+    return fit_plan(plan_for(precision, **options), model, tiers=True)
 
 
 @pytest.mark.parametrize(
@@ -183,16 +185,15 @@ def test_a_grid_with_minima_is_found_again() -> None:
 
 def test_a_base_keeps_its_grid_if_it_has_one() -> None:
     model = toy_model(hidden_size=64, intermediate_size=96)
-    plan = plan_for("int4")
-    assert fit_plan(plan, model, tiers=True) == plan
+    assert fitted(model) == plan_for("int4")
     for module in model.base.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)
-    assert fit_plan(plan, model, tiers=True).grid == 32
-    assert fit_plan(plan_for("int4", block_size=64), model, tiers=True).grid == 0  # what was asked for
-    assert fit_plan(plan_for("int8"), model, tiers=True).grid == 0
-    assert fit_plan(plan_for("int4", prefer="speed"), model, tiers=True).grid == 0
-    own, _ = apply_plan(model, fit_plan(plan, model, tiers=True), Calibration(None))
+    assert fitted(model).grid == 32
+    assert fitted(model, "int4", block_size=64).grid == 0  # what was asked for
+    assert fitted(model, "int8").grid == 0
+    assert fitted(model, "int4", prefer="speed").grid == 0
+    own, _ = apply_plan(model, fitted(model), Calibration(None))
     forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
     assert len(forms) == 4 * len(model.base.layers)  # queries, keys and values are one, and gate and up
     assert all(isinstance(form, GridForm) for form in forms)
@@ -242,12 +243,12 @@ def test_the_first_rows_of_a_form_are_a_slice_of_its_memory() -> None:
 
 def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     model = toy_model(hidden_size=64, draft_vocab_size=20)
-    plan = fit_plan(plan_for("int4"), model, tiers=True)
+    plan = fitted(model, "int4")
     assert plan.frequent_rows == 40
     assert fit_plan(plan_for("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
-    assert fit_plan(plan_for("int8"), model, tiers=True).frequent_rows == 0
+    assert fitted(model, "int8").frequent_rows == 0
     for size in (0, 60):  # of 97 tokens: twice the draft vocabulary is all
-        assert fit_plan(plan_for("int4"), toy_model(draft_vocab_size=size), tiers=True).frequent_rows == 0
+        assert fitted(toy_model(draft_vocab_size=size)).frequent_rows == 0
     _, vocabulary = apply_plan(model, plan, Calibration(None))
     assert isinstance(vocabulary.head, TieredForm)
     assert vocabulary.places is not None
@@ -260,9 +261,7 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     with pytest.raises(ValueError, match="41 rows"):
         vocabulary.head.first(41)
     for wanted, size in (({}, 32), ({"prefer": "speed"}, 64), ({"block_size": 64}, 64)):
-        _, vocabulary = apply_plan(
-            model, fit_plan(plan_for("int4", **wanted), model, tiers=True), Calibration(None)
-        )
+        _, vocabulary = apply_plan(model, fitted(model, **wanted), Calibration(None))
         assert vocabulary.head.rare.size == size
 
 
@@ -271,17 +270,15 @@ def test_plans() -> None:
     assert (plan.base, plan.head) == ("int4", "int8")
     assert plan_for("int4", keep_head="int4").head == "int4"
     assert plan_for("fp32").block_size == 0
-    with pytest.raises(InputError, match="fp32, fp16, int8, int4"):
-        plan_for("int3")
-    with pytest.raises(InputError, match="accuracy, speed"):
-        plan_for("int4", prefer="size")
-    with pytest.raises(InputError, match="is for precision int4, not int8"):
-        plan_for("int8", prefer="speed")
-    with pytest.raises(InputError, match="leave block_size out"):
-        plan_for("int4", prefer="speed", block_size=64)
-    for size in (8, 48, 512, -32):
-        with pytest.raises(InputError, match="block_size"):
-            plan_for("int4", block_size=size)
+    for asked, named in (
+        ({"precision": "int3"}, "fp32, fp16, int8, int4"),
+        ({"prefer": "size"}, "accuracy, speed"),
+        ({"precision": "int8", "prefer": "speed"}, "is for precision int4, not int8"),
+        ({"prefer": "speed", "block_size": 64}, "leave block_size out"),
+        *(({"block_size": size}, "block_size") for size in (8, 48, 512, -32)),
+    ):
+        with pytest.raises(InputError, match=named):
+            plan_for(**{"precision": "int4", **asked})
     former = Former(plan, Calibration(None), packed=True)
     assert isinstance(former.linear("stop_head.4", weights(1, 64)), FloatForm)  # too small to be worth it
     names = {"base.layers.3.self_attn.v_proj": (8, 64), "base.layers.3.self_attn.k_proj": (4, 64)}

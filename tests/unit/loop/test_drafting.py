@@ -105,18 +105,8 @@ def test_the_likelier_of_index_and_copy_is_taken() -> None:
 
 
 # "Col" and " Col" are tokens, " Sen" too, but "Sen" is two
-PIECES = {
-    1: b"",
-    2: b"",
-    5: b"rain",
-    6: b" in",
-    7: b" Col",
-    8: b"fax",
-    9: b",",
-    10: b" Sen",
-    11: b"egal",
-    12: b"in",
-}
+PIECES = {1: b"", 2: b"", 5: b"rain", 6: b" in", 7: b" Col", 8: b"fax", 9: b","}
+PIECES |= {10: b" Sen", 11: b"egal", 12: b"in"}
 PIECES |= {20: b"Col", 21: b"Se", 22: b"n", 23: b"\xff", 24: b" \xff", 30: b'"city":"', 31: b'"'}
 PROMPT = [1, 5, 6, 7, 8, 9, 10, 11, 2]
 
@@ -305,22 +295,13 @@ def test_what_is_kept_is_what_plain_decoding_says(
 SCRIPT = [30, 31, 32, 33, EOS]
 
 
-class Saying(ScriptedBackend):
-    """Says SCRIPT behind a prompt of three tokens, whatever it has read."""
-
-    def scores(self, text: tuple[int, ...], salt: int = 0) -> Floats:
-        scores = np.full(40, -20.0, np.float32)
-        scores[SCRIPT[min(len(text) - 3, len(SCRIPT) - 1)]] = 20.0
-        return scores
-
-
 def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
     """Of the same guesses, one with enough answers behind it needs no row; one without does."""
     texts = []
     for floor, slots in ((1.0, 1), (0.9, 4)):
         entries = [([0, *SCRIPT[:n]], SCRIPT[n], 1.0, floor) for n in range(1, 4)]
-        backend = Saying(info(draft_index=index_of(*entries)), eos_rate=0.0)
-        backend.p_stop = 1.0  # no micro step is worth trying
+        backend = ScriptedBackend(info(draft_index=index_of(*entries)), p_stop=1.0)  # no micro step is tried
+        backend.say(SCRIPT, prompt=3)
         engine = Engine(backend)
         steps, _ = run(engine, [5, 6, 7], max_tokens=9, mode="hybrid", confidence=0.95)
         check_the_books(engine, [5, 6, 7], steps)
@@ -334,7 +315,7 @@ def test_the_micro_decoder_reads_every_token_once() -> None:
     """Behind a guess that needs no micro step it reads two tokens, and then goes on with the third."""
     read = [list[int]()]
 
-    class Recording(Saying):
+    class Recording(ScriptedBackend):
         def micro_begin(self, features: Any) -> None:
             super().micro_begin(features)
             read.append([])
@@ -343,7 +324,8 @@ def test_the_micro_decoder_reads_every_token_once() -> None:
             read[-1].append(token)
             return super().micro(token)
 
-    backend = Recording(info(draft_index=index_of(([0, 30], 31, 0.95, 0.5))), p_stop=0.02, eos_rate=0.0)
+    backend = Recording(info(draft_index=index_of(([0, 30], 31, 0.95, 0.5))), p_stop=0.02)
+    backend.say(SCRIPT, prompt=3)
     steps, stats = run(Engine(backend), [5, 6, 7], max_tokens=9, mode="verify", confidence=0.8)
     assert said(steps) == SCRIPT
     assert read[1] == SCRIPT[:3]

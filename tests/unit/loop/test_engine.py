@@ -93,25 +93,12 @@ def test_verified_equals_plain(
     draft_vocab: bool,
 ) -> None:
     frequent = np.random.default_rng(0).permutation(40)[:25] if draft_vocab else None
-    shape = info(
-        position_rule=rule,
-        stop_rule=stop_rule,
-        cache_slots=cache_slots,
-        context_length=34,
-        draft_vocab=frequent,
-    )
-    plain = Engine(ScriptedBackend(shape, agreement))
+    rules = {"position_rule": rule, "stop_rule": stop_rule, "draft_vocab": frequent}
+    shape = info(cache_slots=cache_slots, context_length=34, **rules)
+    plain, checked = (Engine(ScriptedBackend(shape, agreement)) for _ in range(2))
     steps, _ = run(plain, prompt, sampling, max_tokens=max_tokens, confidence=1.0)
-    checked = Engine(ScriptedBackend(shape, agreement))
-    verified, stats = run(
-        checked,
-        prompt,
-        sampling,
-        max_tokens=max_tokens,
-        confidence=confidence,
-        mode="verify",
-        top_probabilities=0,
-    )
+    verify: dict[str, Any] = {"mode": "verify", "confidence": confidence, "top_probabilities": 0}
+    verified, stats = run(checked, prompt, sampling, max_tokens=max_tokens, **verify)
     assert said(verified) == said(steps)
     assert verified[-1].finish_reason == steps[-1].finish_reason
     check_the_books(checked, prompt, verified)
@@ -153,9 +140,8 @@ class Recording(ScriptedBackend):
 def test_a_token_that_the_head_has_not_judged_joins_no_group(stop_rule: str) -> None:
     """Micro steps that score as they like, at a temperature at which most draws are not the likeliest."""
     backend = Recording(info(stop_rule=stop_rule), agreement=0.0, eos_rate=0.0, p_stop=0.1)
-    steps, stats = run(
-        Engine(backend), [3, 4], {"temperature": 1.0, "seed": 0}, max_tokens=400, confidence=0.5
-    )
+    sampling = {"temperature": 1.0, "seed": 0}
+    steps, stats = run(Engine(backend), [3, 4], sampling, max_tokens=400, confidence=0.5)
     sizes = [len(step.tokens) for step in steps]
     joined = [token for step in steps for token in step.tokens[1:]]
     assert set(sizes) >= {1, 2}
@@ -238,25 +224,27 @@ def test_a_disagreeing_micro_decoder_is_believed_only_in_trust_mode() -> None:
     assert said(trusted)[0] == backend.plain(PROMPT, 12)[0]
 
 
-def test_confidence_decides_the_size_of_groups() -> None:
-    for confidence, p_stop, size in (
-        (0.8, 0.1, 4),
-        (0.8, 0.3, 1),
-        (0.0, 1.0, 4),
-        (1.0, 0.0, 1),
-        (0.5, 0.5, 4),
-    ):
-        steps, _ = run(
-            Engine(ScriptedBackend(p_stop=p_stop, eos_rate=0)), max_tokens=8, confidence=confidence
-        )
-        assert [len(step.tokens) for step in steps] == [size] * (8 // size), (confidence, p_stop)
-
-
-def test_full_confidence_never_asks_the_micro_decoder() -> None:
-    backend = ScriptedBackend(p_stop=0.0)
-    steps, stats = run(Engine(backend), max_tokens=10, confidence=1.0)
-    assert backend.micro_calls == stats.micro_steps == 0
-    assert said(steps) == backend.plain(PROMPT, 10)
+@pytest.mark.parametrize(
+    ("p_stop", "options", "size"),
+    [
+        (0.1, {"confidence": 0.8}, 4),
+        (0.3, {"confidence": 0.8}, 1),
+        (1.0, {"confidence": 0.0}, 4),
+        (0.0, {"confidence": 1.0}, 1),
+        (0.5, {"confidence": 0.5}, 4),
+        *((1.0, {"confidence": 1.0, "force_group": force}, force) for force in (1, 2, 3, 4)),
+    ],
+)
+def test_confidence_or_force_decides_the_size_of_groups(
+    p_stop: float, options: dict[str, Any], size: int
+) -> None:
+    """The micro decoder is not asked for what joins no group."""
+    backend = ScriptedBackend(p_stop=p_stop, eos_rate=0)
+    steps, stats = run(Engine(backend), max_tokens=12, **options)
+    assert [len(step.tokens) for step in steps] == [size] * (12 // size)
+    assert said(steps) == backend.plain(PROMPT, 12)
+    assert backend.micro_calls == stats.micro_steps
+    assert bool(stats.micro_steps) == (size > 1)
 
 
 def test_stop_probabilities_are_those_the_decision_was_made_on() -> None:
@@ -266,14 +254,6 @@ def test_stop_probabilities_are_those_the_decision_was_made_on() -> None:
     for step in steps[:-1]:
         assert all(1 - p >= 0.5 for p in step.stop_probabilities[:-1])
         assert len(step.tokens) == 4 or 1 - step.stop_probabilities[-1] < 0.5
-
-
-def test_forced_groups_ignore_the_stop_head() -> None:
-    for force in (1, 2, 3, 4):
-        steps, _ = run(
-            Engine(ScriptedBackend(p_stop=1.0, eos_rate=0)), max_tokens=12, confidence=1.0, force_group=force
-        )
-        assert {len(step.tokens) for step in steps} == {force}
 
 
 def test_end_token_inside_a_group_drops_the_rest() -> None:

@@ -23,13 +23,8 @@ def filled(groups: list[tuple[int, ...]], rule: str = "token") -> Ledger:
 
 def test_positions_of_both_rules() -> None:
     groups = [(5,), (6,), (7,), (1, 2, 3), (4, 4)]
-    assert filled(groups, "token").positions == [
-        0,
-        1,
-        2,
-        5,
-        7,
-    ]  # after 3 prompt tokens, a group of 3 sits at 3-1+3
+    # after 3 prompt tokens, a group of 3 sits at 3-1+3
+    assert filled(groups, "token").positions == [0, 1, 2, 5, 7]
     assert filled(groups, "slot").positions == [0, 1, 2, 3, 4]
 
 

@@ -53,7 +53,7 @@ def test_a_pydantic_model_is_a_schema(grammars: Grammars, tokenizer: Tokenizer) 
         assert 1 <= len(car.parts) <= 2
 
 
-def test_a_schema_is_a_dictionary_or_its_text(grammars: Grammars) -> None:
+def test_a_schema_is_a_dictionary_or_its_text() -> None:
     schema = {"type": "object", "properties": {"é": {"enum": [1, "2"]}}}
     assert Structure.of(json_schema=schema) == Structure.of(json_schema=json.dumps(schema, indent=1))
 
@@ -78,42 +78,24 @@ for _ in range(40):
     DEEP = {"properties": {"a": DEEP}}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"regex": "\ud800"}, "regex: the text is not valid UTF-8"),
-    (
-        {"grammar": "start: %json " + json.dumps(WIDE)},
-        "1001 properties, at most 1000",
-    ),
+    ({"grammar": "start: %json " + json.dumps(WIDE)}, "1001 properties, at most 1000"),
     ({"grammar": "start: %json " + json.dumps(DEEP)}, "more than 64 levels"),
     ({"regex": "[0-9"}, '"[0-9", at character 1'),
-    (
-        {"regex": "a(?=b)"},
-        "look-around",
-    ),
+    ({"regex": "a(?=b)"}, "look-around"),
     ({"regex": ""}, "regex must be a text"),
     ({"regex": r"[^\s\S]"}, "allows no answer"),
     ({"grammar": "start: foo"}, "grammar: line 1, column 8"),
-    (
-        {"json_schema": "{"},
-        "json_schema is not valid JSON",
-    ),
+    ({"json_schema": "{"}, "json_schema is not valid JSON"),
     ({"json_schema": "[]"}, "json_schema must be an object"),
     ({"json_schema": {"enum": [object]}}, "json_schema is not plain JSON"),
-    (
-        {"json_schema": TAGS},
-        '"uniqueItems" (at #/properties/tags)',
-    ),
-    (
-        {"json_schema": {"items": {"type": "string", "format": "colour"}}},
-        'format "colour" (at #/items)',
-    ),
+    ({"json_schema": TAGS}, '"uniqueItems" (at #/properties/tags)'),
+    ({"json_schema": {"items": {"type": "string", "format": "colour"}}}, 'format "colour" (at #/items)'),
     (
         {"json_schema": {"oneOf": [{"type": "integer"}, {"minimum": 3}]}},
         "oneOf of alternatives that may overlap (at #)",
     ),
     ({"json_schema": {"type": "colour"}}, "invalid type: colour"),
-    (
-        {"json_schema": {"$ref": "#/$defs/none"}},
-        "pointer '/$defs/none'",
-    ),
+    ({"json_schema": {"$ref": "#/$defs/none"}}, "pointer '/$defs/none'"),
     ({"json_schema": {}, "regex": "a"}, "give one of json_schema and regex"),
     ({"regex": "a" * (LARGEST + 1)}, "65537 characters"),
 ]
@@ -136,31 +118,10 @@ def test_lenient_leaves_out_what_is_not_supported(grammars: Grammars) -> None:
 
 keywords = st.sampled_from(
     [
-        "type",
-        "properties",
-        "required",
-        "items",
-        "prefixItems",
-        "minItems",
-        "enum",
-        "const",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "not",
-        "if",
-        "$ref",
-        "$defs",
-        "pattern",
-        "format",
-        "minLength",
-        "maximum",
-        "multipleOf",
-        "additionalProperties",
-        "patternProperties",
-        "minProperties",
-        "$schema",
-        "title",
+        *("type", "properties", "required", "items", "prefixItems", "minItems", "enum", "const"),
+        *("anyOf", "oneOf", "allOf", "not", "if", "$ref", "$defs", "pattern", "format", "minLength"),
+        *("maximum", "multipleOf", "additionalProperties", "patternProperties", "minProperties"),
+        *("$schema", "title"),
     ]
 )
 odd = st.recursive(

@@ -8,29 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
-from training_data_files import DataFiles, ladders
+from safetensors.numpy import save
+from training_data_files import DataFiles, batches_of, first_batch, ladders
 
 from hamburger_edge.errors import ConfigError
+from hamburger_edge.models.architecture.hamburger import GroupBatch
 from hamburger_edge.models.distillation import storage
-from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
+from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.support.files import sha256
 
 RANDOM = Cuts(entropy=0.0, random=1.0)
+EASY = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
 
 
-def batches_of(data: DistilledData, cuts: Cuts | None = RANDOM, **changes: object) -> Batches:
-    settings = {
-        "max_group_tokens": 4, "draft_vocab": None, "vocab_size": 97, "rows": 2,
-        "row_slots": 30, "cuts": cuts, "seed": 5,
-    } | changes  # fmt: skip
-    return Batches(data, list(range(len(data))), **settings)  # type: ignore[arg-type]
-
-
-def one(roles: list[int], ids: list[int], cuts: Cuts | None = None, **changes: object) -> object:
+def one(roles: list[int], ids: list[int], **changes: object) -> GroupBatch:
     data = DataFiles.in_memory(roles=[roles], ids=[ids], entropies=[[0.0] * len(ids)])
-    batches = batches_of(data, cuts, rows=1, **changes)
-    return batches.build(batches.plan(0)[0]).groups
+    return first_batch(data, **changes).groups
 
 
 def test_folders_are_joined_and_one_named_twice_counts_twice(tmp_path: Path) -> None:
@@ -57,6 +50,7 @@ def test_folders_of_two_bases_are_refused(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("[]", "not of format 1"),
+        ('{"format": 99, "shards": [1]}', "not of format 1"),
         ('{"format": 1}', "missing key"),
         ('{"format": 1, "source": {}, "shards": []}', "holds no shards"),
     ],
@@ -66,23 +60,6 @@ def test_damaged_manifests_are_named(text: str, told: str, tmp_path: Path) -> No
     with pytest.raises(ConfigError, match=told) as error:
         DistilledData.load(tmp_path)
     assert str(tmp_path) in str(error.value)
-
-
-def test_shards_that_lack_something_are_named(tmp_path: Path) -> None:
-    folder = DataFiles.write(tmp_path, ladders(3))
-    save_file({"ids": np.zeros(3, np.int32)}, folder / "shard.safetensors")
-    with pytest.raises(ConfigError, match="changed since it was made"):
-        DistilledData.load(folder)
-    made_like_this(folder)
-    with pytest.raises(ConfigError, match=r"shard\.safetensors: has no entropies"):
-        DistilledData.load(folder)
-
-
-def made_like_this(folder: Path) -> None:
-    """As if `distill` had made the shard as it now is."""
-    manifest = json.loads((folder / "data.json").read_text())
-    manifest["shards"][0]["sha256"] = sha256(folder / "shard.safetensors")
-    (folder / "data.json").write_text(json.dumps(manifest))
 
 
 def test_a_run_reads_a_shard_for_its_hash_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +87,7 @@ def test_every_slot_before_an_answer_token_is_asked_for_what_follows() -> None:
 
 
 def test_merged_slots_ask_for_what_comes_after_them_whatever_the_cuts() -> None:
-    easy = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
-    groups = one([0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2], easy)
+    groups = one([0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2], cuts=EASY)
     assert groups.sizes[0, :4].tolist() == [1, 1, 4, 2]  # templates are never merged
     assert groups.groups[0, 2].tolist() == [20, 21, 22, 23]
     assert groups.target_sizes[0, :4].tolist() == [0, 4, 2, 0]
@@ -121,10 +97,9 @@ def test_merged_slots_ask_for_what_comes_after_them_whatever_the_cuts() -> None:
 def test_tokens_outside_the_draft_vocab_only_open_groups() -> None:
     roles, ids = [0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2]
     draft_vocab = np.array([2, 20, 21, 23, 24])  # 22 is missing
-    easy = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
-    plain = one(roles, ids, None, draft_vocab=draft_vocab)
+    plain = one(roles, ids, draft_vocab=draft_vocab)
     assert plain.target_sizes[0, 1:8].tolist() == [2, 1, 4, 3, 2, 1, 0]
-    merged = one(roles, ids, easy, draft_vocab=draft_vocab)
+    merged = one(roles, ids, cuts=EASY, draft_vocab=draft_vocab)
     assert merged.sizes[0, :4].tolist() == [1, 1, 2, 4]
 
 
@@ -132,15 +107,13 @@ def test_the_stop_head_is_asked_where_a_token_outside_the_draft_vocab_follows() 
     """Such places were left out: at run time the head vouched for whatever was said there instead."""
     roles = [[0, 0, 2, 2, 2, 2, 2, 2, 0, 2, 2]]
     data = DataFiles.in_memory(roles=roles, ids=[[10, 11, 20, 21, 22, 23, 24, 2, 12, 20, 22]])
-    batches = batches_of(data, None, rows=1, draft_vocab=np.array([2, 20, 21, 23, 24]))  # 22 is missing
-    batch = batches.build(batches.plan(0)[0])
+    batch = first_batch(data, draft_vocab=np.array([2, 20, 21, 23, 24]))  # 22 is missing
     sizes = batch.groups.target_sizes
     assert sizes[0, :11].tolist() == [0, 2, 1, 4, 3, 2, 1, 0, 1, 1, 0]
     # 20, 21 and 20 alone are followed by 22, which cannot join; behind the ends nothing is asked
     assert batch.judged_sizes.tolist() == [3, 2, 4, 3, 2, 1, 2, 1]
     assert batch.judged.sum(1).tolist() == [2, 1, 3, 2, 1, 0, 1, 0]
-    whole = batches_of(data, None, rows=1)
-    batch = whole.build(whole.plan(0)[0])
+    batch = first_batch(data)
     assert batch.judged_sizes.tolist() == batch.groups.target_sizes[batch.groups.target_sizes > 0].tolist()
 
 
@@ -148,7 +121,7 @@ def test_the_stop_head_is_asked_where_a_token_outside_the_draft_vocab_follows() 
 def test_rows_hold_every_conversation_once_and_keep_its_text(drop_last: bool) -> None:
     """A short last batch was left out where text is judged, too, and not only in training."""
     data = ladders(40)
-    batches = batches_of(data, drop_last=drop_last)
+    batches = batches_of(data, rows=2, cuts=RANDOM, drop_last=drop_last)
     seen = []
     for rows in batches.plan(0):
         groups = batches.build(rows).groups
@@ -172,8 +145,7 @@ def test_rows_hold_every_conversation_once_and_keep_its_text(drop_last: bool) ->
 
 def test_a_conversation_longer_than_a_row_loses_its_end() -> None:
     data = DataFiles.in_memory(roles=[[0] * 3 + [2] * 50])
-    batches = batches_of(data, None, rows=1, row_slots=20)
-    groups = batches.build(batches.plan(0)[0]).groups
+    groups = first_batch(data, row_slots=20).groups
     assert (groups.sizes == 1).all()
     assert groups.target_sizes[0, 2:].tolist() == [4] * 18
 
@@ -182,7 +154,7 @@ def test_epochs_differ_and_are_reproducible() -> None:
     data = ladders(40)
 
     def ids(epoch: int, seed: int = 5) -> list[list[int]]:
-        batches = batches_of(data, seed=seed)
+        batches = batches_of(data, rows=2, cuts=RANDOM, seed=seed)
         return [batches.build(rows).groups.groups.flatten().tolist() for rows in batches.plan(epoch)]
 
     assert ids(0) == ids(0)
@@ -191,9 +163,7 @@ def test_epochs_differ_and_are_reproducible() -> None:
 
 
 def test_top_choices_belong_to_the_target_tokens() -> None:
-    data = ladders(8)
-    batches = batches_of(data, None)
-    batch = batches.build(batches.plan(0)[0])
+    batch = first_batch(ladders(8), rows=2)
     wanted = batch.groups.target_sizes[batch.groups.target_sizes > 0]
     targets = batch.groups.targets[batch.groups.target_sizes > 0]
     exists = torch.arange(4) < wanted[:, None]
@@ -235,17 +205,18 @@ def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
     assert again.ids.tolist() == data.ids.tolist()
     assert again.starts.tolist() == data.starts.tolist()
     shard = folder / "shard.safetensors"
-    content = bytearray(shard.read_bytes())
-    content[-1] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"shard\.safetensors: missing, or changed since"):
-        DistilledData.load(folder)
-    shard.write_bytes(content[:-40])
-    made_like_this(folder)
-    with pytest.raises(ConfigError, match=r"shard\.safetensors: missing or damaged"):
-        DistilledData.load(folder)
+    whole = shard.read_bytes()
+    for content, told in (
+        (whole[:-40], "missing or damaged"),
+        (save({"ids": np.zeros(3, np.int32)}), "has no entropies"),
+    ):
+        shard.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"shard\.safetensors: missing, or changed since it was made"):
+            DistilledData.load(folder)
+        manifest = json.loads((folder / "data.json").read_text())
+        manifest["shards"][0]["sha256"] = sha256(shard)  # as if `distill` had made it so
+        (folder / "data.json").write_text(json.dumps(manifest))
+        with pytest.raises(ConfigError, match=rf"shard\.safetensors: {told}"):
+            DistilledData.load(folder)
     with pytest.raises(ConfigError, match="no training data there: make it with  hamburger-edge distill"):
         DistilledData.load(tmp_path / "nothing")
-    (folder / "data.json").write_text('{"format": 99, "shards": [1]}')
-    with pytest.raises(ConfigError, match="format 1"):
-        DistilledData.load(folder)

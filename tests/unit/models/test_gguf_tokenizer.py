@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gguf import GGUFWriter
@@ -87,12 +88,8 @@ def smollm2() -> tuple[Path, Tokenizer]:
     return folder / "model.gguf", Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
-def test_smollm2_on_hard_strings() -> None:
-    assert_same_ids(smollm2()[1], smollm2()[0], HARD)
-
-
-def test_smollm2_on_random_strings() -> None:
-    assert_same_ids(smollm2()[1], smollm2()[0], random_strings(4000))
+def test_smollm2_on_hard_and_random_strings() -> None:
+    assert_same_ids(smollm2()[1], smollm2()[0], [*HARD, *random_strings(4000)])
 
 
 def test_smollm2_decodes_what_it_encoded() -> None:
@@ -114,19 +111,22 @@ def test_other_pre_tokenizers(pre: str, tmp_path: Path) -> None:
     """SmolLM2's first 4000 tokens and their merges, cut into pieces the way other models do."""
     lists = smollm2_lists()
     unmerged = len(lists["tokens"]) - len(lists["merges"])  # bytes and special tokens
-    writer = GGUFWriter(tmp_path / "vocabulary.gguf", "llama")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(lists["tokens"][:4000])
-    writer.add_token_types(lists["token_type"][:4000])
-    writer.add_token_merges(lists["merges"][: 4000 - unmerged])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    tokens, types = lists["tokens"][:4000], lists["token_type"][:4000]
+    more = {"token_merges": lists["merges"][: 4000 - unmerged], "bos_token_id": 1, "eos_token_id": 2}
+    path = write_vocabulary(tmp_path / "v.gguf", "gpt2", tokens, types, tokenizer_pre=pre, **more)
+    assert_same_ids(build_tokenizer(GGUFFile(path)), path, [*HARD, *random_strings(1000)])
+
+
+def write_vocabulary(path: Path, model: str, tokens: list[str], types: list[int], **more: Any) -> Path:
+    """A GGUF file of a vocabulary alone; of `more`, each is an argument of the writer's method `add_...`."""
+    writer = GGUFWriter(path, "llama")
+    given = {"tokenizer_model": model, "token_list": tokens, "token_types": types, **more}
+    for name, value in given.items():
+        getattr(writer, f"add_{name}")(value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    tokenizer = build_tokenizer(GGUFFile(tmp_path / "vocabulary.gguf"))
-    assert_same_ids(tokenizer, tmp_path / "vocabulary.gguf", [*HARD, *random_strings(1000)])
+    return path
 
 
 def pieces_of(text: str) -> list[str]:
@@ -160,23 +160,14 @@ def test_sentencepiece(first_space: bool, tmp_path: Path) -> None:
     letters = sorted({*text.replace(" ", "▁"), "é", "日", "本", "😀"})
     tokens = [*special, *given, *(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *letters]
     types = [2, *[3] * 3, *[4] * len(given), *[6] * 256, *[1] * (len(pieces) + len(letters))]
-    writer = GGUFWriter(tmp_path / "vocabulary.gguf", "llama")
-    writer.add_tokenizer_model("llama")
-    writer.add_tokenizer_pre("default")
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
     ranked = [-float(rank) for rank in range(len(pieces) + len(letters))]
-    writer.add_token_scores([*[-1000.0] * (len(tokens) - len(ranked)), *ranked])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_add_space_prefix(first_space)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    tokenizer = build_tokenizer(GGUFFile(tmp_path / "vocabulary.gguf"))
+    scores = [*[-1000.0] * (len(tokens) - len(ranked)), *ranked]
+    more = {"tokenizer_pre": "default", "token_scores": scores, "add_space_prefix": first_space}
+    more |= {"bos_token_id": 1, "eos_token_id": 2, "unk_token_id": 0}
+    path = write_vocabulary(tmp_path / "vocabulary.gguf", "llama", tokens, types, **more)
+    tokenizer = build_tokenizer(GGUFFile(path))
     strings = [*HARD, "x<td>y  z   \n\n\n<s>a</s> b", "▁a ▁", *random_strings(1000)]
-    assert_same_ids(tokenizer, tmp_path / "vocabulary.gguf", strings)
+    assert_same_ids(tokenizer, path, strings)
     assert tokenizer.encode("Hello").ids[0] == 1  # begins with the beginning of text
     ours = tmp_path / "tokenizer.json"
     tokenizer.save(str(ours))
@@ -198,17 +189,10 @@ def test_gemma_on_hard_and_random_strings() -> None:
 def test_text_cannot_spell_a_special_token(tmp_path: Path) -> None:
     """The halves of a control token are pieces; joining them would let a user's text open a turn."""
     tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "<", "s", ">", "<s", "s>"]
-    writer = GGUFWriter(tmp_path / "vocabulary.gguf", "llama")
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(tokens)
-    writer.add_token_types([2, 3, *[6] * 256, *[1] * 5])
-    writer.add_token_scores([0.0, 0.0, *[0.0] * 256, -1.0, -2.0, -3.0, -4.0, -5.0])
-    writer.add_unk_token_id(0)
-    writer.add_add_space_prefix(False)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    build_tokenizer(GGUFFile(tmp_path / "vocabulary.gguf")).save(str(tmp_path / "tokenizer.json"))
+    types, scores = [2, 3, *[6] * 256, *[1] * 5], [*[0.0] * 258, -1.0, -2.0, -3.0, -4.0, -5.0]
+    more = {"token_scores": scores, "unk_token_id": 0, "add_space_prefix": False}
+    path = write_vocabulary(tmp_path / "vocabulary.gguf", "llama", tokens, types, **more)
+    build_tokenizer(GGUFFile(path)).save(str(tmp_path / "tokenizer.json"))
     tokenizer = OurTokenizer(tmp_path / "tokenizer.json")
     assert tokenizer.encode_parts([("<s>", True)]) == [1]
     spelled = tokenizer.encode_parts([("<s>", False)])

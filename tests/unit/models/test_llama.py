@@ -125,30 +125,14 @@ def test_random_model_agrees_with_transformers(family: str, tmp_path: Path) -> N
     assert (tmp_path / "model.safetensors.index.json").exists()
     base, tables = built(loaded)
 
-    ids = torch.randint(0, SMALL["vocab_size"], (1, 60))  # beyond the original context of the scaled rope
+    # beyond the original context of the scaled rope, and several times each window
+    ids = torch.randint(0, SMALL["vocab_size"], (1, 104))
     with torch.no_grad():
         expected = theirs(ids).logits
     assert expected.abs().max() > (0.3 if family == "granite" else 1)
     torch.testing.assert_close(logits_whole(base, tables, ids), expected, atol=1e-4, rtol=0)
-    torch.testing.assert_close(
-        logits_cached(base, tables, ids, [17, 1, 1, 30, 11]), expected, atol=1e-4, rtol=0
-    )
-
-
-@pytest.mark.parametrize("family", NEW)
-def test_a_prefill_and_64_steps_agree_with_transformers(family: str, tmp_path: Path) -> None:
-    """The context is several times the window; transformers generates with its own cache."""
-    theirs, loaded = theirs_and_ours(family, tmp_path)
-    base, tables = built(loaded)
-    ids = torch.randint(0, SMALL["vocab_size"], (1, 40 + 64))
-    with torch.no_grad():
-        out = theirs(ids[:, :40], use_cache=True)
-        expected = [out.logits]
-        for at in range(40, ids.shape[1]):
-            out = theirs(ids[:, at : at + 1], past_key_values=out.past_key_values, use_cache=True)
-            expected.append(out.logits)
-    got = logits_cached(base, tables, ids, [40, *[1] * 64])
-    torch.testing.assert_close(got, torch.cat(expected, dim=1), atol=1e-4, rtol=0)
+    cached = logits_cached(base, tables, ids, [17, 1, 1, 21, *[1] * 64])
+    torch.testing.assert_close(cached, expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("learning", [False, True])

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from toy_models import toy_model
-from training_data_files import DataFiles
+from training_data_files import DataFiles, batches_of, first_batch
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.distillation import logits as logits_module
 from hamburger_edge.models.training.cross_entropy import HeadCrossEntropy, SoftCrossEntropy, soft_targets
-from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
-from hamburger_edge.models.training.objective import (
-    LossWeights,
-    Objective,
-    accepted,
-    average,
-    wrongness,
-)
+from hamburger_edge.models.training.data.batches import Cuts, DistilledData
+from hamburger_edge.models.training.objective import LossWeights, Objective, accepted, average, wrongness
 from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, fit_stop_logits, reliability
 from hamburger_edge.models.training.updates.lora import LoraLinear, add_lora, merge_lora
@@ -37,11 +28,6 @@ def conversations(seed: int = 0) -> DistilledData:
     return DataFiles.in_memory(roles=roles, seed=seed)
 
 
-def batches_of(data: DistilledData, numbers: Iterable[int], **options: Any) -> Batches:
-    given = {"max_group_tokens": 4, "draft_vocab": None, "vocab_size": 97, "rows": 1, "cuts": None, "seed": 0}
-    return Batches(data, list(numbers), **{**given, **options})
-
-
 @pytest.mark.parametrize(
     ("rule", "draft_vocab", "stop_rule"),
     [("token", 0, "before"), ("token", 60, "after"), ("slot", 0, "after"), ("slot", 60, "before")],
@@ -54,7 +40,7 @@ def test_packed_loss_equals_a_loop_over_groups(rule: str, draft_vocab: int, stop
     weights = LossWeights(first=0.7, micro=1.3, stop=0.4, hard=0.2)
     usual = model.draft_vocab.numpy() if draft_vocab else None
     cuts = Cuts(entropy=0.5, random=0.4)
-    batches = batches_of(data, range(len(data)), draft_vocab=usual, rows=3, row_slots=40, cuts=cuts, seed=3)
+    batches = batches_of(data, draft_vocab=usual, rows=3, row_slots=40, cuts=cuts, seed=3)
     [rows] = batches.plan(0)
     assert any(len(row) > 1 for row in rows), "nothing is packed"
     batch = batches.build(rows)
@@ -189,7 +175,7 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> Non
         if isinstance(module, LoraLinear):
             torch.nn.init.normal_(module.up, std=0.05)
     cuts = Cuts(entropy=0.5, random=0.5)
-    batches = batches_of(data, range(len(data)), rows=3, row_slots=40, cuts=cuts, seed=3)
+    batches = batches_of(data, rows=3, row_slots=40, cuts=cuts, seed=3)
     [rows] = batches.plan(0)
     weights = LossWeights(first=0, micro=0, features=2.0, features_every=every)
     got = Objective(model, weights)(batches.build(rows))
@@ -217,8 +203,7 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> Non
 @torch.no_grad()
 def test_first_tokens_can_be_scored_now_and_then() -> None:
     model, data = toy_model(), conversations()
-    batches = batches_of(data, [0, 1, 2], row_slots=90)
-    batch = batches.build(batches.plan(0)[0])
+    batch = first_batch(data, [0, 1, 2], row_slots=90)
     out = model(batch.groups)
     logits = model.base.logits(out.final)
     losses = SoftCrossEntropy.apply(
@@ -259,9 +244,7 @@ def test_a_batch_without_an_answer_teaches_nothing() -> None:
 
 
 def test_parts_can_be_left_out() -> None:
-    model, data = toy_model(), conversations()
-    batches = batches_of(data, [0, 1], row_slots=80)
-    batch = batches.build(batches.plan(0)[0])
+    model, batch = toy_model(), first_batch(conversations(), [0, 1], row_slots=80)
     both = Objective(model, LossWeights())(batch)
     first = Objective(model, LossWeights(micro=0))(batch)
     micro = Objective(model, LossWeights(first=0))(batch)
@@ -328,9 +311,8 @@ def test_training_never_holds_the_logits_of_all_rows() -> None:
     model = toy_model(vocab_size=vocab, draft_vocab_size=60, num_layers=1, taps=(0,))
     model.base.requires_grad_(False)
     data = DataFiles.in_memory(roles=[[0] + [2] * rows])
-    options = {"max_group_tokens": 4, "draft_vocab": model.draft_vocab.numpy(), "vocab_size": vocab}
-    batches = Batches(data, [0], rows=1, row_slots=rows + 1, cuts=None, seed=0, **options)
-    batch = batches.build(batches.plan(0)[0])
+    shape = {"draft_vocab": model.draft_vocab.numpy(), "vocab_size": vocab, "row_slots": rows + 1}
+    batch = first_batch(data, **shape)
     with Largest() as seen:
         Objective(model, LossWeights())(batch)["loss"].backward()
     assert vocab * 32 <= seen.numel <= logits_module.LOGITS_AT_ONCE < vocab * rows / 2
@@ -399,8 +381,7 @@ def test_reliability_error_by_hand() -> None:
 @torch.no_grad()
 def test_lora_starts_as_identity_and_merges_into_the_same_model() -> None:
     model = toy_model()
-    batches = batches_of(conversations(), [0], row_slots=40)
-    batch = batches.build(batches.plan(0)[0]).groups
+    batch = first_batch(conversations(), [0], row_slots=40).groups
     before = {name: t.clone() for name, t in model.base.state_dict().items()}
     plain = model.features(batch)
     added = add_lora(model.base.layers, 3)

@@ -68,15 +68,9 @@ DIRECTION = {
         *{"export.gguf", "export.quantization", "runtimes.llamacpp", "benchmarks", "evaluation"},
     },
     "evaluation": {*CORE, *APP, *NETWORKS, "models.distillation", "runtimes.torch"},
-    "benchmarks.speed": {
-        *{*CORE, *APP, *NETWORKS, "export", "benchmarks", "evaluation"},
-    },
-    "benchmarks.requests": {
-        *{*CORE, *APP, "benchmarks", "benchmarks.speed", "evaluation"},
-    },
-    "benchmarks.peers.serving": {
-        *{*CORE, "benchmarks", "benchmarks.peers", "benchmarks.speed", "evaluation"},
-    },
+    "benchmarks.speed": {*CORE, *APP, *NETWORKS, "export", "benchmarks", "evaluation"},
+    "benchmarks.requests": {*CORE, *APP, "benchmarks", "benchmarks.speed", "evaluation"},
+    "benchmarks.peers.serving": {*CORE, "benchmarks", "benchmarks.peers", "benchmarks.speed", "evaluation"},
     "tuning": {*CORE, *APP, *NETWORKS, "models.distillation", *TRAINING, "evaluation"},
     "serve": {*CORE, *APP},
     "integrations": {*CORE, *APP, *NETWORKS, "runtimes.torch", "evaluation"},

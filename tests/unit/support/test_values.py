@@ -70,30 +70,14 @@ def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "mode",
-        "forced",
-        "confidence",
-        "max_tokens",
-        "temperature",
-        "seed",
-        "logit_bias",
-        "stop",
-        "top_probabilities",
-        "ignore_eos",
-        "json_schema",
-        "regex",
-        "grammar",
-        "force_group",
-        "unheard of",
+        *("mode", "forced", "confidence", "force_group", "max_tokens", "stop", "ignore_eos"),
+        *("temperature", "seed", "logit_bias", "top_probabilities"),
+        *("json_schema", "regex", "grammar", "unheard of"),
     ],
 )
 def test_options_of_an_answer(name: str, odd: str) -> None:
     whole = ("seed", "max_tokens", "force_group", "confidence", "top_probabilities")
-    possible = {(each, "one") for each in whole}
-    possible |= {
-        ("temperature", "one"),
-        ("json_schema", "dictionary"),
-    }
+    possible = {(each, "one") for each in (*whole, "temperature")} | {("json_schema", "dictionary")}
     possible |= {("stop", text) for text in ("list", "text", "lines", "half a character")}
     possible |= {(kind, "lines") for kind in ("regex", "grammar")}  # for the compiler to say
     if (name, odd) in possible:
@@ -121,16 +105,8 @@ def test_what_is_said_and_how(odd: str, model: Model) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "formats",
-        "flavor",
-        "precision",
-        "gguf_precision",
-        "block_size",
-        "keep_head",
-        "prefer",
-        "kv_cache_dtype",
-        "verify",
-        "force",
+        *("formats", "flavor", "precision", "gguf_precision", "block_size", "keep_head", "prefer"),
+        *("kv_cache_dtype", "verify", "force"),
     ],
 )
 def test_options_of_an_export(name: str, odd: str) -> None:
