@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,10 @@ class Running:
     def ask(self, text: str = "Tell", **fields: Any) -> httpx.Response:
         with self.client() as client:
             return client.post("/v1/chat/completions", json=question(text, **fields))
+
+    def asking(self, text: str = "Tell", **fields: Any) -> Future[httpx.Response]:
+        """The answer to come, for which a thread of its own asks."""
+        return ThreadPoolExecutor(1).submit(self.ask, text, **fields)
 
     def stop(self) -> None:
         self.server.should_exit = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -24,16 +25,14 @@ def test_four_kinds_all_checkable_none_twice(questions: list[Prompt]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("beginning", "right", "wrong"),
+    ("beginning", "wrong"),
     [
-        ("Count from", None, "1, 2, 4"),
-        ("Name the four days", None, "Monday and Sunday"),
-        ("Write these words as a numbered list", None, "- one\n- two"),
+        ("Count from", "1, 2, 4"),
+        ("Name the four days", "Monday and Sunday"),
+        ("Write these words as a numbered list", "- one\n- two"),
     ],
 )
-def test_lists_may_be_written_in_any_way(
-    beginning: str, right: None, wrong: str, questions: list[Prompt]
-) -> None:
+def test_lists_may_be_written_in_any_way(beginning: str, wrong: str, questions: list[Prompt]) -> None:
     """In a line, with an "and", on lines of their own with numbers or signs."""
     for question in (each for each in questions if each.text.startswith(beginning)):
         assert question.check is not None
@@ -53,7 +52,7 @@ def _items(question: Prompt) -> list[str]:
     return pattern.split(r"\b\W+(?:(?:and|\d+)\W+)?\b")
 
 
-def test_too_few_checks_are_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_too_few_checks_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "few.jsonl"
     path.write_text('{"prompt": "What is 1 plus 1?", "check": {"type": "number", "value": 2}}\n' * 3)
     with pytest.raises(InputError, match="3 prompts have a check, 558 are needed"):

@@ -113,7 +113,7 @@ def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:
         6,
         5,
         6,
-    )  # the first group's is before the first token
+    )  # the first is before the first token
 
 
 def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ours: bench_ours.Ours) -> None:
@@ -136,9 +136,8 @@ def test_the_first_verified_group_is_not_among_what_decoding_took(ours: bench_ou
 def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
     assert ours.model is not None
     ours.model.backend.eos_rate = 0.5  # type: ignore[attr-defined]
-    assert all(
-        len(ours.turn(PROMPT, 40, variant).tokens) == 40 for variant in ("plain", "merge-0.7", "force-2")
-    )
+    for variant in ("plain", "merge-0.7", "force-2"):
+        assert len(ours.turn(PROMPT, 40, variant).tokens) == 40
 
 
 def test_an_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:

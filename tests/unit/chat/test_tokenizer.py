@@ -198,9 +198,8 @@ def test_what_the_library_raises_names_the_file(tmp_path: Path) -> None:
     """It panics over some files, which is no Exception, and fails over others at the first text."""
     content = json.loads(toy_tokenizers.byte_level(tmp_path).read_text())
     path = tmp_path / "bad.json"
-    path.write_text(
-        json.dumps(content | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}})
-    )
+    map_of_none = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    path.write_text(json.dumps(content | {"normalizer": map_of_none}))
     with pytest.raises(BundleError, match=r"bad\.json"):
         Tokenizer(path).encode("a")
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"}

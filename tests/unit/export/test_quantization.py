@@ -58,8 +58,8 @@ def test_error_is_that_of_its_bits(bits: int, size: int, most: float, K: int) ->
 
 def test_least_squares_beats_plain_rounding() -> None:
     weight = weights(64, 256)
-    plain, fitted = (dequantize(quantize(weight, 4, 32, ranges=n)) for n in (1, 8))
-    assert (fitted - weight).norm() < 0.98 * (plain - weight).norm()
+    plain, best = (dequantize(quantize(weight, 4, 32, ranges=n)) for n in (1, 8))
+    assert (best - weight).norm() < 0.98 * (plain - weight).norm()
 
 
 @pytest.fixture
@@ -190,9 +190,9 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)
     assert fitted(model).grid == 32
-    assert fitted(model, "int4", block_size=64).grid == 0  # what was asked for
+    assert fitted(model, block_size=64).grid == 0  # what was asked for
     assert fitted(model, "int8").grid == 0
-    assert fitted(model, "int4", prefer="speed").grid == 0
+    assert fitted(model, prefer="speed").grid == 0
     own, _ = apply_plan(model, fitted(model), Calibration(None))
     forms = [module.form for module in own.base.modules() if isinstance(module, FormedLinear)]
     assert len(forms) == 4 * len(model.base.layers)  # queries, keys and values are one, and gate and up
@@ -243,7 +243,7 @@ def test_the_first_rows_of_a_form_are_a_slice_of_its_memory() -> None:
 
 def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     model = toy_model(hidden_size=64, draft_vocab_size=20)
-    plan = fitted(model, "int4")
+    plan = fitted(model)
     assert plan.frequent_rows == 40
     assert fit_plan(plan_for("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
     assert fitted(model, "int8").frequent_rows == 0

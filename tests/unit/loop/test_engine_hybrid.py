@@ -177,9 +177,8 @@ def test_a_doubt_reads_the_newest_groups_alone() -> None:
     _, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=200)
     most = backend.info.max_group_tokens
     assert stats.reread_tokens > 0
-    assert (
-        max(backend.macro_calls) < (REREAD + 2) * most
-    )  # the last group begins before those tokens; a draft
+    # the last group begins before those tokens; a draft
+    assert max(backend.macro_calls) < (REREAD + 2) * most
     assert any(len(group) > 1 for group in engine.ledger.groups)
 
 

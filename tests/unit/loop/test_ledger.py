@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,13 +23,6 @@ def filled(groups: list[tuple[int, ...]], rule: str = "token") -> Ledger:
     return book
 
 
-def test_positions_of_both_rules() -> None:
-    groups = [(5,), (6,), (7,), (1, 2, 3), (4, 4)]
-    # after 3 prompt tokens, a group of 3 sits at 3-1+3
-    assert filled(groups, "token").positions == [0, 1, 2, 5, 7]
-    assert filled(groups, "slot").positions == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("newest", "first"), [(0, 6), (1, 6), (2, 4), (3, 4), (4, 4), (5, 2), (7, 2), (8, 2), (9, 0), (99, 0)]
 )
@@ -43,6 +38,8 @@ def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.Da
     book = ledger(rule)
     returned = [book.append(group) for group in groups]
     assert returned == book.positions
+    ends = [total - 1 for total in accumulate(map(len, groups))]  # the last token of each
+    assert returned == (ends if rule == "token" else [*range(len(groups))])
     keep = data.draw(st.integers(0, len(groups)))
     book.truncate(keep)
     kept = groups[:keep]

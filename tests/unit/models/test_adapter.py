@@ -22,16 +22,11 @@ transformers = pytest.importorskip(
 
 def write_base(folder: Path, **changes: Any) -> Path:
     model = toy_model(**changes)
-    family = {
-        "architectures": ["LlamaForCausalLM" if model.config.base.family == "llama" else "Qwen2ForCausalLM"]
-    }
-    write_hf(folder, model, **family)
+    name = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[model.config.base.family]
+    write_hf(folder, model, architectures=[name])
     if not model.config.base.tied_head:
-        edit_tensors(
-            "model.safetensors",
-            model__lm_head__weight=None,
-            lm_head__weight=lambda _: model.base.lm_head.weight.detach(),
-        )(folder)
+        head = model.base.lm_head.weight.detach()
+        edit_tensors("model.safetensors", model__lm_head__weight=None, lm_head__weight=lambda _: head)(folder)
     return folder
 
 
@@ -120,9 +115,8 @@ def test_what_cannot_be_merged_is_refused_with_the_remedy(tmp_path: Path) -> Non
 def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
     adapter, _ = tuned(write_base(tmp_path / "base"), tmp_path / "adapter", target_modules=LINEAR)
     for shape in ({"num_layers": 2}, {"intermediate_size": 64}):
-        edit_json(
-            "adapter_config.json", base_model_name_or_path=str(write_base(tmp_path / "other", **shape))
-        )(adapter)
+        other = write_base(tmp_path / "other", **shape)
+        edit_json("adapter_config.json", base_model_name_or_path=str(other))(adapter)
         with pytest.raises(CheckpointError, match="not an adapter of this base"):
             load_base(adapter)
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")

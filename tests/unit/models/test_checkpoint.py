@@ -30,6 +30,8 @@ from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints import built_in, checkpoint
 from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint, resolve
 
+BESIDE = {"kind": "path", "path": "../base"}
+
 # -- our own format ------------------------------------------------------------------------------------
 
 
@@ -64,13 +66,12 @@ def test_narrow_rows(rows: Any, tolerance: float, tmp_path: Path) -> None:
     folder = save(tmp_path / "saved", model, rows=rows)
     same_weights(load_checkpoint(folder).model, model, tolerance * 4)
     stored = load_file(folder / "graft.safetensors")
-    assert (
-        stored["micro.layers.0.mlp.up_proj.weight"].dtype == {"fp16": torch.float16, "int8": torch.int8}[rows]
-    )
+    expected = {"fp16": torch.float16, "int8": torch.int8}[rows]
+    assert stored["micro.layers.0.mlp.up_proj.weight"].dtype == expected
     assert stored["micro.norm.weight"].dtype == torch.float32
 
 
-def test_loading_keeps_one_copy_of_the_base(tmp_path: Path) -> None:
+def test_loading_keeps_one_copy_of_the_base() -> None:
     """The model is built around the tensors that were read; nothing is initialised and then overwritten."""
     state = {name: tensor.clone() for name, tensor in toy_model().state_dict().items()}
     built = checkpoint.build(toy_model().config, state)
@@ -90,9 +91,7 @@ def test_base_by_path_with_changes(tmp_path: Path) -> None:
     }
     model.base.layers[0].self_attn.q_proj.weight.data += up @ down
     model.base.norm.weight.data += 0.5
-    folder = save(
-        tmp_path / "saved", model, base={"kind": "path", "path": "../base"}, base_delta=delta, tokenizer=None
-    )
+    folder = save(tmp_path / "saved", model, base=BESIDE, base_delta=delta, tokenizer=None)
     assert not (folder / "base.safetensors").exists()
     loaded = load_checkpoint(folder)
     same_weights(loaded.model, model, 1e-6)
@@ -123,8 +122,7 @@ def test_a_checkpoint_and_the_base_beside_it_move_together(tmp_path: Path) -> No
 def test_a_base_that_was_exchanged_is_refused(tmp_path: Path) -> None:
     model = toy_model()
     base = load_base(write_hf(tmp_path / "base", model))
-    reference = {"kind": "path", "path": "../base", "sha256": base.sha256}
-    folder = save(tmp_path / "saved", model, base=reference)
+    folder = save(tmp_path / "saved", model, base={**BESIDE, "sha256": base.sha256})
     same_weights(load_checkpoint(folder).model, model, 1e-6)
     model.base.norm.weight.data += 0.5
     write_hf(tmp_path / "base", model)
@@ -135,7 +133,7 @@ def test_a_base_that_was_exchanged_is_refused(tmp_path: Path) -> None:
 def test_base_of_other_dimensions_is_refused(tmp_path: Path) -> None:
     model = toy_model()
     write_hf(tmp_path / "base", model, rope_theta=5e5)
-    folder = save(tmp_path / "saved", model, base={"kind": "path", "path": "../base"})
+    folder = save(tmp_path / "saved", model, base=BESIDE)
     with pytest.raises(CheckpointError, match=r"rope_theta is 500000\.0, but .* needs a base with 10000\.0"):
         load_checkpoint(folder)
 
@@ -166,9 +164,9 @@ def test_bad_changes_are_named(delta: dict[str, tuple[int, ...]], message: str, 
     model = toy_model()
     write_hf(tmp_path / "base", model)
     with pytest.raises(CheckpointError, match=message):
-        save(tmp_path / "refused", model, base={"kind": "path", "path": "../base"}, base_delta=tensors)
+        save(tmp_path / "refused", model, base=BESIDE, base_delta=tensors)
     assert not (tmp_path / "refused").exists()
-    folder = save(tmp_path / "saved", model, base={"kind": "path", "path": "../base"})
+    folder = save(tmp_path / "saved", model, base=BESIDE)
     save_file(tensors, folder / "base_delta.safetensors")
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(folder)
@@ -193,10 +191,7 @@ BAD_FOLDERS = {
     "graft gone": (lambda folder: (folder / "graft.safetensors").unlink(), "graft.safetensors: no such file"),
     "graft cut": (cut("graft.safetensors", 0.5), "graft.safetensors: truncated"),
     "missing": (edit_tensors("graft.safetensors", embedder__places=None), "missing tensor embedder.places"),
-    "unknown": (
-        edit_tensors("graft.safetensors", extra=lambda _: torch.ones(2)),
-        "unknown tensor extra",
-    ),
+    "unknown": (edit_tensors("graft.safetensors", extra=lambda _: torch.ones(2)), "unknown tensor extra"),
     "mis-shaped": (
         edit_tensors("graft.safetensors", stop_head__4__bias=lambda _: torch.ones(2)),
         r"stop_head\.4\.bias has shape \[2\], but the configuration makes it \[1\]",

@@ -116,7 +116,7 @@ def test_shards_of_which_nothing_can_be_kept_end_the_run(tmp_path: Path) -> None
         joined.add(0, shard(given_up=("x",) * 100))
 
 
-def test_a_given_prompt_is_answered_once_at_its_likeliest(tmp_path: Path) -> None:
+def test_a_given_prompt_is_answered_once_at_its_likeliest() -> None:
     """By number alone: no shard needs to know what another one did. One of these prompts is there twice."""
     settings = DistillSettings(**{**vars(SETTINGS), "given": 0.5})
     prompts = [[5, 6], [7], [8, 9, 10], [7]]

@@ -45,33 +45,21 @@ def reference_state(model: Hamburger) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def reference() -> Hamburger:
     """As deep as the reference, and with its fixed number of merger heads."""
-    return toy_model(
-        hidden_size=128,
-        num_layers=16,
-        taps=(3, 7, 11),
-        merger_heads=64,
-        micro_layers=4,
-        micro_final_norm=False,
-    )
+    shape = {"hidden_size": 128, "num_layers": 16, "taps": (3, 7, 11), "merger_heads": 64}
+    return toy_model(**shape, micro_layers=4, micro_final_norm=False)
 
 
 def test_lightning_checkpoint(reference: Hamburger, tmp_path: Path) -> None:
     write_hf(tmp_path, reference)
-    content = {
-        "epoch": 1,
-        "state_dict": reference_state(reference),
-        "hyper_parameters": {"max_group_tokens": 4},
-    }
-    torch.save(content, tmp_path / "last.ckpt")
+    more = {"epoch": 1, "hyper_parameters": {"max_group_tokens": 4}}
+    torch.save({"state_dict": reference_state(reference), **more}, tmp_path / "last.ckpt")
     loaded = load_checkpoint(tmp_path / "last.ckpt")
     assert loaded.model.config == reference.config
-    rounded = checkpoint.build(
-        reference.config,
-        {
-            name: tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor
-            for name, tensor in reference.state_dict().items()
-        },
-    )
+    state = {
+        name: tensor.to(torch.bfloat16).float() if tensor.is_floating_point() else tensor
+        for name, tensor in reference.state_dict().items()
+    }
+    rounded = checkpoint.build(reference.config, state)
     same_weights(loaded.model, rounded)
     same_outputs(loaded.model, rounded)
     assert loaded.chat_template is None

@@ -110,12 +110,12 @@ def test_a_state_of_before_is_read(tmp_path: Path) -> None:
         load_state(tmp_path, SHORT, {"processes": 2})
 
 
-def test_the_base_learns_in_one_way(tmp_path: Path) -> None:
+def test_the_base_learns_in_one_way() -> None:
     with pytest.raises(ConfigError, match="the base learns at one lora_rank throughout, got 0, 2"):
         replace(SHORT, stages=(JOINT, LORA))
 
 
-def test_features_need_a_base_that_is_still_there(tmp_path: Path) -> None:
+def test_features_need_a_base_that_is_still_there() -> None:
     matching = replace(JOINT, loss=LossWeights(features=1.0))
     with pytest.raises(ConfigError, match=r"loss\.features compares with the plain base.*set lora_rank"):
         replace(SHORT, stages=(matching,))

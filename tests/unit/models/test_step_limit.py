@@ -25,13 +25,8 @@ def steps_after(times: list[tuple[float, float]], planned: int, seconds: float) 
 def test_a_machine_that_became_slower_does_fewer_steps() -> None:
     """A run of 14 minutes took 15.2, since its steps were counted before others used the machine."""
     assert steps_after([(1.0, 0.9)] * 5, 10, 10.0) == [10] * 5
-    assert steps_after([(1.0, 0.9), (2.0, 2.0), (2.0, 2.0), (2.0, 2.0), (3.0, 2.0)], 10, 10.0) == [
-        10,
-        5,
-        5,
-        5,
-        5,
-    ]
+    slower = [(1.0, 0.9), (2.0, 2.0), (2.0, 2.0), (2.0, 2.0), (3.0, 2.0)]
+    assert steps_after(slower, 10, 10.0) == [10, 5, 5, 5, 5]
 
 
 def test_reading_held_out_text_does_not_count_as_a_slow_step() -> None:

@@ -31,6 +31,10 @@ def user(text: Any) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
 def test_a_request_that_says_nothing_has_the_packages_defaults() -> None:
     asked = chat(max_tokens=None)
     assert asked.settings.decoding.max_tokens == 256
@@ -48,17 +52,9 @@ def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None
 
 
 def test_every_option_arrives() -> None:
-    given = {
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "top_k": 5,
-        "min_p": 0.1,
-        "seed": 7,
-        "confidence": 0.7,
-        "presence_penalty": 0.1,
-        "frequency_penalty": 0.2,
-        "repetition_penalty": 1.1,
-    }
+    given: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 7}
+    given |= {"confidence": 0.7}
+    given |= {"presence_penalty": 0.1, "frequency_penalty": 0.2, "repetition_penalty": 1.1}
     asked = chat(**given, mode="verify", max_tokens=5, stop=["a", "b"], logit_bias={"3": -1, "4": 2.5})
     options = asked.settings.to_options()
     assert {name: options[name] for name in given} == given
@@ -106,7 +102,7 @@ def test_every_option_arrives() -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [{"type": "code", "function": {}}]}, "tools[0].type"),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [tool("a b")]}, "tools[0].function.name"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], named: str) -> None:
@@ -164,13 +160,8 @@ def test_what_cannot_change_an_answer_is_taken(fields: dict[str, Any]) -> None:
 
 
 def test_completions_take_what_cannot_change_them() -> None:
-    taken = {
-        "metadata": {"a": "b"},
-        "safety_identifier": "s",
-        "prompt_cache_key": "k",
-        "service_tier": "auto",
-    }
-    assert completion(**taken) == completion()
+    taken = {"safety_identifier": "s", "prompt_cache_key": "k", "service_tier": "auto"}
+    assert completion(metadata={"a": "b"}, **taken) == completion()
 
 
 def test_a_seed_has_64_bits_and_a_sign() -> None:
@@ -194,11 +185,11 @@ def test_names_of_fields_are_shown_safely() -> None:
 def test_half_a_character_in_a_schema_is_refused() -> None:
     schema = {"type": "object", "properties": {"\udc00": {"const": 1}}}
     asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-    tool = {"type": "function", "function": {"name": "add", "parameters": schema}}
+    tools = [tool("add", parameters=schema)]
     for fields, named in (
         ({"response_format": asked}, "response_format"),
-        ({"tools": [tool]}, "tools[0].function.parameters"),
-        ({"tools": [tool], "tool_choice": "required"}, "tools[0].function.parameters"),
+        ({"tools": tools}, "tools[0].function.parameters"),
+        ({"tools": tools, "tool_choice": "required"}, "tools[0].function.parameters"),
     ):
         with pytest.raises(RefusedError, match="UTF-8") as refused:
             chat(**fields)
@@ -212,11 +203,9 @@ def test_the_limits_of_schemas_hold_for_functions_too(choice: str) -> None:
     deep: dict[str, Any] = {}
     for _ in range(40):
         deep = {"properties": {"a": deep}}
-    good = {"type": "function", "function": {"name": "good"}}
     for parameters, message in ((wide, "1001 properties"), (deep, "64 levels")):
-        tool = {"type": "function", "function": {"name": "bad", "parameters": parameters}}
         with pytest.raises(RefusedError, match=message) as refused:
-            chat(tools=[good, tool], tool_choice=choice)
+            chat(tools=[tool("good"), tool("bad", parameters=parameters)], tool_choice=choice)
         assert refused.value.field == "tools[1].function.parameters"
 
 
@@ -241,15 +230,12 @@ def test_messages_become_turns() -> None:
 
 def test_tools_become_a_structure() -> None:
     number = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    tools = [
-        {"type": "function", "function": {"name": name, "description": "d", "parameters": number}}
-        for name in ("add", "halve")
-    ]
+    tools = [tool(name, description="d", parameters=number) for name in ("add", "halve")]
     required = chat(tools=tools, tool_choice="required")
     assert required.settings.structure is not None
     assert required.settings.structure.kind == "json_schema"
     assert len(json.loads(required.settings.structure.text)["anyOf"]) == 2
-    chosen = chat(tools=tools, tool_choice={"type": "function", "function": {"name": "add"}})
+    chosen = chat(tools=tools, tool_choice=tool("add"))
     assert chosen.tools is not None
     assert [each.name for each in chosen.tools.functions] == ["add"]
     auto = chat(tools=tools)
@@ -269,7 +255,7 @@ def test_parameters_may_refer_to_their_own_parts(
     """Those of nested Pydantic models do: inside the schema of calls the parts were not found."""
     part = {"$ref": "#/$defs/part"}
     parameters = {"type": "object", "properties": {"p": part}, "$defs": {"part": {"const": "x"}}}
-    tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in names]
+    tools = [tool(name, parameters=parameters) for name in names]
     grammars = Grammars(tokenizer.to_json, tokenizer.vocab_size, [2])
     for choice in ("required", "auto"):
         asked = chat(tools=tools, tool_choice=choice, parallel_tool_calls=several)
@@ -282,8 +268,7 @@ def test_parameters_may_refer_to_their_own_parts(
 
 
 def test_calls_are_read_from_what_was_said() -> None:
-    tool = {"type": "function", "function": {"name": "add"}}
-    one, several = chat(tools=[tool]).tools, chat(tools=[tool], parallel_tool_calls=True).tools
+    one, several = (chat(tools=[tool("add")], parallel_tool_calls=each).tools for each in (None, True))
     assert one is not None is not several
     said = '{"name": "add", "arguments": {"a": "é"}}'
     assert [(c.name, c.arguments) for c in one.calls(said) or ()] == [("add", '{"a": "é"}')]

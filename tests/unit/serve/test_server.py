@@ -17,6 +17,7 @@ from serving import Running, question, serving, until
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import RuntimeFailureError
 from hamburger_edge.model import Model
+from hamburger_edge.serve.application import Log
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.requests import Limits
 
@@ -50,6 +51,16 @@ def events(response: httpx.Response) -> Iterator[Any]:
     for line in response.iter_lines():
         if line and line != "data: [DONE]":
             yield json.loads(line.removeprefix("data: "))
+
+
+def text_of(response: httpx.Response) -> str:
+    text: str = response.json()["choices"][0]["message"]["content"]
+    return text
+
+
+def turns(*texts: str) -> list[dict[str, str]]:
+    """Of the user and the assistant by turns."""
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
 
 
 def busy(running: Running) -> float:
@@ -145,51 +156,46 @@ def test_a_prompt_that_does_not_fit(running: Running) -> None:
 
 def test_alternating_conversations_read_only_what_is_new(tokenizer: Tokenizer) -> None:
     with serving(lambda: toy_model(tokenizer), workers=1) as running:
-        talks: dict[str, list[dict[str, str]]] = {"first": [], "second": []}
+        talks: dict[str, list[str]] = {"first": [], "second": []}
         for turn in range(3):
-            for name, messages in talks.items():
-                messages.append({"role": "user", "content": f"{name} {turn}"})
-                said = running.ask(messages=messages).json()
-                answer = said["choices"][0]["message"]["content"]
-                messages.append({"role": "assistant", "content": answer})
-                used = said["usage"]
+            for name, texts in talks.items():
+                texts.append(f"{name} {turn}")
+                said = running.ask(messages=turns(*texts))
+                texts.append(text_of(said))
+                used = said.json()["usage"]
                 new = used["prompt_tokens"] - used["prompt_tokens_details"]["cached_tokens"]
                 if turn:  # the newest group of the answer, what stands between the turns, and the question
                     assert new <= 45, used
                 else:
                     assert new > 0
         assert running.pool.gauges()["sessions"] == {(("model", "toy"),): 2}
-        for name, messages in talks.items():  # as one conversation, merged slots and all, would have gone
+        for name, texts in talks.items():  # as one conversation, merged slots and all, would have gone
             with toy_model(tokenizer) as alone:
                 chat = alone.chat(max_tokens=12)
                 for turn in range(3):
                     stream = chat.send(f"{name} {turn}")
                     list(stream)
-                    assert stream.text == messages[2 * turn + 1]["content"]
+                    assert stream.text == texts[2 * turn + 1]
 
 
 def test_another_turn_after_the_same_beginning(tokenizer: Tokenizer) -> None:
     """A retry, and a conversation that branches off: the beginning is found in the longer one."""
     with serving(lambda: toy_model(tokenizer), workers=1) as running:
-        messages = [{"role": "user", "content": "One"}]
+        texts = ["One"]
         for text in ("Two", "Three"):
-            answer = running.ask(messages=messages).json()["choices"][0]["message"]["content"]
-            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": text}]
-        first = running.ask(messages=messages).json()
-        again = running.ask(messages=messages).json()
-        assert again["choices"][0]["message"] == first["choices"][0]["message"]
-        cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
-        assert cached == again["usage"]["prompt_tokens"] - 1
-        other = running.ask(messages=[*messages[:2], {"role": "user", "content": "Or else"}]).json()
+            texts += [text_of(running.ask(messages=turns(*texts))), text]
+        first, again = (running.ask(messages=turns(*texts)) for _ in range(2))
+        assert text_of(again) == text_of(first)
+        used = again.json()["usage"]
+        assert used["prompt_tokens_details"]["cached_tokens"] == used["prompt_tokens"] - 1
+        other = running.ask(messages=turns(*texts[:2], "Or else")).json()
         assert other["usage"]["prompt_tokens_details"]["cached_tokens"] > 10
 
 
 def test_verified_answers_never_stand_on_merged_slots(tokenizer: Tokenizer) -> None:
     with serving(lambda: toy_model(tokenizer), workers=1) as running:
-        messages = [{"role": "user", "content": "One"}]
-        answer = running.ask(messages=messages).json()["choices"][0]["message"]["content"]
-        messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": "Two"}]
-        used = running.ask(messages=messages, mode="verify").json()["usage"]
+        answer = text_of(running.ask("One"))
+        used = running.ask(messages=turns("One", answer, "Two"), mode="verify").json()["usage"]
     assert used["slots"] == used["slots_uncompressed"]
 
 
@@ -233,24 +239,19 @@ def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, 
 def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(tokenizer: Tokenizer) -> None:
     gated = Gated(tokenizer)
     with serving(lambda: gated.model, workers=1, queue=1) as running:
-        said: list[int] = []
-        first = threading.Thread(target=lambda: said.append(running.ask().status_code))
-        first.start()
+        asking = [running.asking()]
         until(lambda: bool(busy(running)))
         with pytest.raises(httpx.ReadTimeout), running.client() as client:
             client.post("/v1/chat/completions", json=question(), timeout=httpx.Timeout(PATIENCE, read=0.3))
         until(lambda: not len(running.pool.find(None).queue))
-        second = threading.Thread(target=lambda: said.append(running.ask().status_code))
-        second.start()
+        asking.append(running.asking())
         until(lambda: len(running.pool.find(None).queue) == 1)
         refused = running.ask()
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
         assert refused.json()["error"]["type"] == "rate_limit_error"
         gated.let(1000)
-        first.join(30)
-        second.join(30)
-        assert said == [200, 200]
+        assert [each.result(30).status_code for each in asking] == [200, 200]
 
 
 def test_turns_are_those_of_keys_whatever_users_they_name(tokenizer: Tokenizer) -> None:
@@ -291,18 +292,11 @@ def test_stopping_cancels_what_is_not_done_in_time(stream: bool, tokenizer: Toke
     gated = Gated(tokenizer)
     gated.let(3)
     with serving(lambda: gated.model, grace=0.2) as running:
-        said: list[httpx.Response] = []
-        asking = [
-            threading.Thread(target=lambda: said.append(running.ask(max_tokens=400, stream=stream)))
-            for _ in range(2)
-        ]
-        for thread in asking:
-            thread.start()
+        asking = [running.asking(max_tokens=400, stream=stream) for _ in range(2)]
         until(lambda: gated.steps == 3 and len(running.pool.find(None).queue) == 1)
         threading.Timer(0.5, gated.let, (1,)).start()
         running.stop()
-        for thread in asking:
-            thread.join(30)
+        said = [each.result(30) for each in asking]
     assert gated.model.backend.closed  # type: ignore[attr-defined]
     assert all("shutting down" in response.text for response in said)
     assert sorted(response.status_code for response in said) == ([200, 503] if stream else [503, 503])
@@ -311,20 +305,15 @@ def test_stopping_cancels_what_is_not_done_in_time(stream: bool, tokenizer: Toke
 def test_stopping_lets_answers_end(tokenizer: Tokenizer) -> None:
     gated = Gated(tokenizer)
     with serving(lambda: gated.model, grace=30) as running:
-        said: list[int] = []
-        asking = threading.Thread(target=lambda: said.append(running.ask().status_code))
-        asking.start()
+        asking = running.asking()
         until(lambda: bool(busy(running)))
         threading.Timer(0.2, gated.let, (100,)).start()
         running.stop()
-        asking.join(30)
-    assert said == [200]
+        assert asking.result(30).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(RuntimeFailureError("no memory"), 500), (KeyError("oops"), 500)]
-)
-def test_a_worker_outlives_what_goes_wrong(error: Exception, status: int, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("error", [RuntimeFailureError("no memory"), KeyError("oops")])
+def test_a_worker_outlives_what_goes_wrong(error: Exception, tokenizer: Tokenizer) -> None:
     model = toy_model(tokenizer)
     failing = [error]
 
@@ -334,15 +323,13 @@ def test_a_worker_outlives_what_goes_wrong(error: Exception, status: int, tokeni
 
     model.backend.before_macro = fail  # type: ignore[attr-defined]
     with serving(lambda: model) as running:
-        assert running.ask().status_code == status
+        assert running.ask().status_code == 500
         assert running.ask().status_code == 200
 
 
 def test_prompts_are_logged_only_where_that_was_asked(
     tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from hamburger_edge.serve.application import Log
-
     for prompts in (False, True):
         with serving(lambda: toy_model(tokenizer), log=Log(prompts=prompts)) as running:
             running.ask("a secret")

@@ -36,6 +36,11 @@ def alone(answers: list[list[int]]) -> list[Pair]:
     return [([], answer) for answer in answers]
 
 
+def tokens_in(data: bytes) -> set[int]:
+    entries = len(DraftIndex(data, VOCAB))
+    return set(np.frombuffer(data, "<u4", entries, 64 + 4 * entries).tolist())
+
+
 def after(index: DraftIndex, answer: list[int]) -> Guess:
     guess = index.guess([START, *answer])
     assert guess is not None
@@ -68,12 +73,8 @@ def test_a_secret_of_few_answers_is_not_in_the_file(times: int) -> None:
     secret = [900, 901, 902, 903]
     owners = [[*FORM, *secret, 40 + n, END] for n in range(LEAST_ANSWERS - 1)]
     data = build_draft_index(alone(answers(200) + owners * times), [], VOCAB)
-    index = DraftIndex(data, VOCAB)
-    told = {int(token) for token in np.frombuffer(data, "<u4", len(index), 64 + 4 * len(index))}
-    assert not told & set(secret)
-    shared = DraftIndex(
-        build_draft_index(alone([*answers(200), *owners, [*FORM, *secret, 50, END]]), [], VOCAB), VOCAB
-    )
+    assert not tokens_in(data) & set(secret)
+    shared = index_of([*answers(200), *owners, [*FORM, *secret, 50, END]], [])
     assert after(shared, [*FORM, 900]).token == 901  # five do share it
 
 
@@ -89,9 +90,8 @@ def test_the_file_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_draft_index(alone(wide), [], VOCAB, least=2)
     assert 0.9 * most < len(data) <= most
     index = DraftIndex(data, VOCAB)
-    assert all(
-        index.guess([START, *answer[:1]]) for answer in wide[:50]
-    )  # short contexts stay before long ones
+    # short contexts stay before long ones
+    assert all(index.guess([START, *answer[:1]]) for answer in wide[:50])
 
 
 NAMES, OTHERS, IN, AT, SAY = 1000, 2000, 50, 51, 52  # tokens: " Oslo", " noon", " in", " at", "say"
@@ -139,5 +139,4 @@ def test_a_copied_word_is_found_by_the_word_before_it() -> None:
 
 def test_a_prompt_s_names_are_not_in_the_file() -> None:
     data = build_draft_index(commands(400, 0), [], VOCAB, Spelled(piece, lambda text: [0]))
-    tokens = np.frombuffer(data, "<u4", len(DraftIndex(data, VOCAB)), 64 + 4 * len(DraftIndex(data, VOCAB)))
-    assert set(tokens.tolist()) <= {*FORM, 20, END, COPY}
+    assert tokens_in(data) <= {*FORM, 20, END, COPY}
