@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from scripted_backend import ScriptedBackend
+from hypothesis import strategies as st
+from scripted_backend import ScriptedBackend, info
 
+from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
@@ -13,6 +15,13 @@ from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import Step
 
 PROMPT = [5, 6, 7]
+PROMPTS = st.lists(st.integers(3, 39), min_size=1, max_size=12)
+
+
+def shapes(**more: st.SearchStrategy[Any]) -> st.SearchStrategy[ModelInfo]:
+    """Models of both position rules and both stop rules."""
+    rules = {"position_rule": ["token", "slot"], "stop_rule": ["before", "after"]}
+    return st.builds(info, **{name: st.sampled_from(values) for name, values in rules.items()}, **more)
 
 
 def sampler(backend: ScriptedBackend, **options: Any) -> Sampler:

@@ -53,8 +53,7 @@ def test_an_answer_in_the_middle_survives_a_session(
         if len(cut) == 5:
             model.cancel()
     chat.save(tmp_path / "s")
-    fresh = toy_model(tokenizer, eos_rate=0.0)
-    resumed = fresh.resume(tmp_path / "s")
+    resumed = toy_model(tokenizer, eos_rate=0.0).resume(tmp_path / "s")
     rest = list(resumed.continue_answer(max_tokens=40 - sum(len(chunk.tokens) for chunk in cut)))
     assert [r.tokens for r in cut[:-1]] + [r.tokens for r in rest] == [r.tokens for r in whole]
 
@@ -104,18 +103,17 @@ def test_a_session_too_large_for_this_cache_is_refused(
 
 
 def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="no session here"):
-        model.resume(tmp_path / "missing")
-    for place in (tmp_path, "a\0b"):
-        with pytest.raises(SessionError, match="cannot be read"):
+    for place in (tmp_path / "missing", tmp_path, "a\0b"):
+        with pytest.raises(SessionError, match=r"no session here|cannot be read"):
             model.resume(place)
-    with pytest.raises(SessionError, match="cannot be written"):
-        model.chat().save(tmp_path / "no" / "folder")
-    with pytest.raises(SessionError):
-        model.chat().save(tmp_path)
-    with pytest.raises(SessionError, match="cannot be written"):
-        model.chat().save(f"{tmp_path}/a\0b")
+    for place in (tmp_path / "no" / "folder", tmp_path, f"{tmp_path}/a\0b"):
+        with pytest.raises(SessionError, match=r"cannot be written|not a regular file"):
+            model.chat().save(place)
     assert os.listdir(tmp_path) == []
+    for function in (model.chat().save, model.resume):
+        for place in (None, 5):
+            with pytest.raises(InputError, match="named by its path"):
+                function(place)
 
 
 class Evil:
@@ -178,14 +176,6 @@ def test_too_little_memory_is_not_called_damage(
         model.resume(saved)
 
 
-@pytest.mark.parametrize("place", [None, 5])
-def test_a_place_is_a_path(model: Model, place: Any) -> None:
-    chat = model.chat()
-    for function in (chat.save, model.resume):
-        with pytest.raises(InputError, match="named by its path"):
-            function(place)
-
-
 def test_options_may_be_numpy_numbers(model: Model, tmp_path: Path) -> None:
     chat = model.chat(
         force_group=np.int64(2), max_tokens=np.int32(4), temperature=np.float32(0.5), seed=np.int64(3)
@@ -208,9 +198,9 @@ def test_a_flipped_byte_is_refused_or_harmless(model: Model, saved: Path) -> Non
     whole: Chat = model.resume(saved)
     refused = 0
     for place in random.integers(0, len(data), 150):
-        saved.write_bytes(
-            data[:place] + bytes([data[place] ^ (1 << int(random.integers(8)))]) + data[place + 1 :]
-        )
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << int(random.integers(8))
+        saved.write_bytes(flipped)
         try:
             chat = model.resume(saved)
         except SessionError:

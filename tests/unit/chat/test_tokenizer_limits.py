@@ -88,13 +88,6 @@ def test_other_ways_to_be_large_are_refused(tmp_path: Path) -> None:
             Tokenizer(path)
 
 
-def test_usual_ones_are_taken(tmp_path: Path) -> None:
-    for make in (toy_tokenizers.byte_level, toy_tokenizers.byte_fallback):
-        tokenizer = Tokenizer(make(tmp_path))
-        assert tokenizer.decode(tokenizer.encode("the cat sat")).strip() == "the cat sat"
-        assert tokenizer.longest >= len("a token") or "fallback" in make.__name__
-
-
 def test_a_prompt_of_megabytes_is_refused_before_it_is_read_as_tokens(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import check_the_books, run, said
+from engine_runs import PROMPTS, check_the_books, run, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_backend import EOS, ScriptedBackend, info
@@ -257,18 +257,13 @@ def test_an_answer_that_repeats_its_prompt_takes_few_calls() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(
-    prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
+    prompt=PROMPTS,
     mistakes=st.sampled_from([0.0, 0.2, 0.6]),
     max_tokens=st.integers(1, 30),
     cache_slots=st.integers(13, 40),
     stop=st.sampled_from([None, 0.0, 1.0]),
     sampling=st.sampled_from(
-        [
-            {},
-            {"temperature": 0.5, "seed": 3},
-            {"repetition_penalty": 1.3},
-            {"logit_bias": dict.fromkeys((5, 6), -100)},
-        ]
+        [{}, {"temperature": 0.5, "seed": 3}, {"repetition_penalty": 1.3}, {"logit_bias": {5: -100, 6: -100}}]
     ),
 )
 def test_what_is_kept_is_what_plain_decoding_says(

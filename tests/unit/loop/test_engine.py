@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import PROMPT, check_the_books, run, said
+from engine_runs import PROMPT, PROMPTS, check_the_books, run, said, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_backend import EOS, ScriptedBackend, info
 
-from hamburger_edge.loop.backend import MicroReadout
+from hamburger_edge.loop.backend import MicroReadout, ModelInfo
 from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.loop.engine import Engine
 
 
 @settings(max_examples=150)
 @given(
-    prompt=st.lists(st.integers(3, 39), min_size=1, max_size=20),
-    rule=st.sampled_from(["token", "slot"]),
-    stop_rule=st.sampled_from(["before", "after"]),
-    max_group_tokens=st.integers(1, 6),
+    prompt=PROMPTS,
+    shape=shapes(max_group_tokens=st.integers(1, 6)),
     max_tokens=st.integers(1, 40),
     confidence=st.floats(0, 1),
     force=st.integers(0, 6),
@@ -31,23 +29,20 @@ from hamburger_edge.loop.engine import Engine
 )
 def test_grouping_never_changes_the_text(
     prompt: list[int],
-    rule: str,
-    stop_rule: str,
-    max_group_tokens: int,
+    shape: ModelInfo,
     max_tokens: int,
     confidence: float,
     force: int,
     eos_rate: float,
     chunk: int,
 ) -> None:
-    shape = info(position_rule=rule, stop_rule=stop_rule, max_group_tokens=max_group_tokens)
     backend = ScriptedBackend(shape, eos_rate=eos_rate)
     engine = Engine(backend, chunk=chunk)
-    forced = min(force, max_group_tokens) or None
+    forced = min(force, shape.max_group_tokens) or None
     steps, stats = run(engine, prompt, max_tokens=max_tokens, confidence=confidence, force_group=forced)
     expected = backend.plain(prompt, max_tokens)
     assert said(steps) == expected
-    assert all(1 <= len(step.tokens) <= (forced or max_group_tokens) for step in steps)
+    assert all(1 <= len(step.tokens) <= (forced or shape.max_group_tokens) for step in steps)
     assert [step.finish_reason for step in steps[:-1]] == [None] * (len(steps) - 1)
     assert steps[-1].finish_reason == ("eos" if expected[-1] == EOS else "length")
     check_the_books(engine, prompt, steps)
@@ -58,6 +53,7 @@ def test_grouping_never_changes_the_text(
     assert max(backend.macro_calls) <= max(chunk, 1)
 
 
+FREQUENT = np.random.default_rng(0).permutation(40)[:25]
 SAMPLERS = st.sampled_from(
     [
         {},
@@ -71,30 +67,25 @@ SAMPLERS = st.sampled_from(
 
 @settings(max_examples=100)
 @given(
-    prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
-    rule=st.sampled_from(["token", "slot"]),
-    stop_rule=st.sampled_from(["before", "after"]),
+    prompt=PROMPTS,
+    shape=shapes(
+        cache_slots=st.integers(12, 40),
+        context_length=st.just(34),
+        draft_vocab=st.sampled_from([None, FREQUENT]),
+    ),
     max_tokens=st.integers(1, 30),
     agreement=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
     confidence=st.floats(0, 1),
-    cache_slots=st.integers(12, 40),
     sampling=SAMPLERS,
-    draft_vocab=st.booleans(),
 )
 def test_verified_equals_plain(
     prompt: list[int],
-    rule: str,
-    stop_rule: str,
+    shape: ModelInfo,
     max_tokens: int,
     agreement: float,
     confidence: float,
-    cache_slots: int,
     sampling: dict[str, Any],
-    draft_vocab: bool,
 ) -> None:
-    frequent = np.random.default_rng(0).permutation(40)[:25] if draft_vocab else None
-    rules = {"position_rule": rule, "stop_rule": stop_rule, "draft_vocab": frequent}
-    shape = info(cache_slots=cache_slots, context_length=34, **rules)
     plain, checked = (Engine(ScriptedBackend(shape, agreement)) for _ in range(2))
     steps, _ = run(plain, prompt, sampling, max_tokens=max_tokens, confidence=1.0)
     verify: dict[str, Any] = {"mode": "verify", "confidence": confidence, "top_probabilities": 0}
@@ -108,17 +99,11 @@ def test_verified_equals_plain(
 
 
 @settings(max_examples=100)
-@given(
-    prompt=st.lists(st.integers(3, 39), min_size=1, max_size=12),
-    stop_rule=st.sampled_from(["before", "after"]),
-    confidence=st.floats(0, 1),
-    sampling=SAMPLERS,
-)
+@given(prompt=PROMPTS, shape=shapes(), confidence=st.floats(0, 1), sampling=SAMPLERS)
 def test_grouping_never_changes_a_sampled_text(
-    prompt: list[int], stop_rule: str, confidence: float, sampling: dict[str, Any]
+    prompt: list[int], shape: ModelInfo, confidence: float, sampling: dict[str, Any]
 ) -> None:
     """As long as micro steps score as the base would: a token that was not judged meets its draw again."""
-    shape = info(stop_rule=stop_rule)
     plain, _ = run(Engine(ScriptedBackend(shape)), prompt, sampling, max_tokens=30, confidence=1.0)
     steps, _ = run(Engine(ScriptedBackend(shape)), prompt, sampling, max_tokens=30, confidence=confidence)
     assert said(steps) == said(plain)

@@ -7,12 +7,12 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from engine_runs import PROMPT, check_the_books, run, said
+from engine_runs import PROMPT, PROMPTS, check_the_books, run, said, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_backend import ScriptedBackend, info
 
-from hamburger_edge.loop.backend import MicroReadout
+from hamburger_edge.loop.backend import MicroReadout, ModelInfo
 from hamburger_edge.loop.engine import REREAD, Engine
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
@@ -43,22 +43,15 @@ class Misreader(ScriptedBackend):
 
 
 @settings(max_examples=60)
-@given(
-    st.sampled_from(["token", "slot"]),
-    st.sampled_from(["before", "after"]),
-    st.lists(st.integers(3, 39), min_size=1, max_size=6),
-    st.integers(1, 40),
-    st.sampled_from([0.3, 0.7, 0.95]),
-)
+@given(shapes(), PROMPTS, st.integers(1, 40), st.sampled_from([0.3, 0.7, 0.95]))
 def test_a_doubtful_reading_decides_nothing(
-    position_rule: str, stop_rule: str, prompt: list[int], most: int, confidence: float
+    shape: ModelInfo, prompt: list[int], most: int, confidence: float
 ) -> None:
     """So the text is plain decoding's wherever every misreading is a doubtful one."""
-    backend = Misreader(info(position_rule=position_rule, stop_rule=stop_rule), eos_rate=0.0)
-    engine = Engine(backend)
+    engine = Engine(Misreader(shape, eos_rate=0.0))
     steps, stats = run(engine, prompt, mode="hybrid", confidence=confidence, max_tokens=most)
     check_the_books(engine, prompt, steps)
-    plain, _ = run(Engine(Misreader(backend.info, eos_rate=0.0)), prompt, confidence=1.0, max_tokens=most)
+    plain, _ = run(Engine(Misreader(shape, eos_rate=0.0)), prompt, confidence=1.0, max_tokens=most)
     assert said(steps) == said(plain)
     assert stats.reread_tokens <= len(said(steps))  # each token once, at most
 

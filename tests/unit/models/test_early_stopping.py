@@ -38,17 +38,20 @@ def test_without_patience_nothing_is_kept() -> None:
     assert weights.tolist() == [1, 1, 1]
 
 
+def told_by(trainer: Trainer) -> list[str]:
+    """Of each stage that ended early, while it runs."""
+    lines: list[str] = []
+    trainer.report = lines.append
+    assert trainer.run()
+    return [line for line in lines if "read no better any more" in line]
+
+
 def test_a_stage_that_learns_nothing_more_ends(tmp_path: Path) -> None:
     still = replace(JOINT, epochs=3, learning_rate=1e-12, base_learning_rate=1e-12)
     recipe = replace(RECIPE, stages=(still, replace(still, name="next")), judge_every=5, patience=2)
     trainer = toy_trainer(tmp_path, recipe, conversations=200)
-    lines: list[str] = []
-    trainer.report = lines.append
-    assert trainer.run()
-    assert [line for line in lines if "read no better any more" in line] == [
-        "joint: held-out text is read no better any more",
-        "next: held-out text is read no better any more",
-    ]
+    told = [f"{stage}: held-out text is read no better any more" for stage in ("joint", "next")]
+    assert told_by(trainer) == told
     # rates of nothing still move the last bits: what is in place is what was best, not what came last
     again = Trainer(trainer.recipe, toy_model(recipe), trainer.data, lambda line: None, device="cpu")
     assert again.run()
@@ -58,8 +61,4 @@ def test_a_stage_that_learns_nothing_more_ends(tmp_path: Path) -> None:
 
 def test_a_stage_that_learns_goes_on(tmp_path: Path) -> None:
     recipe = replace(RECIPE, stages=(replace(JOINT, epochs=2),), judge_every=10, patience=2)
-    trainer = toy_trainer(tmp_path, recipe, conversations=300)
-    lines: list[str] = []
-    trainer.report = lines.append
-    assert trainer.run()
-    assert not any("no better" in line for line in lines)
+    assert not told_by(toy_trainer(tmp_path, recipe, conversations=300))

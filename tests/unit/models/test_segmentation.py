@@ -12,7 +12,6 @@ from hamburger_edge.models.training.data.segmentation import (
     cut_at_random,
     cut_by_entropy,
     cut_by_lengths,
-    report_cuts,
 )
 
 PAPER = EntropyRule(0.05, 0.3)
@@ -75,14 +74,6 @@ def test_lengths_are_followed_where_tokens_may_join() -> None:
     assert cut_by_lengths(lengths, may_join) == [1, 2, 1, 2, 1]
 
 
-def test_counts_of_a_rule() -> None:
-    answers = [np.array([2.0, 0.0, 0.0]), np.array([1.0, 1.0]), np.zeros(4)]
-    found = report_cuts(answers, 4, PAPER)
-    assert (found.tokens, found.groups) == (9, 4)
-    assert found.histogram == {1: 2, 2: 0, 3: 1, 4: 1}
-    assert found.tokens_per_group == 9 / 4
-
-
 def test_report_covers_answers_only_and_shows_groups() -> None:
     # Q Q A A A | Q A A Q A: three answers; entropies of the questions must not count
     data = DataFiles.in_memory(
@@ -94,6 +85,7 @@ def test_report_covers_answers_only_and_shows_groups() -> None:
     assert found.answers == 3
     assert found.mean_entropy == pytest.approx(5.02 / 6, abs=1e-3)
     assert found.cuts[0].histogram == {1: 2, 2: 2, 3: 0, 4: 0}
+    assert (found.cuts[0].tokens, found.cuts[0].groups) == (6, 4)
     assert [len(group.split()) for group in found.samples[0]] == [2, 1]
     text = render(found)
     assert "1.50" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,16 +49,16 @@ def test_a_late_run_has_no_time_rather_than_less_than_none(
 def test_epochs_fit_the_time_and_the_recipe(budget: Budget) -> None:
     data = ladders(40)
     recipe = tuning_recipe(data, BASE)
-    most = recipe.stages[0].epochs
-    budget.paces["tuning"] = Pace(step=1.0, slots=1024, steps_per_token=20 / len(data.ids))
-    [stage] = budget.fitted(recipe, data, AHEAD).stages
-    assert stage.epochs == most  # twenty steps an epoch: there is time for more
-    budget.paces["tuning"] = Pace(step=100.0, slots=1024, steps_per_token=20 / len(data.ids))
-    [stage] = budget.fitted(recipe, data, AHEAD).stages
-    assert stage.epochs == pytest.approx(budget.share("tuning", AHEAD) / 100 / 20)
-    budget.paces["tuning"] = Pace(step=1e9, slots=1024, steps_per_token=20 / len(data.ids))
-    [stage] = budget.fitted(recipe, data, AHEAD).stages
-    assert stage.epochs == pytest.approx(1 / 20)  # one step at least
+
+    def epochs(seconds: float) -> float:
+        """Where a step takes so long, and an epoch twenty of them."""
+        budget.paces["tuning"] = Pace(step=seconds, slots=1024, steps_per_token=20 / len(data.ids))
+        [stage] = budget.fitted(recipe, data, AHEAD).stages
+        return stage.epochs
+
+    assert epochs(1.0) == recipe.stages[0].epochs  # there is time for more
+    assert epochs(100.0) == pytest.approx(budget.share("tuning", AHEAD) / 100 / 20)
+    assert epochs(1e9) == pytest.approx(1 / 20)  # one step at least
 
 
 def test_steps_of_an_epoch_depend_on_what_the_base_makes_of_the_answers(budget: Budget) -> None:
@@ -75,35 +76,30 @@ def test_steps_of_an_epoch_depend_on_what_the_base_makes_of_the_answers(budget: 
     assert fitting.epochs < promised.epochs
 
 
-def test_a_graft_of_few_steps_is_no_reason_to_warn(budget: Budget) -> None:
-    """It costs speed only; the plan of a useful run asked for more minutes."""
+def plan(budget: Budget, **steps: float) -> str:
+    """Where fifty steps make an epoch and each takes so many seconds."""
     data = ladders(40)
     tuning = tuning_recipe(data, BASE)
-    recipes = [tuning, graft_recipe(data, BASE, tuning)]
-    budget.paces["tuning"] = Pace(step=1.0, slots=512, steps_per_token=50 / len(data.ids))
-    budget.paces["graft"] = Pace(step=30.0, slots=2048, steps_per_token=50 / len(data.ids))
-    line = budget.plan(recipes, data, AHEAD)
+    for name, seconds in steps.items():
+        slots = {"tuning": 512, "graft": 2048}[name]
+        budget.paces[name] = Pace(step=seconds, slots=slots, steps_per_token=50 / len(data.ids))
+    return budget.plan([tuning, graft_recipe(data, BASE, tuning)], data, AHEAD)
+
+
+def test_a_graft_of_few_steps_is_no_reason_to_warn(budget: Budget) -> None:
+    """It costs speed only; the plan of a useful run asked for more minutes."""
+    line = plan(budget, tuning=1.0, graft=30.0)
     assert line.endswith("steps of the base (7.1 epochs), 3 steps of the graft, export and judging"), line
 
 
 def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
-    data = ladders(40)
-    tuning = tuning_recipe(data, BASE)
-    recipes = [tuning, graft_recipe(data, BASE, tuning)]
-    for name in ("tuning", "graft"):
-        budget.paces[name] = Pace(step=1.0, slots=1024, steps_per_token=50 / len(data.ids))
-    line = budget.plan(recipes, data, AHEAD)
-    assert line.startswith("10 minutes: ")
-    assert "steps of the base (" in line
-    assert "steps of the graft, export and judging" in line
-    assert "too short" not in line
-    budget.paces["tuning"] = Pace(step=10.0, slots=1024, steps_per_token=50 / len(data.ids))
-    line = budget.plan(recipes, data, AHEAD)
+    line = plan(budget, tuning=1.0, graft=1.0)
+    assert re.fullmatch(r"10 minutes: .*steps of the base \(.*steps of the graft, export and judging", line)
+    line = plan(budget, tuning=10.0)
     assert "too short to be useful, give --minutes " in line
-    wanted = int(line.rsplit(" ", 1)[1])
-    longer = Budget(wanted)
+    longer = Budget(int(line.rsplit(" ", 1)[1]))
     longer.export, longer.paces = budget.export, budget.paces
-    assert "too short" not in longer.plan(recipes, data, AHEAD)
+    assert "too short" not in plan(longer)
 
 
 @pytest.mark.parametrize(("minutes", "hurried"), [(None, False), (14, True), (60, False)])
