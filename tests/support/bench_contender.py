@@ -17,6 +17,27 @@ def source(**changes: Any) -> Source:
     return Source(**{**fields, **changes})
 
 
+class Known:
+    """The parent's end of a contender whose figures are known."""
+
+    closed = False
+
+    def prepare(self) -> Path:
+        return Path("made")
+
+    def load(self) -> Facts:
+        return Facts("fp32", kv_bytes_per_slot=100)
+
+    def weight_bytes(self) -> WeightBytes:
+        return WeightBytes(1000)
+
+    def usage(self) -> tuple[float, float | None]:
+        return 1.5, 64.0
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class Contender:
     def __init__(self, source: Source) -> None:
         self.held: Any = None

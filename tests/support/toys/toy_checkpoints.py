@@ -105,6 +105,19 @@ def with_nan(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def removed(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def holding(name: str, text: str) -> Callable[[Path], None]:
+    """The file says this instead, or is there now."""
+
+    def edit(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return edit
+
+
 def cut(name: str, share: float) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         data = (folder / name).read_bytes()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_contender import PROMPT, source
+from bench_contender import PROMPT, Known, source
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.benchmarks.contender import Facts, Program, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.contender import Program, TimedTurn
 from hamburger_edge.benchmarks.peers.programs import PEERS
 from hamburger_edge.benchmarks.speed import curve as bench_curve
 from hamburger_edge.benchmarks.speed import speed_plan as bench_plan
@@ -33,19 +33,13 @@ SHAPE_OF_RESULT = {
 }
 
 
-class Known:
-    """A contender of known speed that writes down whose turn it was."""
+class OfSpeed(Known):
+    """Takes exactly so long for a token, and writes down whose turn it was."""
 
     def __init__(self, name: str, tps: float, log: list[str], fails_at: int | None = None) -> None:
         self.name, self.tps, self.log, self.fails_at = name, tps, log, fails_at
-        self.turns, self.closed = 0, False
+        self.turns = 0
         self.stops_at: int | None = None  # tokens of a long answer
-
-    def prepare(self) -> Path:
-        return Path("made")
-
-    def load(self) -> Facts:
-        return Facts("fp32", kv_bytes_per_slot=100)
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
         self.turns += 1
@@ -56,12 +50,6 @@ class Known:
         return TimedTurn(
             tuple(range(tokens)), 0.5, seconds, 1, len(prompt), tokens, tokens - 1, seconds, slots=tokens
         )
-
-    def weight_bytes(self) -> WeightBytes:
-        return WeightBytes(1000)
-
-    def usage(self) -> tuple[float, float | None]:
-        return 1.5, 64.0
 
     def ask(self, method: str, *arguments: Any) -> Any:
         if method == "advance":
@@ -76,12 +64,9 @@ class Known:
             return None
         return {"score": (0.25, 0.75)}[method]
 
-    def close(self) -> None:
-        self.closed = True
-
 
 def known_bench(
-    contenders: dict[str, Known], clock: Callable[[], float] = time.perf_counter, **changes: Any
+    contenders: dict[str, OfSpeed], clock: Callable[[], float] = time.perf_counter, **changes: Any
 ) -> Bench:
     plan = BenchPlan(**{"tokens": 11, "rounds": 4, "longest": 0, **changes})
     there = source(checkpoint=Path("there"))
@@ -91,8 +76,8 @@ def known_bench(
 PROGRAMS = {"onnx": Program("", variants=("plain", "merge-0.8")), "llama.cpp": Program("")}
 
 
-def two(log: list[str], fails_at: int | None = None) -> dict[str, Known]:
-    return {"onnx": Known("onnx", 50, log), "llama.cpp": Known("llama.cpp", 25, log, fails_at)}
+def two(log: list[str], fails_at: int | None = None) -> dict[str, OfSpeed]:
+    return {"onnx": OfSpeed("onnx", 50, log), "llama.cpp": OfSpeed("llama.cpp", 25, log, fails_at)}
 
 
 @pytest.fixture(autouse=True)
@@ -156,13 +141,13 @@ def long_answers(clock: Callable[[], float] = time.perf_counter, **changes: Any)
     programs = {"onnx": Program("", variants=("plain",), needs_checkpoint=False)}
     programs |= {name: Program("", continues=True) for name in contenders if name != "onnx"}
     programs["other"] = Program("")  # one that cannot be taken further is not asked to
-    contenders["other"] = Known("other", 10, [])
+    contenders["other"] = OfSpeed("other", 10, [])
     return known_bench(contenders, clock, **{"rounds": 1, "longest": 320, **changes}).run(programs)
 
 
 def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
     log: list[str] = []
-    report = long_answers(onnx=Known("onnx", 50, log), genai=Known("genai", 25, log))
+    report = long_answers(onnx=OfSpeed("onnx", 50, log), genai=OfSpeed("genai", 25, log))
     a_round = ["onnx", "onnx", "genai"]  # plainly and in groups
     begun = [f"{name} up to 320 after 4" for name in ("onnx@plain", "onnx@merge-0.8", "genai@")]
     beginnings = [entry for pair in zip(begun, [f"{n} to 1" for n in a_round], strict=True) for entry in pair]
@@ -180,7 +165,7 @@ def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
 
 
 def test_who_fails_on_the_way_keeps_what_was_measured_and_the_others_go_on() -> None:
-    onnx, genai = Known("onnx", 50, []), Known("genai", 25, [])
+    onnx, genai = OfSpeed("onnx", 50, []), OfSpeed("genai", 25, [])
     genai.stops_at = 192
     report = long_answers(onnx=onnx, genai=genai)
     assert report.skipped == [{"name": "genai: cost against length", "why": "no more room"}]
@@ -195,7 +180,7 @@ def test_who_fails_on_the_way_keeps_what_was_measured_and_the_others_go_on() -> 
 def test_a_curve_ends_where_the_time_does() -> None:
     now = 0.0
 
-    class Slow(Known):
+    class Slow(OfSpeed):
         def ask(self, method: str, *arguments: Any) -> Any:
             nonlocal now
             now += 10 * (method == "advance")
@@ -211,7 +196,7 @@ def test_by_default_every_prompt_is_measured_once() -> None:
     assert len(TEXTS) == 5
     asked: list[Sequence[int]] = []
 
-    class Asked(Known):
+    class Asked(OfSpeed):
         def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
             asked.append(prompt)
             return super().turn(prompt, tokens, variant)
@@ -231,7 +216,7 @@ def test_who_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
 
 
 def test_when_everybody_fails_the_reasons_are_said() -> None:
-    contenders = {"onnx": Known("onnx", 50, [], fails_at=1)}
+    contenders = {"onnx": OfSpeed("onnx", 50, [], fails_at=1)}
     with pytest.raises(InputError, match=r"nothing to measure: onnx@plain: it fell over"):
         known_bench(contenders).run({"onnx": Program("", variants=("plain",))})
 

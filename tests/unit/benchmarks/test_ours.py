@@ -125,7 +125,6 @@ def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ou
 
 def test_the_first_verified_group_is_not_among_what_decoding_took(ours: bench_ours.Ours) -> None:
     """It takes a base call of its own, before the first token is out."""
-    assert ours.model is not None
     turn = ours.turn(PROMPT, 12, "verify")
     prompt, _, *later = ours.model.backend.fed  # type: ignore[attr-defined]
     assert prompt == len(PROMPT)
@@ -134,7 +133,6 @@ def test_the_first_verified_group_is_not_among_what_decoding_took(ours: bench_ou
 
 
 def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
-    assert ours.model is not None
     ours.model.backend.eos_rate = 0.5  # type: ignore[attr-defined]
     for variant in ("plain", "merge-0.7", "force-2"):
         assert len(ours.turn(PROMPT, 40, variant).tokens) == 40
@@ -150,7 +148,6 @@ def test_an_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
 
 
 def test_scores_are_the_base_s_own(ours: bench_ours.Ours) -> None:
-    assert ours.model is not None
     backend: Any = ours.model.backend
     plain = backend.plain(PROMPT, 8)
     other = [*plain[:5], (plain[5] + 1) % 10 + 20]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_contender import source
+from bench_contender import Known, source
 
-from hamburger_edge.benchmarks.contender import Facts, Program, Request, TimedAnswer
+from hamburger_edge.benchmarks.contender import Program, Request, TimedAnswer
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
 from hamburger_edge.benchmarks.requests import request_report as request_report
 from hamburger_edge.benchmarks.requests.our_answers import as_answer, options_of
@@ -115,23 +115,13 @@ def test_what_an_answer_took() -> None:
     assert (verified.slots, verified.forced, verified.base_calls) == (4, None, 0)
 
 
-class Known:
+class Answering(Known):
     """Says the same text to everything, so many milliseconds a token, and writes down what it was asked."""
 
     def __init__(
         self, tokens: list[int], ms: float, calls: int, log: list[tuple[str, tuple[int, ...]]]
     ) -> None:
         self.tokens, self.ms, self.calls, self.log = tuple(tokens), ms, calls, log
-        self.closed = False
-
-    def load(self) -> Facts:
-        return Facts("int4", 100)
-
-    def prepare(self) -> Path:
-        return Path("made")
-
-    def usage(self) -> tuple[float, float | None]:
-        return 0.5, 64.0
 
     def ask(self, method: str, request: Request, variant: str) -> TimedAnswer:
         assert method == "answer"
@@ -144,9 +134,6 @@ class Known:
             self.tokens, total / 4, total, self.calls, self.calls, len(self.tokens), 0, forced, total / 10
         )
 
-    def close(self) -> None:
-        self.closed = True
-
 
 def known_report(tokenizer: Tokenizer, **ms: float) -> tuple[request_report.RequestReport, Any]:
     prompts = [Prompt("one", '{"n": 7}'), Prompt("two", "something else"), Prompt("three")]
@@ -156,8 +143,8 @@ def known_report(tokenizer: Tokenizer, **ms: float) -> tuple[request_report.Requ
     log: list[tuple[str, tuple[int, ...]]] = []
     said = [*tokenizer.encode('{"n": 7}'), EOS]
     contenders = {
-        "onnx": Known(said, ms["onnx"], 3, log),
-        "genai": Known(tokenizer.encode('{"n": '), ms["genai"], 6, log),
+        "onnx": Answering(said, ms["onnx"], 3, log),
+        "genai": Answering(tokenizer.encode('{"n": '), ms["genai"], 6, log),
     }
     programs = {
         "onnx": Program("", variants=plan.variants, needs_checkpoint=False),
@@ -198,7 +185,7 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     assert "requests of each: 3" in shown
     assert "onnxruntime-genai says forced tokens by itself" in shown
     table = request_report.markdown(data)
-    assert "| onnx@merge-0.8+split | int4 |" in table
+    assert "| onnx@merge-0.8+split | fp32 |" in table
     assert "| 100.0% | 50.0% |" in table
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 from toy_bundles import toy_checkpoint
-from toy_checkpoints import write_hf
+from toy_checkpoints import save, write_hf
 from toy_models import toy_model
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.base_judge import prompt_ids
 from hamburger_edge.evaluation.models import reference_base, sources
 from hamburger_edge.models.checkpoints.built_in import ZOO
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint, save_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 TINY = str(ZOO / "tiny")
 
@@ -44,17 +44,9 @@ def test_the_reference_is_the_base_without_the_graft_s_changes(tmp_path: Path) -
         f"{weight}.lora_b": torch.randn(rows, 2, generator=generator),
         "norm.weight.delta": torch.randn(columns, generator=generator),
     }
-    folder = save_checkpoint(
-        tmp_path / "changed",
-        model,
-        base={"kind": "path", "path": "../base"},
-        tokenizer=checkpoint.tokenizer,
-        chat_template=checkpoint.chat_template,
-        provenance={},
-        license={},
-        base_delta=delta,
-        rows="fp32",
-    )
+    described = {"tokenizer": checkpoint.tokenizer, "chat_template": checkpoint.chat_template}
+    base = {"kind": "path", "path": "../base"}
+    folder = save(tmp_path / "changed", model, base=base, base_delta=delta, **described)
     changed, unchanged = load_checkpoint(folder).model, toy_model(**_shape(model))
     base = reference_base(str(folder), cache_slots=64)
     assert "without what training the graft changed in it" in base.description

@@ -67,11 +67,9 @@ def test_what_browsers_get(
     assert "export --precision int8" in capsys.readouterr().err
     name = given.format(made) if "{}" in given else str(made)
     assert offered("--browser-bundle", name) == {"bundle": made}
+    parsed = build_parser().parse_args(["serve", "a=x", "b=y", "--browser-bundle", str(made)])
     with pytest.raises(InputError, match="no such model is served"):
-        for_browsers(
-            build_parser().parse_args(["serve", "a=x", "b=y", "--browser-bundle", str(made)]),
-            {"a": "x", "b": "y"},
-        )
+        for_browsers(parsed, {"a": "x", "b": "y"})
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,6 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
 
 def test_every_option_is_told_to_who_asks() -> None:
     described = inspect.getdoc(export_checkpoint)
-    assert described is not None
     parameters = set(inspect.signature(export_checkpoint).parameters)
     assert all(f"    {name} " in described for name in parameters - {"checkpoint", "output", "progress"})
     assert parameters >= FIELDS - RESEARCH

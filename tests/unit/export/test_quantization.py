@@ -75,8 +75,8 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.usefixtures("one_thread")
 def test_rows_are_quantized_apart_from_each_other(informed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many at a time, in whatever order they are asked for."""
-    weight, inputs, order = weights(48, 80), correlated_inputs(80), torch.randperm(48)[:37]
-    covariance = InputCovariance(inputs.T @ inputs / 500) if informed else None
+    weight, order = weights(48, 80), torch.randperm(48)[:37]
+    covariance = correlated_inputs(80)[1] if informed else None
     at_once = quantize(weight[order], 4, 16, covariance=covariance)
     monkeypatch.setattr(block_quantizer, "ROWS_AT_ONCE", 10)
     in_parts = quantize(weight, 4, 16, rows=order, covariance=covariance)
@@ -89,11 +89,9 @@ def test_rows_are_quantized_apart_from_each_other(informed: bool, monkeypatch: p
 @pytest.mark.parametrize("K", [128, 80])
 def test_knowing_the_inputs_helps(K: int) -> None:
     """Inputs of which a few directions are large: rounding errors there are made up for elsewhere."""
-    inputs = correlated_inputs(K)
-    weight = weights(48, K)
-    plain = dequantize(quantize(weight, 4, 32))
-    informed = dequantize(quantize(weight, 4, 32, covariance=InputCovariance(inputs.T @ inputs / 500)))
-    error = [(inputs @ (back - weight).T).norm() for back in (plain, informed)]
+    (inputs, covariance), weight = correlated_inputs(K), weights(48, K)
+    backs = [dequantize(quantize(weight, 4, 32, covariance=known)) for known in (None, covariance)]
+    error = [(inputs @ (back - weight).T).norm() for back in backs]
     assert error[1] < 0.5 * error[0]
     unused = InputCovariance(torch.zeros(K, K))
     assert torch.isfinite(dequantize(quantize(weight, 4, 32, covariance=unused))).all()
@@ -102,8 +100,7 @@ def test_knowing_the_inputs_helps(K: int) -> None:
 @pytest.mark.parametrize("minimum", [False, True])
 def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
     """Each of them, moved by itself, leaves the outputs no nearer to what they were."""
-    inputs, weight = correlated_inputs(96), weights(24, 96)
-    covariance = InputCovariance(inputs.T @ inputs / 500)
+    (inputs, covariance), weight = correlated_inputs(96), weights(24, 96)
     if minimum:
         q, scales, minima = quantize_with_minimum(weight, 32, covariance=covariance)
         levels, offset = q.float(), minima.repeat_interleave(32, 1)
@@ -131,8 +128,8 @@ def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
 
 def test_knowing_the_inputs_helps_on_a_grid_with_minima() -> None:
     """Also against what the columns of means lose to their own 4 bits."""
-    inputs, weight = correlated_inputs(128), q4_1(48, 128) + 0.03 * weights(48, 128, seed=1)
-    covariance = InputCovariance(inputs.T @ inputs / 500)
+    inputs, covariance = correlated_inputs(128)
+    weight = q4_1(48, 128) + 0.03 * weights(48, 128, seed=1)
     error = [
         (inputs @ (without_means(quantize_with_means(weight, 32, covariance=known)) - weight).T).norm()
         for known in (None, covariance)
@@ -163,10 +160,11 @@ def test_low_bits_come_first() -> None:
     assert blocks.packed[0, 0, 0] == 0 | 1 << 4
 
 
-def correlated_inputs(K: int) -> torch.Tensor:
+def correlated_inputs(K: int) -> tuple[torch.Tensor, InputCovariance]:
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(500, 20, generator=generator) @ torch.randn(20, K, generator=generator)
-    return inputs + 0.1 * torch.randn(500, K, generator=generator)
+    inputs += 0.1 * torch.randn(500, K, generator=generator)
+    return inputs, InputCovariance(inputs.T @ inputs / 500)
 
 
 def test_a_grid_with_minima_is_found_again() -> None:
@@ -218,8 +216,7 @@ def test_a_vocabulary_larger_than_the_layers_has_whole_blocks() -> None:
 
 @pytest.mark.parametrize("kind", [Type.Q4_0, Type.Q4_1])
 def test_gguf_blocks_are_read_back_and_rounded_for_their_inputs(kind: Type) -> None:
-    weight, inputs = weights(48, 128), correlated_inputs(128)
-    covariance = InputCovariance(inputs.T @ inputs / 500)
+    (inputs, covariance), weight = correlated_inputs(128), weights(48, 128)
     data = four_bits(weight, kind, covariance)
     plain = gguf.quants.quantize(weight.numpy(), kind)
     assert (data.shape, data.dtype) == (plain.shape, plain.dtype)
@@ -251,7 +248,6 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
         assert fitted(toy_model(draft_vocab_size=size)).frequent_rows == 0
     _, vocabulary = apply_plan(model, plan, Calibration(None))
     assert isinstance(vocabulary.head, TieredForm)
-    assert vocabulary.places is not None
     error = (vocabulary.head.dense()[vocabulary.places] - model.base.head_weight).norm(dim=1)
     relative = (error / model.base.head_weight.norm(dim=1))[vocabulary.places.argsort()]
     assert relative[:40].max() < 0.01 < 0.03 < relative[40:].min()

@@ -184,21 +184,15 @@ def copying_index() -> DraftIndex:
 
 def test_the_index_names_the_word_that_is_copied() -> None:
     drafter = Drafter(PROMPT, copying_index(), WORDS)
-    begins = drafter.guess([30])
-    assert begins is not None
-    assert begins.token == 20
-    assert begins.chance == pytest.approx(0.9 * 0.8, abs=1e-3)
-    assert begins.floor == pytest.approx(0.8 * 0.7, abs=1e-3)
-    inside = drafter.guess([30, 20])
-    assert inside is not None
-    assert (inside.token, inside.chance) == (8, pytest.approx(0.95))
-    ends = drafter.guess([30, 20, 8, 9])  # seldom a second word
-    assert ends is not None
-    assert ends.token == 31
-    assert ends.chance == pytest.approx(0.75 * 0.9, abs=1e-3)
-    other = drafter.guess([30, 21])  # the base chose another word than the draft before
-    assert other is not None
-    assert other.token == 22
+    for answer, token_, chance in (
+        ([30], 20, 0.9 * 0.8),
+        ([30, 20], 8, 0.95),
+        ([30, 20, 8, 9], 31, 0.75 * 0.9),  # seldom a second word
+        ([30, 21], 22, 0.95),  # the base chose another word than the draft before
+    ):
+        guess = drafter.guess(answer)
+        assert (guess.token, guess.chance) == (token_, pytest.approx(chance, abs=1e-3))
+    assert drafter.guess([30]).floor == pytest.approx(0.8 * 0.7, abs=1e-3)
     assert token(Drafter(PROMPT, copying_index(), None).guess([30])) is None
 
 

@@ -23,6 +23,13 @@ def token_bytes(token: int) -> bytes:
     return bytes([token]) if token < END else b""
 
 
+def sampler(**settings: Any) -> Sampler:
+    """At the answer to a prompt whose number it may not change."""
+    made = Sampler(SamplingSettings(**settings), END + 1, edits=Edits(token_bytes, [END]))
+    made.begin([END, *b"Call 55", END])
+    return made
+
+
 def edits_of(prompt: str) -> Edits:
     edits = Edits(token_bytes, [END])
     edits.begin([END, *prompt.encode(), END])
@@ -102,31 +109,29 @@ def test_rewinding_goes_back() -> None:
 
 
 def test_the_sampler_takes_the_likeliest_that_is_allowed() -> None:
-    sampler = Sampler(SamplingSettings(), END + 1, edits=Edits(token_bytes, [END]))
-    sampler.begin([END, *b"Call 55", END])
+    source = sampler()
     scores = np.zeros(END + 1, dtype=np.float32)
     for wished, said in zip(b"Call 66", b"Call 55", strict=True):
         scores[:] = 0
         scores[wished], scores[said] = 2, 1
-        assert sampler.choose(scores).token == said
-    assert bytes(sampler.answer) == b"Call 55"
-    assert not sampler.propose(ord("5"))
-    assert sampler.propose(END)
-    sampler.rewind(1)
+        assert source.choose(scores).token == said
+    assert bytes(source.answer) == b"Call 55"
+    assert not source.propose(ord("5"))
+    assert source.propose(END)
+    source.rewind(1)
     scores[:] = 0
     scores[ord("9")] = 2
-    assert sampler.choose_micro(scores) is None
-    assert bytes(sampler.answer) == b"Call 55"
+    assert source.choose_micro(scores) is None
+    assert bytes(source.answer) == b"Call 55"
 
 
 def test_a_restored_sampler_goes_on_with_its_prompt() -> None:
-    first = Sampler(SamplingSettings(seed=1, temperature=1), END + 1, edits=Edits(token_bytes, [END]))
-    first.begin([END, *b"Call 55", END])
+    first, second = sampler(seed=1, temperature=1), sampler(seed=1, temperature=1)
+    second.begin([])
     scores = np.zeros(END + 1, dtype=np.float32)
     scores[list(b"Cal 5")] = 8
     for _ in range(3):
         first.choose(scores)
-    second = Sampler(SamplingSettings(seed=1, temperature=1), END + 1, edits=Edits(token_bytes, [END]))
     second.restore(first.state())
     for _ in range(4):
         assert first.choose(scores).token == second.choose(scores).token

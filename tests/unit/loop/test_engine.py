@@ -150,48 +150,44 @@ class Chances(ScriptedBackend):
         return self.chances.pop(0)
 
 
-def test_by_rule_before_a_chance_speaks_of_the_token_after() -> None:
-    # prefill: go on; first micro token: go on; second: stop -> a group of 3, and no micro step wasted
-    backend = Chances(eos_rate=0.0).script(0.1, 0.1, 0.9, 0.9)
-    steps, stats = run(Engine(backend), max_tokens=4, confidence=0.8)
-    assert [len(step.tokens) for step in steps] == [3, 1]
-    assert stats.micro_steps == 2
-    assert steps[0].stop_probabilities == pytest.approx((0.1, 0.1, 0.9))
+AFTER = {"stop_rule": "after"}
 
 
-def test_by_rule_after_a_chance_speaks_of_its_own_token() -> None:
-    # prefill: worth a try; first micro token: sure; second: not sure, so the base chooses it
-    backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(0.45, 0.1, 0.9, 0.9)
-    steps, stats = run(Engine(backend), max_tokens=3, confidence=0.8)
-    assert [len(step.tokens) for step in steps] == [2, 1]
-    assert said(steps) == backend.plain(PROMPT, 3)
-    assert stats.micro_steps == 2
-    assert steps[0].stop_probabilities == pytest.approx((0.45, 0.1))
-    # the base's own row says that not even a try is worth it: less than two thirds of the confidence
-    for chance, confidence, tries in ((0.1, 0.8, 0), (0.52, 0.8, 0), (0.54, 0.8, 2), (0.54, 0.9, 0)):
-        backend = Chances(info(stop_rule="after"), eos_rate=0.0).script(*[1 - chance, 0.9] * 2)
-        steps, stats = run(Engine(backend), max_tokens=2, confidence=confidence)
-        assert [len(step.tokens) for step in steps] == [1, 1]
-        assert stats.micro_steps == (tries and 1)
-
-
-def test_a_micro_token_joins_a_draft_if_it_is_worth_its_row() -> None:
-    # worth a try, and its chance of 0.5 is above the cost of a row; a further one is not worth its micro step
-    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.45, 0.5, 0.9, 0.9)
-    steps, stats = run(Engine(backend), max_tokens=3, mode="verify")
-    assert [len(step.tokens) for step in steps] == [2, 1]
-    assert said(steps) == backend.plain(PROMPT, 3)
-    assert (stats.micro_steps, stats.base_calls) == (1, 1)
-    # a row of the base's call would be wasted on it
-    backend = Chances(info(stop_rule="after"), agreement=1.0, eos_rate=0.0).script(0.45, 0.9, 0.9, 0.9)
-    steps, stats = run(Engine(backend), max_tokens=2, mode="verify")
-    assert [len(step.tokens) for step in steps] == [1, 1]
-    assert stats.micro_steps == 1
-    # where rows are dear, no micro step is tried
-    dear = info(stop_rule="after", draft_costs=Costs(row=0.5))
-    backend = Chances(dear, agreement=1.0, eos_rate=0.0).script(0.45, 0.5, 0.9, 0.9)
-    _, stats = run(Engine(backend), max_tokens=2, mode="verify")
-    assert stats.micro_steps == 0
+@pytest.mark.parametrize(
+    ("shape", "options", "chances", "sizes", "micro_steps"),
+    [
+        # prefill: go on; first micro token: go on; second: stop -> a group of 3, and no micro step wasted
+        ({"stop_rule": "before"}, {"confidence": 0.8}, (0.1, 0.1, 0.9, 0.9), [3, 1], 2),
+        # prefill: worth a try; first micro token: sure; second: not sure, so the base chooses it
+        (AFTER, {"confidence": 0.8}, (0.45, 0.1, 0.9, 0.9), [2, 1], 2),
+        # the base's own row says that not even a try is worth it: less than two thirds of the confidence
+        (AFTER, {"confidence": 0.8}, (0.9, 0.9, 0.9, 0.9), [1, 1], 0),
+        (AFTER, {"confidence": 0.8}, (0.48, 0.9, 0.48, 0.9), [1, 1], 0),
+        (AFTER, {"confidence": 0.8}, (0.46, 0.9, 0.46, 0.9), [1, 1], 1),
+        (AFTER, {"confidence": 0.9}, (0.46, 0.9, 0.46, 0.9), [1, 1], 0),
+        # a chance of 0.5 is above the cost of a row; a further token is not worth its micro step
+        (AFTER, {"mode": "verify"}, (0.45, 0.5, 0.9, 0.9), [2, 1], 1),
+        # a row of the base's call would be wasted on it
+        (AFTER, {"mode": "verify"}, (0.45, 0.9, 0.9, 0.9), [1, 1], 1),
+        # where rows are dear, no micro step is tried
+        ({**AFTER, "draft_costs": Costs(row=0.5)}, {"mode": "verify"}, (0.45, 0.5, 0.9, 0.9), [1, 1], 0),
+    ],
+)
+def test_which_micro_tokens_are_tried_and_which_join(
+    shape: dict[str, Any],
+    options: dict[str, Any],
+    chances: tuple[float, ...],
+    sizes: list[int],
+    micro_steps: int,
+) -> None:
+    """By stop rule "before" a chance is of the token after, by rule "after" of its own."""
+    backend = Chances(info(**shape), eos_rate=0.0).script(*chances)
+    steps, stats = run(Engine(backend), max_tokens=sum(sizes), **options)
+    assert [len(step.tokens) for step in steps] == sizes
+    assert said(steps) == backend.plain(PROMPT, sum(sizes))
+    assert (stats.micro_steps, stats.base_calls) == (micro_steps, 1)
+    if "mode" not in options:
+        assert steps[0].stop_probabilities == pytest.approx(chances[: sizes[0]])
 
 
 def test_verifying_saves_base_calls() -> None:

@@ -206,23 +206,16 @@ def test_how_forced_tokens_are_fed_does_not_change_plain_decoding(
 
 def test_a_suppressed_forced_token_is_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
     [*_, banned] = tokenizer.encode("the cat")
-    with pytest.raises(
-        InputError, match=rf"^the structure needs token {banned} here, which is banned: allow it$"
-    ):
-        run(
-            grammars,
-            scripted(tokenizer),
-            {"regex": "[0-9]the cat"},
-            {"logit_bias": dict.fromkeys([banned], -100)},
-        )
+    message = rf"^the structure needs token {banned} here, which is banned: allow it$"
+    with pytest.raises(InputError, match=message):
+        run(grammars, scripted(tokenizer), {"regex": "[0-9]the cat"}, {"logit_bias": {banned: -100}})
 
 
 def test_bans_that_leave_nothing_are_an_error(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    digits = [token for digit in "0123456789" for token in tokenizer.encode(digit)]
-    with pytest.raises(
-        InputError, match=r"^the structure leaves no token here that is not banned: allow one$"
-    ):
-        run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"logit_bias": dict.fromkeys(digits, -100)})
+    digits = {token: -100 for digit in "0123456789" for token in tokenizer.encode(digit)}
+    message = r"^the structure leaves no token here that is not banned: allow one$"
+    with pytest.raises(InputError, match=message):
+        run(grammars, scripted(tokenizer), {"regex": "[0-9]x"}, {"logit_bias": digits})
 
 
 def test_a_suppressed_token_that_only_a_draft_would_need_is_no_error(
@@ -230,7 +223,7 @@ def test_a_suppressed_token_that_only_a_draft_would_need_is_no_error(
 ) -> None:
     """A draft that went astray met a banned forced token, and the whole answer failed."""
     [x], [y] = tokenizer.encode("x"), tokenizer.encode("y")
-    structure, banned = {"regex": "[12][12][12](3x|4y|5y|6y)"}, {"logit_bias": dict.fromkeys([x], -100)}
+    structure, banned = {"regex": "[12][12][12](3x|4y|5y|6y)"}, {"logit_bias": {x: -100}}
     answered = 0
     for prompt in range(70, 90):
         given: Any = (grammars, scripted(tokenizer, p_stop=0.0), structure, banned, [prompt])
@@ -252,23 +245,20 @@ def test_micro_steps_wait_where_the_draft_vocab_holds_only_suppressed_tokens(
     one, two, x, y = (tokenizer.encode(letter)[0] for letter in "12xy")
     backend = scripted(tokenizer, draft_vocab=[one, two, x], p_stop=0.0)
     for mode in MODES:
-        steps, *_ = run(
-            grammars, backend, {"regex": "[12][xy]"}, {"logit_bias": dict.fromkeys([x], -100)}, mode=mode
-        )
+        steps, *_ = run(grammars, backend, {"regex": "[12][xy]"}, {"logit_bias": {x: -100}}, mode=mode)
         assert said(steps)[1] == y
 
 
 def test_a_bias_chooses_among_what_the_grammar_allows(grammars: Grammars, tokenizer: Tokenizer) -> None:
     [seven], [z] = tokenizer.encode("7"), tokenizer.encode("z")
-    steps, *_ = run(
-        grammars, scripted(tokenizer), {"regex": "[0-9]{5}"}, {"logit_bias": {seven: 50.0, z: 900.0}}
-    )
+    bias = {"logit_bias": {seven: 50.0, z: 900.0}}
+    steps, *_ = run(grammars, scripted(tokenizer), {"regex": "[0-9]{5}"}, bias)
     assert said(steps) == [seven] * 5
 
 
 def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer) -> None:
     [*_, banned] = tokenizer.encode("the cat")
-    chat = toy_model(tokenizer).chat(logit_bias=dict.fromkeys([banned], -100))
+    chat = toy_model(tokenizer).chat(logit_bias={banned: -100})
     with pytest.raises(InputError, match="banned"):
         list(chat.send("hello", regex="[0-9]the cat"))
     assert chat._sampling.answer == chat._sampling.answer[:2]

@@ -98,7 +98,6 @@ def test_arguments_of_functions_are_followed_so(choice: Any, tokenizer: Tokenize
 def follows(tokenizer: Tokenizer, options: dict[str, Any], value: Any) -> bool:
     """Whether a structure allows this JSON value as a whole answer."""
     structure = Structure.of(**options)
-    assert structure is not None
     grammar = Grammars(tokenizer.to_json, tokenizer.vocab_size, [2]).start(structure, None)
     try:
         for token in tokenizer.encode(json.dumps(value)):

@@ -54,6 +54,13 @@ def read(name: str, **tokens: str | None) -> ChatTemplate:
     return ChatTemplate.from_json(JinjaTemplate(Path(name), TEMPLATES[name], **given).markup())
 
 
+def with_template(folder: Path, text: str) -> Path:
+    """A base whose template is this."""
+    write_hf(folder, toy_model())
+    (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
+    return folder
+
+
 def messages_of(turns: list[str], system: str | None) -> list[dict[str, str]]:
     first = [] if system is None else [{"role": "system", "content": system}]
     roles = ("user", "assistant")
@@ -133,8 +140,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("case", STRANGE)
 def test_other_templates_are_refused_with_the_remedy(case: str, tmp_path: Path) -> None:
-    folder = write_hf(tmp_path, toy_model())
-    (folder / "chat_template.jinja").write_text(STRANGE[case], encoding="utf-8")
+    folder = with_template(tmp_path, STRANGE[case])
     with pytest.raises(CheckpointError, match=r"chat_template\.jinja: .* put a chat_markup\.json") as error:
         load_base(folder)
     assert ("dates" in str(error.value)) == (case in ("dated", "no date of its own"))
@@ -147,8 +153,7 @@ def test_other_templates_are_refused_with_the_remedy(case: str, tmp_path: Path) 
 
 def test_the_remedy_for_a_dated_template(tmp_path: Path) -> None:
     """SmolLM3's, of whose dates there is no fixed one."""
-    folder = write_hf(tmp_path, toy_model())
-    (folder / "chat_template.jinja").write_text(TEMPLATES["smollm3"], encoding="utf-8")
+    folder = with_template(tmp_path, TEMPLATES["smollm3"])
     head = "<|im_start|>system\n## Metadata\n\nKnowledge Cutoff Date: June 2025\nToday Date: 16 August 2026\n"
     head += "Reasoning Mode: /think\n\n## Custom Instructions\n\n"
     markup = {"kind": "chatml", "before_system": head, "after_system": "\n\n"}
@@ -175,13 +180,10 @@ def test_a_folder_with_several_templates_has_a_default_one(tmp_path: Path) -> No
 
 
 def test_a_checkpoint_with_markup_of_its_own_does_not_ask_its_base(tmp_path: Path) -> None:
-    model = toy_model()
-    folder = write_hf(tmp_path / "base", model)
-    (folder / "chat_template.jinja").write_text(TEMPLATES["phi-4"])
-    base = {"kind": "path", "path": str(folder)}
-    loaded = load_checkpoint(save(tmp_path / "own", model, base=base, chat_template=KINDS["chatml"]))
+    base = {"kind": "path", "path": str(with_template(tmp_path / "base", TEMPLATES["phi-4"]))}
+    loaded = load_checkpoint(save(tmp_path / "own", toy_model(), base=base, chat_template=KINDS["chatml"]))
     assert loaded.chat_template == KINDS["chatml"]
-    other = save(tmp_path / "none", model, base=base, chat_template=None)
+    other = save(tmp_path / "none", toy_model(), base=base, chat_template=None)
     with pytest.raises(CheckpointError, match="unknown chat template"):
         load_checkpoint(other)
 
@@ -197,13 +199,12 @@ def test_a_gguf_file_says_its_template_and_its_tokens(tmp_path: Path) -> None:
 
 
 def test_an_adapter_s_own_template_counts_and_a_copy_of_its_base_s_does_not(tmp_path: Path) -> None:
-    base, adapter = write_hf(tmp_path / "base", toy_model()), tmp_path / "adapter"
+    base, adapter = with_template(tmp_path / "base", TEMPLATES["phi-4"]), tmp_path / "adapter"
     adapter.mkdir()
     save_file({}, adapter / "adapter_model.safetensors")
     settings = {"peft_type": "LORA", "base_model_name_or_path": str(base), "r": 4, "lora_alpha": 4}
     (adapter / "adapter_config.json").write_text(json.dumps(settings))
-    for folder in (base, adapter):
-        (folder / "chat_template.jinja").write_text(TEMPLATES["phi-4"])
+    (adapter / "chat_template.jinja").write_text(TEMPLATES["phi-4"])
     (base / MARKUP_FILE).write_text('{"kind": "chatml"}')
     assert ChatTemplate.from_json(load_base(adapter).chat_template) == ChatTemplate.preset("chatml")
     (adapter / "chat_template.jinja").write_text(TEMPLATES["llama-3.2"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from toy_checkpoints import (
     cut,
     edit_json,
     edit_tensors,
+    removed,
     same_outputs,
     same_weights,
     save,
@@ -37,12 +39,7 @@ BESIDE = {"kind": "path", "path": "../base"}
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"draft_vocab_size": 20},
-        {"micro_final_norm": False, "tied_head": False},
-        {"merge_residual": "last"},
-    ],
+    [{"draft_vocab_size": 20}, {"micro_final_norm": False, "tied_head": False}, {"merge_residual": "last"}],
 )
 def test_embedded_checkpoint_round_trips(changes: dict[str, Any], tmp_path: Path) -> None:
     model = toy_model(**changes)
@@ -138,22 +135,19 @@ def test_base_of_other_dimensions_is_refused(tmp_path: Path) -> None:
         load_checkpoint(folder)
 
 
+UP = "layers.0.mlp.up_proj.weight"
+
+
 @pytest.mark.parametrize(
     ("delta", "message"),
     [
         ({"layers.9.norm.weight.delta": (32,)}, r"unknown tensor layers\.9\.norm\.weight\.delta"),
         ({"norm.weight.scale": (32,)}, r"unknown tensor norm\.weight\.scale"),
         ({"norm.weight.delta": (31,)}, r"shape \[31\], expected \[32\]"),
+        ({f"{UP}.lora_a": (2, 32)}, r"missing tensor layers\.0\.mlp\.up_proj\.weight\.lora_b"),
+        ({f"{UP}.lora_b": (48, 2)}, r"missing tensor layers\.0\.mlp\.up_proj\.weight\.lora_a"),
         (
-            {"layers.0.mlp.up_proj.weight.lora_a": (2, 32)},
-            r"missing tensor layers\.0\.mlp\.up_proj\.weight\.lora_b",
-        ),
-        (
-            {"layers.0.mlp.up_proj.weight.lora_b": (48, 2)},
-            r"missing tensor layers\.0\.mlp\.up_proj\.weight\.lora_a",
-        ),
-        (
-            {"layers.0.mlp.up_proj.weight.lora_a": (2, 32), "layers.0.mlp.up_proj.weight.lora_b": (48, 3)},
+            {f"{UP}.lora_a": (2, 32), f"{UP}.lora_b": (48, 3)},
             r"lora_b has shape \[48, 3\], expected \[48, 2\]",
         ),
         ({"norm.weight.lora_a": (2, 32), "norm.weight.lora_b": (1, 2)}, "norm.weight.lora"),
@@ -172,52 +166,36 @@ def test_bad_changes_are_named(delta: dict[str, tuple[int, ...]], message: str, 
         load_checkpoint(folder)
 
 
+manifest = partial(edit_json, "hamburger.json")
+graft = partial(edit_tensors, "graft.safetensors")
 BAD_FOLDERS = {
-    "no manifest": (lambda folder: (folder / "hamburger.json").unlink(), "holds no hamburger.json"),
-    "newer format": (edit_json("hamburger.json", format=2), "format 2, this version reads 1"),
-    "base without a name": (edit_json("hamburger.json", base={"kind": "fetch"}), "has no name or path"),
-    "base without a path": (edit_json("hamburger.json", base={"kind": "path"}), "has no name or path"),
-    "absent base": (edit_json("hamburger.json", base={"kind": "path", "path": "../gone"}), "no such file"),
-    "escaping tokenizer": (edit_json("hamburger.json", tokenizer="../t.json"), "not a plain file name"),
-    "no tokenizer": (edit_json("hamburger.json", tokenizer=None), "has a tokenizer.json"),
-    "tokenizer gone": (
-        lambda folder: (folder / "tokenizer.json").unlink(),
-        "tokenizer.json: not a tokenizer",
-    ),
+    "no manifest": (removed("hamburger.json"), "holds no hamburger.json"),
+    "newer format": (manifest(format=2), "format 2, this version reads 1"),
+    "base without a name": (manifest(base={"kind": "fetch"}), "has no name or path"),
+    "base without a path": (manifest(base={"kind": "path"}), "has no name or path"),
+    "absent base": (manifest(base={"kind": "path", "path": "../gone"}), "no such file"),
+    "escaping tokenizer": (manifest(tokenizer="../t.json"), "not a plain file name"),
+    "no tokenizer": (manifest(tokenizer=None), "has a tokenizer.json"),
+    "tokenizer gone": (removed("tokenizer.json"), "tokenizer.json: not a tokenizer"),
     "wrong vocabulary": (
         lambda folder: write_tokenizer(folder / "tokenizer.json", 98),
         "token id 97, but the model's embedding ends at 96",
     ),
-    "graft gone": (lambda folder: (folder / "graft.safetensors").unlink(), "graft.safetensors: no such file"),
+    "graft gone": (removed("graft.safetensors"), "graft.safetensors: no such file"),
     "graft cut": (cut("graft.safetensors", 0.5), "graft.safetensors: truncated"),
-    "missing": (edit_tensors("graft.safetensors", embedder__places=None), "missing tensor embedder.places"),
-    "unknown": (edit_tensors("graft.safetensors", extra=lambda _: torch.ones(2)), "unknown tensor extra"),
+    "missing": (graft(embedder__places=None), "missing tensor embedder.places"),
+    "unknown": (graft(extra=lambda _: torch.ones(2)), "unknown tensor extra"),
     "mis-shaped": (
-        edit_tensors("graft.safetensors", stop_head__4__bias=lambda _: torch.ones(2)),
+        graft(stop_head__4__bias=lambda _: torch.ones(2)),
         r"stop_head\.4\.bias has shape \[2\], but the configuration makes it \[1\]",
     ),
-    "NaN": (edit_tensors("graft.safetensors", micro__norm__weight=with_nan), "micro.norm.weight holds NaN"),
+    "NaN": (graft(micro__norm__weight=with_nan), "micro.norm.weight holds NaN"),
     "NaN in the base": (edit_tensors("base.safetensors", norm__weight=with_nan), "norm.weight holds NaN"),
-    "scale gone": (
-        edit_tensors("graft.safetensors", embedder__places=lambda t: torch.ones(t.shape, dtype=torch.int8)),
-        "missing tensor embedder.places.scale",
-    ),
-    "no draft vocabulary": (
-        edit_tensors("graft.safetensors", draft_vocab=None),
-        "missing tensor draft_vocab",
-    ),
-    "repeating draft vocabulary": (
-        edit_tensors("graft.safetensors", draft_vocab=lambda t: t.clamp(max=3)),
-        "draft_vocab repeats token ids",
-    ),
-    "float draft vocabulary": (
-        edit_tensors("graft.safetensors", draft_vocab=lambda t: t.float()),
-        "torch.float32",
-    ),
-    "short draft vocabulary": (
-        edit_tensors("graft.safetensors", draft_vocab=lambda t: t[:5]),
-        r"\[5\], expected",
-    ),
+    "scale gone": (graft(embedder__places=lambda t: t.char()), "missing tensor embedder.places.scale"),
+    "no draft vocabulary": (graft(draft_vocab=None), "missing tensor draft_vocab"),
+    "repeating draft vocabulary": (graft(draft_vocab=lambda t: t.clamp(max=3)), "repeats token ids"),
+    "float draft vocabulary": (graft(draft_vocab=lambda t: t.float()), "torch.float32"),
+    "short draft vocabulary": (graft(draft_vocab=lambda t: t[:5]), r"\[5\], expected"),
 }
 
 

@@ -17,7 +17,7 @@ from hamburger_edge.models.distillation.conversations import DistillSettings, Gi
 from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, read_data_manifest
 from hamburger_edge.models.distillation.joining import Joining, MadeConversation, MadeShard
 from hamburger_edge.models.distillation.shard_files import read_shard
-from hamburger_edge.models.distillation.storage import DiskFolder, folder_at
+from hamburger_edge.models.distillation.storage import folder_at
 from hamburger_edge.models.training.data.batches import DistilledData
 
 LENGTH = 10  # tokens of each conversation, half of them its answer's
@@ -42,11 +42,11 @@ def shard(*questions: str, given_up: tuple[str, ...] = ()) -> MadeShard:
 SHARDS = (shard("a", "b"), shard("c", "a", given_up=("d",)), shard("d", "e", "c"), shard("f", "g"))
 
 
-def joining(folder: Path, tokens: int = 30) -> Joining:
-    return Joining(DiskFolder(folder), DataManifest(FORMAT, {"base": "toy"}, ()), tokens)
+def joining(folder: Path | str, tokens: int = 30) -> Joining:
+    return Joining(folder_at(folder), DataManifest(FORMAT, {"base": "toy"}, ()), tokens)
 
 
-def join(folder: Path, order: list[int], tokens: int = 30) -> Joining:
+def join(folder: Path | str, order: list[int], tokens: int = 30) -> Joining:
     joined = joining(folder, tokens)
     for number in order:
         joined.add(number, SHARDS[number])
@@ -136,9 +136,7 @@ def test_a_folder_in_object_storage_is_like_one_on_a_disk(tmp_path: Path) -> Non
     pytest.importorskip("fsspec", reason="needs the extra [cluster]")
     for where in (str(tmp_path / "here"), "memory://bucket/data", f"file://{tmp_path}/there"):
         folder = folder_at(where)
-        joined = Joining(folder, DataManifest(FORMAT, {"base": "toy"}, ()), 30)
-        for number in (0, 2, 1, 3):
-            joined.add(number, SHARDS[number])
+        join(where, [0, 2, 1, 3])
         manifest = read_data_manifest(where)
         assert all(each.whole(where) for each in manifest.shards)
         names = [*(each.file for each in manifest.shards), "data.json"]
@@ -150,7 +148,7 @@ def test_a_folder_in_object_storage_is_like_one_on_a_disk(tmp_path: Path) -> Non
         with pytest.raises(ConfigError, match=r"shard-00001\.safetensors: missing, or changed since"):
             read_shard(where, manifest.shards[1])
         with pytest.warns(match=r"shard-00001\.safetensors: missing or damaged"):
-            again = Joining(folder, DataManifest(FORMAT, {"base": "toy"}, ()), 30)
+            again = joining(where)
         again.add(1, SHARDS[1])
         assert {name: folder.read(name) for name in names} == contents(tmp_path / "here") or "here" in where
     with pytest.raises(ConfigError, match="memory://nowhere: no training data there"):

@@ -87,10 +87,7 @@ class Trap:
     [
         ({"state_dict": {"a": Trap()}}, "holds more than tensors, which is never run"),
         ({"weights": {}}, "has no state_dict"),
-        (
-            {"state_dict": {"model.model.vision.weight": torch.ones(1)}},
-            r"unknown tensor model\.model\.vision",
-        ),
+        ({"state_dict": {"model.model.vision.weight": torch.ones(1)}}, r"unknown tensor model\.model\.vi"),
         ({"state_dict": {}}, r"missing tensor comp_embedder\.merger\.pos"),
         ({"state_dict": {"comp_embedder.merger.pos": torch.ones(4, 64)}}, "micro_layers must be positive"),
     ],

@@ -39,26 +39,14 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ("epochs = 1", "epochs = 1\nepohcs = 2", r"stages\[0\]: unknown key 'epohcs'"),
         ('"micro", "base"', '"micro", "bass"', r"'joint': learns has 'bass'"),
         ("ratio = [0.3, 0.4]", "random = 0.5", r"'joint': the shares of cuts add up to 1.1, more than 1"),
-        (
-            "ratio = [0.3, 0.4]",
-            "ratio = [0.3]",
-            r"'joint': cuts: low and ratio are rules in pairs, got 2 and 1",
-        ),
-        (
-            "ratio = [0.3, 0.4]",
-            "ratio = [0.3, 0.4], entropy = -0.1",
-            r"cuts\.entropy must be 0 to 1, got -0\.1",
-        ),
+        ("ratio = [0.3, 0.4]", "ratio = [0.3]", r"'joint': cuts: low and ratio are rules in pairs"),
+        ("ratio = [0.3, 0.4]", "ratio = [0.3, 0.4], entropy = -0.1", r"cuts\.entropy must be 0 to 1"),
         ("epochs = 1", "epochs = 1\nlora_rank = -4", r"'joint': lora_rank must be 0 or more, got -4"),
         ("epochs = 1", "epochs = 1\nloss = { hard = 1.5 }", r"'joint': loss\.hard must be 0 to 1, got 1\.5"),
         ("epochs = 1", "epochs = -1", r"'joint': epochs must be positive, got -1"),
         ("epochs = 1", "epochs = 1\nfinal_rate = 1.5", r"'joint': final_rate must be 0 to 1, got 1.5"),
         ("[shape]", 'more_starts = ["a"]\n[shape]', r"recipe\.more_starts: there is no start"),
-        (
-            "epochs = 1",
-            "epochs = 1\nloss = { first = 0.0, micro = 0.0 }",
-            r"'joint': loss has no weight above 0",
-        ),
+        ("epochs = 1", "epochs = 1\nloss = { first = 0.0, micro = 0.0 }", "loss has no weight above 0"),
         ('learns = ["micro", "base"]', "learns = []", r"'joint': learns is empty"),
         ("[shape]", "rows = 0\n[shape]", r"recipe\.rows must be positive, got 0"),
         ("[shape]", "row_slots = 3\n[shape]", r"recipe\.row_slots must be at least 16, got 3"),
@@ -104,7 +92,6 @@ def test_a_state_of_before_is_read(tmp_path: Path) -> None:
     saved["progress"]["best"] = {"plain": 1.5}
     torch.save(saved, tmp_path / "last.pt")
     found = load_state(tmp_path, SHORT, {"processes": 1})
-    assert found is not None
     assert found[0] == Reached(1, 7)
     with pytest.raises(ConfigError, match="made with other processes"):
         load_state(tmp_path, SHORT, {"processes": 2})

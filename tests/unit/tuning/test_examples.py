@@ -84,17 +84,14 @@ def test_parquet(tmp_path: Path) -> None:
         ({"prompt": "a", "answer": "x\ud800"}, "line 2: answer: the text is not valid UTF-8"),
         ({"messages": []}, r"line 2: messages must be a list, got \[\]"),
         ({"messages": [5]}, r"line 2: messages\[0\] must be an object, got 5"),
-        (
-            {"messages": [{"role": "tool", "content": "x"}]},
-            r"messages\[0\]\.role must be system, user or assistant",
-        ),
+        ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\[0\]\.role must be system, user"),
         ({"messages": [{"role": "user", "content": "x"}]}, "must go user, assistant in turn"),
         ({"messages": TALK["messages"][:1]}, "must go user, assistant in turn"),
         ({"messages": TALK["messages"][:3]}, "every answer has weight 0: leave the line out"),
         ({"messages": [{"role": "user", "content": "x", "name": "y"}]}, r"messages\[0\]: unknown key 'name'"),
         (
             {"messages": [{"role": "user", "content": "x", "weight": 2}]},
-            r"messages\[0\]\.weight must be 0 or 1, got 2",
+            r"messages\[0\]\.weight must be 0 or 1",
         ),
     ],
 )
