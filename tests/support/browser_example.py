@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from places import ROOT
+from places import ROOT, module_at
 
 PACKAGES = ROOT / "runtimes" / "javascript" / "node_modules" / "onnxruntime-web"
 
 
 def program() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "browser_example", ROOT / "examples" / "browser" / "serve.py"
-    )
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / "examples" / "browser" / "serve.py", "browser_example")
 
 
 class Served:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"  # importable for tests, through pyproject.toml
@@ -17,6 +19,15 @@ def environment(**changes: str) -> dict[str, str]:
     """For processes that import what tests import."""
     path = os.pathsep.join(filter(None, [str(SUPPORT), str(TOYS), os.environ.get("PYTHONPATH", "")]))
     return {**os.environ, "PYTHONPATH": path, **changes}
+
+
+def module_at(path: Path, name: str) -> Any:
+    """The module of a program that is no part of a package."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader  # noqa: PT018
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def names(folder: Path) -> list[str]:

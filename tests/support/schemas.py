@@ -93,6 +93,12 @@ _plain = st.recursive(_scalars, _nested, max_leaves=6)
 schemas = st.one_of(_plain, _plain, _plain, _plain.map(_referred))
 
 
+# beyond the limits
+WIDE = {"type": "object", "properties": {f"p{index}": {} for index in range(1001)}}
+DEEP: dict[str, Any] = {}
+for _ in range(40):
+    DEEP = {"properties": {"a": DEEP}}
+
 CLOCK = r"\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
 FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
     "date": (r"\d{4}-\d\d-\d\d", date.fromisoformat),

@@ -5,16 +5,37 @@ It is strict about the protocol (positions, rows, order of micro calls) and coun
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from hamburger_edge.errors import SessionError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot
 from hamburger_edge.loop.dial import Recommended
 
 EOS = 2
+Groups = list[tuple[int, ...]]
+
+
+@contextmanager
+def failing(
+    backend: ScriptedBackend, slots: int = 0, left: Callable[[Groups], Groups] = list
+) -> Iterator[None]:
+    """Calls that meet so many slots fail, and leave others in their place."""
+
+    def fail(it: ScriptedBackend) -> None:
+        if it.slots >= slots:
+            it.context = left(it.context)
+            raise RuntimeError("out of memory")
+
+    backend.before_macro = fail
+    with pytest.raises(RuntimeError, match="out of memory"):
+        yield
+    backend.before_macro = None
 
 
 def info(**changes: Any) -> ModelInfo:

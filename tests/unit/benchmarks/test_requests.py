@@ -25,13 +25,9 @@ SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}},
 EOS = 2
 
 
-def lines(path: Path, *objects: Any) -> Path:
-    path.write_text("\n".join(json.dumps(each) for each in objects) + "\n", encoding="utf-8")
-    return path
-
-
 def test_prompts_are_read_with_what_is_known_of_them(tmp_path: Path) -> None:
-    path = lines(tmp_path / "p.jsonl", {"prompt": "a", "answer": "", "system": "s"}, {"prompt": "b"})
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "a", "answer": "", "system": "s"}\n{"prompt": "b"}\n')
     assert read_prompts(path) == [Prompt("a", "", "s"), Prompt("b")]
 
 

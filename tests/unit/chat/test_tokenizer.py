@@ -188,7 +188,8 @@ def test_bad_files(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with pytest.raises(BundleError, match="no tokenizer"):
         Tokenizer(path)
-    for content in (b"", b"{}", b"\xff\xfe", b'{"version": "1.0"'):
+    precompiled = b'{"normalizer": {"type": "Precompiled"}}'
+    for content in (b"", b"{}", b"\xff\xfe", b'{"version": "1.0"', b"[" * 10**5, b"[]", precompiled):
         path.write_bytes(content)
         with pytest.raises(BundleError, match=r"not a tokenizer\.json"):
             Tokenizer(path)

@@ -82,10 +82,6 @@ def test_other_ways_to_be_large_are_refused(tmp_path: Path) -> None:
     path.write_text(text[:-1] + ', "normalizer": null}')
     with pytest.raises(BundleError, match="key 'normalizer' stands there twice"):
         Tokenizer(path)
-    for content in ("[" * 10**5, "[]", "{}", '{"normalizer": {"type": "Precompiled"}}'):
-        path.write_text(content)
-        with pytest.raises(BundleError, match=r"not a tokenizer\.json"):
-            Tokenizer(path)
 
 
 def test_a_prompt_of_megabytes_is_refused_before_it_is_read_as_tokens(

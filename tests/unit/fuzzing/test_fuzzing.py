@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from places import module_at
 
 from hamburger_edge.errors import InputError
 
@@ -26,12 +26,7 @@ def fuzzer() -> Iterator[ModuleType]:
     """It is run as a program: `python tests/fuzzing`."""
     pytest.importorskip("torch")
     sys.path.insert(0, str(FOLDER))
-    spec = importlib.util.spec_from_file_location("fuzzer", FOLDER / "__main__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
+    yield module_at(FOLDER / "__main__.py", "fuzzer")
     sys.path.remove(str(FOLDER))
 
 

@@ -8,7 +8,7 @@ import pytest
 from engine_runs import PROMPT, check_the_books, run, said, sampler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_backend import EOS, ScriptedBackend, info
+from scripted_backend import EOS, ScriptedBackend, failing, info
 
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.settings import Decoding
@@ -154,19 +154,13 @@ def test_a_long_prompt_is_read_in_pieces_and_may_be_cancelled() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failing_call_says_nothing(mode: str) -> None:
     engine = Engine(backend(plain()[:6]))
-
-    def fail(backend: ScriptedBackend) -> None:
-        raise RuntimeError("out of memory")
-
-    engine.backend.before_macro = fail
     source = sampler(engine.backend, temperature=0.7, seed=3)
     source.begin(PROMPT)
     before = source.state()
-    with pytest.raises(RuntimeError):
+    with failing(engine.backend):
         list(engine.run([(t,) for t in PROMPT], Decoding(mode=mode, confidence=0.5), source))
     assert source.state() == before
     assert engine.ledger.groups == engine.backend.context == []
-    engine.backend.before_macro = None
     steps, _ = run(engine, mode=mode, confidence=0.5, max_tokens=20)
     check_the_books(engine, PROMPT, steps)
     assert EOS not in said(steps)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from engine_runs import PROMPT, check_the_books, run, said, sampler
-from scripted_backend import ScriptedBackend, info
+from scripted_backend import Groups, ScriptedBackend, failing, info
 
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.engine import Engine
@@ -102,21 +102,21 @@ def test_cancelled_while_reading_the_prompt() -> None:
     assert said(steps) == backend.plain(list(range(3, 33)), 5)
 
 
+def half_done(context: Groups) -> Groups:
+    return context + [(1,)] * 2
+
+
+def all_lost(context: Groups) -> Groups:
+    return []
+
+
 @pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
-@pytest.mark.parametrize("damage", ["half done", "all lost"])
-def test_a_failing_backend_leaves_books_that_agree(mode: str, damage: str) -> None:
+@pytest.mark.parametrize("left", [half_done, all_lost])
+def test_a_failing_backend_leaves_books_that_agree(mode: str, left: Any) -> None:
     backend = ScriptedBackend(eos_rate=0)
     engine = Engine(backend)
-
-    def fail(it: ScriptedBackend) -> None:
-        if it.slots > 9:
-            it.context = it.context + [(1,)] * 2 if damage == "half done" else []
-            raise RuntimeError("out of memory")
-
-    backend.before_macro = fail
-    with pytest.raises(RuntimeError):
+    with failing(backend, 10, left):
         run(engine, mode=mode)
-    backend.before_macro = None
     steps, _ = run(engine, max_tokens=9, mode=mode)
     assert said(steps) == backend.plain(PROMPT, 9)
     check_the_books(engine, PROMPT, steps)
@@ -125,16 +125,8 @@ def test_a_failing_backend_leaves_books_that_agree(mode: str, damage: str) -> No
 def test_a_prompt_half_read_by_a_failing_backend_is_read_again() -> None:
     backend = ScriptedBackend()
     engine, prompt = Engine(backend, chunk=4), list(range(3, 15))
-
-    def fail(it: ScriptedBackend) -> None:
-        if it.slots == 4:
-            it.context += [(1,)] * 4  # nonsense where the second chunk should be
-            raise RuntimeError("out of memory")
-
-    backend.before_macro = fail
-    with pytest.raises(RuntimeError):
+    with failing(backend, 4, half_done):  # nonsense where the second chunk should be
         run(engine, prompt)
-    backend.before_macro = None
     steps, stats = run(engine, prompt, max_tokens=5)
     assert said(steps) == backend.plain(prompt, 5)
     assert stats.reused_tokens == 4

@@ -16,6 +16,7 @@ from grammar_walks import start, text_of, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import PROGRAMS, environment
+from schemas import DEEP, WIDE
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, MissingExtraError
@@ -72,10 +73,6 @@ def test_structures_survive_as_options() -> None:
 
 
 TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
-WIDE = {"properties": {f"p{index}": {} for index in range(1001)}}
-DEEP: dict[str, Any] = {}
-for _ in range(40):
-    DEEP = {"properties": {"a": DEEP}}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"regex": "\ud800"}, "regex: the text is not valid UTF-8"),
     ({"grammar": "start: %json " + json.dumps(WIDE)}, "1001 properties, at most 1000"),

@@ -45,18 +45,12 @@ def tuned(base: Path, folder: Path, **settings: Any) -> tuple[Path, dict[str, to
     return folder, {name.removeprefix("model."): tensor for name, tensor in merged.items()}
 
 
+ALPHAS = {"down_proj": 9, "layers.1.self_attn.q_proj": 5}
 LINEAR = ["q_proj", "o_proj", "down_proj"]
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"target_modules": LINEAR, "lora_alpha": 16}),
     ({}, {"target_modules": "all-linear", "use_rslora": True, "lora_alpha": 3}),
-    (
-        {},
-        {
-            "target_modules": LINEAR,
-            "rank_pattern": {"q_proj": 2},
-            "alpha_pattern": {"down_proj": 9, "layers.1.self_attn.q_proj": 5},
-        },
-    ),
+    ({}, {"target_modules": LINEAR, "rank_pattern": {"q_proj": 2}, "alpha_pattern": ALPHAS}),
     ({}, {"target_modules": LINEAR, "layers_to_transform": [1]}),
     ({}, {"target_modules": LINEAR, "modules_to_save": ["norm"]}),
     ({"family": "qwen2", "qkv_bias": True}, {"target_modules": LINEAR, "bias": "all"}),

@@ -120,11 +120,10 @@ def test_tokens_are_called_what_the_base_calls_them() -> None:
     assert read("mistral-nemo", bos="<bos>").prefix == "<bos>"
     assert read("llama-2", bos=None, eos=None) == ChatTemplate.preset("llama2")
     hermes = "{{bos_token}}" + TEMPLATES["smollm2"]
-    assert JinjaTemplate(Path("hermes"), hermes, "<|begin_of_text|>", None).markup()["prefix"] == (
-        "<|begin_of_text|>"
-    )
     without = TEMPLATES["llama-3"].replace("bos_token", "''")
-    assert JinjaTemplate(Path("without"), without, "<|begin_of_text|>", None).markup()["prefix"] == ""
+    for text, prefix in ((hermes, "<|begin_of_text|>"), (without, "")):
+        template = JinjaTemplate(Path("other"), text, "<|begin_of_text|>", None)
+        assert template.markup()["prefix"] == prefix
 
 
 STRANGE = {

@@ -225,9 +225,7 @@ def test_built_in_names_without_the_zoo_say_how_to_get_it(
     monkeypatch.setattr(built_in, "ZOO", tmp_path / "not installed")
     monkeypatch.chdir(tmp_path)
     for name in built_in.NAMES:
-        with pytest.raises(
-            MissingExtraError, match=rf"{name} is not installed: .*pip install \./models/zoo  in"
-        ):
+        with pytest.raises(MissingExtraError, match=rf"{name} is not installed: .*pip install \./models/zoo"):
             resolve(name)
         with pytest.raises(MissingExtraError, match=rf"built-in model {name} is not installed"):
             hamburger_edge.load(name)
@@ -276,9 +274,7 @@ def test_saving_deletes_nothing_of_others(tmp_path: Path) -> None:
 def test_values_too_large_for_16_bits(tmp_path: Path) -> None:
     model = toy_model()
     model.embedder.query.weight.data[0, 0] = 1e6
-    with pytest.raises(
-        CheckpointError, match=r"embedder\.query\.weight does not fit 16 bits: save with rows='fp32'"
-    ):
+    with pytest.raises(CheckpointError, match=r"embedder\.query\.weight does not fit 16 bits"):
         save(tmp_path / "saved", model, rows="fp16")
 
 

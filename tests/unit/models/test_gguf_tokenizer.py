@@ -202,9 +202,7 @@ def test_text_cannot_spell_a_special_token(tmp_path: Path) -> None:
 
 def test_other_kinds_of_vocabulary_are_refused(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf", *small_base(), pre="martian")
-    with pytest.raises(
-        CheckpointError, match=r"unknown pre-tokenizer 'martian': put .*tokenizer\.json beside it"
-    ):
+    with pytest.raises(CheckpointError, match=r"unknown pre-tokenizer 'martian': put .*tokenizer\.json"):
         build_tokenizer(GGUFFile(path))
     path = write_gguf(tmp_path / "no_words.gguf", *small_base(), vocabulary=False)
     with pytest.raises(CheckpointError, match=r"tokenizer\.ggml\.model is missing"):

@@ -131,9 +131,7 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(
     shorter = window is not None and window < theirs.max_position_embeddings
     assert [number for number in layers if ours.window_of(number)] == (windowed if shorter else [])
     rotated = getattr(theirs, "no_rope_layers", None) or [1] * len(layers)
-    assert [number for number in layers if ours.rotation_of(number) is None] == [
-        number for number in layers if not rotated[number]
-    ]
+    assert [ours.rotation_of(number) is not None for number in layers] == [each == 1 for each in rotated]
     assert ours.residual_scale == getattr(theirs, "residual_multiplier", 1)
     assert ours.logits_scale == 1 / getattr(theirs, "logits_scaling", 1)
     assert ours.num_kv_heads == theirs.num_key_value_heads

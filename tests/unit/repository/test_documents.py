@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from module_imports import PROJECT, SISTERS
 from places import ROOT
+
+import hamburger_edge
 
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
@@ -96,3 +99,11 @@ def test_settings_that_documents_call_recommended(document: Path) -> None:
 def test_contributing_lists_every_folder_of_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
     assert set(rows) == {PROJECT, *SISTERS, "tests"}
+
+
+def test_the_python_reference_is_current_and_has_every_public_name() -> None:
+    generator = runpy.run_path(str(ROOT / "docs" / "python_reference.py"))
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    assert page == generator["markdown"](), "run  python docs/python_reference.py > docs/reference/python.md"
+    names = {name for name in hamburger_edge.__all__ if not name.endswith(("Error", "Warning", "__"))}
+    assert names == {name for names in generator["SECTIONS"].values() for name in names}

@@ -1,4 +1,4 @@
-"""Who may import whom: no circle, and one direction between the rooms of the project."""
+"""Who may import whom: no circle, one direction between the rooms of the project, and few packages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 from module_imports import PROJECT, SISTERS, circles, imports, modules
+from packaging.requirements import Requirement
 from places import ROOT
 
 GROUND = {"errors", "support"}
@@ -142,7 +143,20 @@ def test_every_part_has_modules_to_check() -> None:
     assert all(len(of_part(part)) >= 3 for part in ("core", *SISTERS))
 
 
+PROJECT_TABLE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
 def test_the_core_needs_three_packages() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = sorted(requirement.split(">")[0] for requirement in project["dependencies"])
+    names = sorted(requirement.split(">")[0] for requirement in PROJECT_TABLE["dependencies"])
     assert names == ["numpy", "onnxruntime", "tokenizers"]
+
+
+# A Range header takes quadratic time up to 0.49.0; the Host header can set the path of a request up to 1.0.0;
+# a path without its slash can set the host up to 1.2.1.
+FAULTY = ("0.46.0", "0.49.0", "1.0.0", "1.2.1")
+
+
+def test_the_server_admits_no_faulty_starlette() -> None:
+    wanted = [Requirement(each) for each in PROJECT_TABLE["optional-dependencies"]["serve"]]
+    [starlette] = [each for each in wanted if each.name == "starlette"]
+    assert not [version for version in FAULTY if version in starlette.specifier]

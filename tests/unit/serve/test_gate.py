@@ -96,10 +96,8 @@ def test_by_any_address_where_the_server_is_open_to_others() -> None:
     assert access.knows("192.168.1.5:8080")
     assert access.knows(socket.gethostname())
     assert not access.knows("evil.example")
-    assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "box")] == [
-        *(True, True, True),
-        *(False, False),
-    ]
+    hosts = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "box")
+    assert [host for host in hosts if is_local(host)] == ["127.0.0.1", "::1", "localhost"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from places import PROGRAMS, environment
+from schemas import DEEP, WIDE
 from serving import question
 
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -199,11 +200,7 @@ def test_half_a_character_in_a_schema_is_refused() -> None:
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_the_limits_of_schemas_hold_for_functions_too(choice: str) -> None:
     """With `auto` the answer follows a grammar, whose schemas nobody had looked at."""
-    wide = {"type": "object", "properties": {f"p{index}": {} for index in range(1001)}}
-    deep: dict[str, Any] = {}
-    for _ in range(40):
-        deep = {"properties": {"a": deep}}
-    for parameters, message in ((wide, "1001 properties"), (deep, "64 levels")):
+    for parameters, message in ((WIDE, "1001 properties"), (DEEP, "64 levels")):
         with pytest.raises(RefusedError, match=message) as refused:
             chat(tools=[tool("good"), tool("bad", parameters=parameters)], tool_choice=choice)
         assert refused.value.field == "tools[1].function.parameters"

@@ -47,6 +47,11 @@ class Gated:
         self.open.release(steps)
 
 
+@pytest.fixture
+def gated(tokenizer: Tokenizer) -> Gated:
+    return Gated(tokenizer)
+
+
 def events(response: httpx.Response) -> Iterator[Any]:
     for line in response.iter_lines():
         if line and line != "data: [DONE]":
@@ -217,8 +222,7 @@ def test_another_key_sees_nothing_of_it(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, tokenizer: Tokenizer) -> None:
-    gated = Gated(tokenizer)
+def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, gated: Gated) -> None:
     with serving(lambda: gated.model, workers=1) as running:
         body = json.dumps(question(stream=stream, max_tokens=500)).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
@@ -236,8 +240,7 @@ def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, 
         assert running.ask().status_code == 200
 
 
-def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(tokenizer: Tokenizer) -> None:
-    gated = Gated(tokenizer)
+def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(gated: Gated) -> None:
     with serving(lambda: gated.model, workers=1, queue=1) as running:
         asking = [running.asking()]
         until(lambda: bool(busy(running)))
@@ -254,8 +257,7 @@ def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(tokenizer: T
         assert [each.result(30).status_code for each in asking] == [200, 200]
 
 
-def test_turns_are_those_of_keys_whatever_users_they_name(tokenizer: Tokenizer) -> None:
-    gated = Gated(tokenizer)
+def test_turns_are_those_of_keys_whatever_users_they_name(gated: Gated) -> None:
     keys = [KEY.encode(), KEY[::-1].encode()]
     access = Access.of("127.0.0.1", keys=keys)
     with serving(lambda: gated.model, access=access, workers=1) as running:
@@ -280,16 +282,14 @@ def test_turns_are_those_of_keys_whatever_users_they_name(tokenizer: Tokenizer) 
     assert [(job.owner, job.asked.user) for job in taken] == [("0", "b"), ("1", "b"), ("0", "c"), ("0", "d")]
 
 
-def test_an_answer_that_takes_too_long(tokenizer: Tokenizer) -> None:
-    gated = Gated(tokenizer)
+def test_an_answer_that_takes_too_long(gated: Gated) -> None:
     with serving(lambda: gated.model, limits=Limits(answer_seconds=0.3)) as running:
         threading.Timer(0.6, gated.let, (1000,)).start()
         assert running.ask(max_tokens=400).status_code == 504
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_stopping_cancels_what_is_not_done_in_time(stream: bool, tokenizer: Tokenizer) -> None:
-    gated = Gated(tokenizer)
+def test_stopping_cancels_what_is_not_done_in_time(stream: bool, gated: Gated) -> None:
     gated.let(3)
     with serving(lambda: gated.model, grace=0.2) as running:
         asking = [running.asking(max_tokens=400, stream=stream) for _ in range(2)]
@@ -302,8 +302,7 @@ def test_stopping_cancels_what_is_not_done_in_time(stream: bool, tokenizer: Toke
     assert sorted(response.status_code for response in said) == ([200, 503] if stream else [503, 503])
 
 
-def test_stopping_lets_answers_end(tokenizer: Tokenizer) -> None:
-    gated = Gated(tokenizer)
+def test_stopping_lets_answers_end(gated: Gated) -> None:
     with serving(lambda: gated.model, grace=30) as running:
         asking = running.asking()
         until(lambda: bool(busy(running)))
