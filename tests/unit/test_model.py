@@ -115,7 +115,7 @@ def test_prompts(model: Model) -> None:
         ("x", {"max_tokens": 0}, "max_tokens"),
         ("x", {"stop": [""]}, "stop"),
         ("x", {"warmth": 1}, "unknown option 'warmth'"),
-        ("x", {"logit_bias": dict.fromkeys([10**6], -100)}, "vocabulary"),
+        ("x", {"logit_bias": {10**6: -100}}, "vocabulary"),
         ([5] * 600, {}, r"600 positions .* 512: shorten it$"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from measured_rows import row
 
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.evaluation.asking import EvaluationPlan, Row, table
@@ -14,26 +15,6 @@ from hamburger_edge.loop.dial import PLAIN, Recommended
 
 VERIFY = Recommended.of("verify")
 SETTINGS = EvaluationPlan().settings
-
-
-def row(setting: Recommended, worse: int, better: int, faster: float, prompts: int = 1000) -> Row:
-    return Row(
-        setting=setting,
-        score=0.9 - (worse - better) / prompts,
-        figures={"field_f1": 0.95},
-        lost=(worse - better) / prompts,
-        lost_error=0.0,
-        same=0.9,
-        tokens=30,
-        tokens_per_step=2.5,
-        slots_per_token=0.4,
-        milliseconds=(90, 100, 110),
-        faster=faster,
-        worse=worse,
-        better=better,
-        losses=(worse, better),
-        prompts=prompts,
-    )
 
 
 def found(rows: Sequence[Row], prompts: int = 1000) -> Recommendation:

@@ -88,7 +88,7 @@ def test_where_it_does_not_hold_nothing_is_said(mode: str) -> None:
     [
         {"confidence": 1.0},
         {"mode": "merge", "force_group": 2},
-        {"sampling": {"logit_bias": dict.fromkeys((39,), -100)}},
+        {"sampling": {"logit_bias": {39: -100}}},
         {"mode": "verify", "sampling": {"logit_bias": {38: 0.5}}},
         {"mode": "merge", "sampling": {"repetition_penalty": 1.1}},
     ],

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from measured_rows import row
 
-from hamburger_edge.evaluation.asking import Request, Row
+from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.evaluation.judges import find_judge
 from hamburger_edge.loop.dial import PLAIN
 from hamburger_edge.tuning.baselines import (
@@ -76,7 +77,7 @@ def test_a_model_that_beats_no_baseline_is_reported_with_a_remedy() -> None:
 
 def test_prompts_that_choose_and_prompts_that_confirm_count_together() -> None:
     rows = [
-        Row(PLAIN, score, {"valid": score / 2}, 0, 0, 1, 5, 1, 1, (1, 1, 1), 1, prompts=prompts)
+        row(PLAIN, score=score, figures={"valid": score / 2}, prompts=prompts)
         for score, prompts in ((0.5, 10), (0.2, 20))
     ]
     plain = plain_score(rows)
