@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from toy_bundles import GEMMA
+from toy_bundles import MERGING, MERGING_GEMMA, PORTABLE, PORTABLE_BY_SLOT
 
 import hamburger_edge
 from hamburger_edge.model import Model
@@ -72,15 +72,18 @@ REPEATED: tuple[dict[str, Any], ...] = (
 # toy bundles of every kind a runtime must know, in pairs; with a stop head that is sure, mode hybrid merges
 BUNDLES: tuple[dict[str, Any], ...] = (
     {"draft_vocab_size": 100},
-    {"draft_vocab_size": 100, "flavor": "portable"},
+    PORTABLE,
     {"position_rule": "slot", "precision": "int8"},
-    {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"},
+    PORTABLE_BY_SLOT,
     {"stop_rule": "after", "draft_vocab_size": 100, "precision": "int4", "stop_bias": -2.5},
-    {"position_rule": "slot", "stop_bias": -2.5},
-    {**GEMMA, "window": 12, "draft_vocab_size": 100, "stop_bias": -2.5},
+    MERGING,
+    MERGING_GEMMA,
 )
-# of each position rule and stop rule, with and without a draft vocabulary
-LOOPS = (BUNDLES[0], BUNDLES[3], {"stop_rule": "after", "draft_vocab_size": 100, "stop_bias": -2.5})
+LOOPS = (
+    BUNDLES[0],
+    BUNDLES[3],
+    BUNDLES[4],
+)  # each position rule and stop rule, with a draft vocabulary or none
 CALLS = {
     "anyOf": [
         {

@@ -17,6 +17,7 @@ import onnx
 import pytest
 from manifests import read_manifest
 from manifests import write_manifest as write
+from toy_bundles import PORTABLE
 
 from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.files import check_files, file_entries
@@ -133,7 +134,7 @@ def test_the_first_token_beyond_the_vocabulary_ends_nothing(folder: Path, data: 
 
 
 def test_portable_graphs_have_a_cache_of_their_own(bundles: Callable[..., Path], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(bundles(flavor="portable", draft_vocab_size=40), tmp_path / "copy"))
+    folder = Path(shutil.copytree(bundles(**PORTABLE), tmp_path / "copy"))
     refused(folder, at(read_manifest(folder), "cache_slots", 0), "portable graphs with a cache_slots of 0")
 
 

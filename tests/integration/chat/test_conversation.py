@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from toy_bundles import MERGING
 
 import hamburger_edge
 
 
-@pytest.mark.parametrize("rule", ["token", "slot"])
+@pytest.mark.parametrize("changes", [{"draft_vocab_size": 100}, MERGING], ids=["token", "slot"])
 def test_a_conversation_is_read_once_more_where_something_else_was(
-    rule: str, bundles: Callable[..., Path], tmp_path: Path
+    changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     """With merged answers in it, into a cache that holds nothing of it, by graphs that rotate themselves."""
     said = []
     for disturbed in (False, True):
-        with hamburger_edge.load(bundles(draft_vocab_size=100, position_rule=rule)) as model:
+        with hamburger_edge.load(bundles(**changes)) as model:
             chat = model.chat(mode="merge", confidence=0.0, max_tokens=30, ignore_eos=True)
             list(chat.send("hello"))
             if disturbed:

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from places import ROOT
-from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
+from toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, PORTABLE_BY_SLOT, toy_checkpoint
 
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
@@ -20,7 +20,7 @@ from hamburger_edge.export.graphs import weight_file
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
-PORTABLE = {"flavor": "portable", "position_rule": "token", "draft_vocab_size": 40, "num_layers": 2}
+WIDE = {"draft_vocab_size": 300, "vocab_size": 4096, "hidden_size": 64, "num_layers": 2, "micro_layers": 1}
 STANDARD = {"", "ai.onnx"}
 
 
@@ -66,13 +66,13 @@ def test_graphs_have_the_declared_inputs_and_outputs(bundles: Callable[..., Path
 
 
 def test_positions_are_an_input_only_where_they_have_gaps(bundles: Callable[..., Path]) -> None:
-    manifest = load_manifest(bundles(position_rule="slot", draft_vocab_size=100))
+    manifest = load_manifest(bundles(**MERGING))
     assert "positions" not in [tensor.name for tensor in manifest.graph("base").inputs]
 
 
 def test_what_two_graphs_need_is_stored_once(bundles: Callable[..., Path]) -> None:
     """A vocabulary and a width at which heads are worth a place in weights.bin."""
-    bundle = bundles(draft_vocab_size=300, vocab_size=4096, hidden_size=64)
+    bundle = bundles(**WIDE)
     weights = {
         name: {tensor: value for tensor, value in initializers(model).items() if value.external_data}
         for name, model in graphs(bundle).items()
@@ -90,7 +90,7 @@ def test_what_two_graphs_need_is_stored_once(bundles: Callable[..., Path]) -> No
 
 def test_the_int8_draft_vocab_head_is_a_tile_of_the_head(bundles: Callable[..., Path]) -> None:
     """And the embeddings, which are looked up by rows, are stored once for both graphs that do."""
-    bundle = bundles(precision="int8", draft_vocab_size=300, vocab_size=4096, hidden_size=64)
+    bundle = bundles(precision="int8", **WIDE)
     int8 = {
         name: {place(v) for v in initializers(model).values() if v.external_data and v.data_type == 3}
         for name, model in graphs(bundle).items()
@@ -127,8 +127,11 @@ def test_onnx_runtime_has_nothing_to_complain_about(
     assert "Removing initializer" not in capfd.readouterr().err
 
 
-def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..., Path]) -> None:
-    bundle = bundles(flavor="portable", precision="int4", draft_vocab_size=40, **ONE_LAYER)
+def test_the_portable_flavour_at_4_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard operators alone; two weights a byte, in the weight file too, which the parity gate reads."""
+    monkeypatch.setattr(weight_file, "INLINE", 64)
+    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **{**CHANGES, **ONE_LAYER})
+    bundle = export(checkpoint, tmp_path / "bundle", flavor="portable", precision="int4")
     for model in graphs(bundle).values():
         assert {entry.domain for entry in model.opset_import} <= STANDARD
         assert {node.domain for node in model.graph.node} <= STANDARD
@@ -138,17 +141,8 @@ def test_the_portable_flavour_uses_standard_operators_alone(bundles: Callable[..
     assert past.dims == (1, 2, manifest.cache_slots, 16)
     with pytest.raises(InputError, match="--cache-slots 77"):
         open_bundle(bundle, cache_slots=77)
-
-
-def test_portable_4_bit_weights_are_stored_two_a_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where they are large enough to lie in the weight file; the parity gate reads them back."""
-    monkeypatch.setattr(weight_file, "INLINE", 64)
-    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **{**CHANGES, **ONE_LAYER})
-    bundle = export(checkpoint, tmp_path / "bundle", flavor="portable", precision="int4")
-    graph = onnx.load(bundle / "base.onnx", load_external_data=False).graph
-    four_bits = [w for w in graph.initializer if w.data_type == onnx.TensorProto.UINT4 and w.external_data]
+    weights = graphs(bundle)["base"].graph.initializer
+    four_bits = [w for w in weights if w.data_type == onnx.TensorProto.UINT4 and w.external_data]
     assert len(four_bits) > 5
     for weight in four_bits:
         stored = {entry.key: entry.value for entry in weight.external_data}
@@ -168,13 +162,10 @@ def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -
 
 
 @pytest.mark.parametrize("kv", ["fp32", "fp16"])
-def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, tmp_path: Path) -> None:
+def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: Callable[..., Path]) -> None:
     """CUDA's operator, whose cache has 16 bits, takes the cache's length for a position: no gaps."""
-    checkpoint = toy_checkpoint(tmp_path / "checkpoint", **CHANGES)
-    model = graphs(export(checkpoint, tmp_path / kv, precision="int8", kv_cache_dtype=kv, verify=False))[
-        "base"
-    ]
-    layers = checkpoint.model.config.base.num_layers
+    model = graphs(bundles(precision="int8", kv_cache_dtype=kv, **CHANGES))["base"]
+    layers = CHANGES["num_layers"]
     attention = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
     inside = kv == "fp32"
     assert [any(a.name == "do_rotary" for a in node.attribute) for node in attention] == [inside] * layers
@@ -185,15 +176,15 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, tmp_path:
     assert kinds.count("Split") == (layers if inside else 2 * layers)  # gate and up; and attention's
 
 
-@pytest.mark.parametrize("rule", ["token", "slot"])
-def test_portable_equals_pytorch(rule: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
-    changes = {"position_rule": rule, "draft_vocab_size": 40, "num_layers": 2}
-    bundle = bundles(flavor="portable", **changes)
+@pytest.mark.parametrize("changes", [PORTABLE, PORTABLE_BY_SLOT], ids=["token", "slot"])
+def test_portable_equals_pytorch(changes: dict, bundles: Callable[..., Path], tmp_path: Path) -> None:
+    bundle = bundles(**changes)
     ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
-    reference = TorchBackend(toy_checkpoint(tmp_path, **changes).model)
+    weights = {name: value for name, value in changes.items() if name != "flavor"}
+    reference = TorchBackend(toy_checkpoint(tmp_path, **weights).model)
     groups = [(7,), (8, 9), (10, 11, 12), (13,), (14, 15, 16, 17), (18,)]
     ends = list(np.cumsum([len(group) for group in groups]) - 1)
-    positions = ends if rule == "token" else list(range(len(groups)))
+    positions = ends if changes is PORTABLE else list(range(len(groups)))
     for start, stop in ((0, 3), (3, 4), (4, 5), (5, 6)):
         got, want = (
             backend.macro(groups[start:stop], positions[start:stop], [stop - start - 1])

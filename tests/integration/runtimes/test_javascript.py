@@ -15,8 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from goldens import BUNDLES, LOOPS, PROMPTS, REPEATED, STRUCTURED, STRUCTURED_TALKS, TALKS, write_goldens
+from goldens import (
+    BUNDLES,
+    GREEDY,
+    LOOPS,
+    PROMPTS,
+    REPEATED,
+    SAMPLED,
+    STRUCTURED,
+    STRUCTURED_TALKS,
+    TALKS,
+    write_goldens,
+)
 from places import ROOT
+from toy_bundles import CHANGES, PORTABLE
 
 import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
@@ -39,7 +51,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def node(*words: str | Path, folder: Path = HERE, **variables: Path) -> str:
+def node(*words: str | Path, folder: Path = HERE, **variables: str | Path) -> str:
     """Run Node.js with GOLDENS or BUNDLE, but never those of the caller's environment."""
     environment = {key: value for key, value in os.environ.items() if key not in ("GOLDENS", "BUNDLE")}
     environment |= {name.upper(): str(value) for name, value in variables.items()}
@@ -141,17 +153,18 @@ def test_what_all_answers_begin_with_is_said_the_same(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     """It holds for one of the prompts, and a part of it for another."""
-    folder = Path(shutil.copytree(bundles(**changes), tmp_path / "bundle"))
-    with hamburger_edge.load(folder, threads=1) as model:
+    asked = (*GREEDY, *SAMPLED)[::2]  # every mode, with and without sampling
+    with hamburger_edge.load(bundles(**changes), threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=6).tokens for prompt in PROMPTS[:2]]
-    for answer_prefix in (tuple(plain[0]), (plain[1][0], plain[0][0])):
-        replace(load_manifest(folder), answer_prefix=answer_prefix).save(folder)
-        goldens = tmp_path / "goldens.json"
-        write_goldens(goldens, folder)
-        answers = json.loads(goldens.read_text())["answers"]
-        assert any(answer["groups"][0][: len(answer_prefix)] == list(answer_prefix) for answer in answers)
-        said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
-        assert f"# pass {len(answers) + len(TALKS)}" in said
+    goldens = [tmp_path / "whole.json", tmp_path / "part.json"]
+    for path, prefix in zip(goldens, (plain[0], [plain[1][0], plain[0][0]]), strict=True):
+        folder = Path(shutil.copytree(bundles(**changes), path.with_suffix("")))
+        replace(load_manifest(folder), answer_prefix=tuple(prefix)).save(folder)
+        write_goldens(path, folder, asked=asked)
+        answers = json.loads(path.read_text())["answers"]
+        assert any(answer["groups"][0][: len(prefix)] == list(prefix) for answer in answers)
+    said = node("--test", HERE / "tests" / "answers.test.js", goldens=",".join(map(str, goldens)))
+    assert f"# pass {2 * (len(asked) * len(PROMPTS) + len(TALKS))}" in said
 
 
 @pytest.mark.parametrize("changes", LOOPS, ids=named)
@@ -175,13 +188,17 @@ def test_a_manifest_that_was_changed_is_refused() -> None:
     text = json.dumps({**facts, "sha256": content_hash(facts)}, indent=1)
     program = (
         "import { checkManifest } from './bundle/manifest_hash.js';"
-        "const content = new TextEncoder().encode(process.argv[1]);"
-        "console.log(await checkManifest(content, 'here').catch((error) => error.message));"
+        "for (const text of process.argv.slice(1)) {"
+        "  const content = new TextEncoder().encode(text);"
+        "  console.log(await checkManifest(content, 'here').catch((error) => error.message));"
+        "}"
     )
-    assert node("--input-type=module", "-e", program, text) == "undefined\n"
-    for old, new in (('"a": ""', '"a": " "'), ("1.0,", "1,"), ("true", "false"), ('"x"', '"y"')):
-        said = node("--input-type=module", "-e", program, text.replace(old, new))
-        assert said.startswith("here: manifest.json was changed since it was written")
+    edits = (('"a": ""', '"a": " "'), ("1.0,", "1,"), ("true", "false"), ('"x"', '"y"'))
+    changed = [text.replace(old, new) for old, new in edits]
+    unchanged, *others = node("--input-type=module", "-e", program, text, *changed).splitlines()
+    assert unchanged == "undefined"
+    assert len(others) == len(edits)
+    assert all("here: manifest.json was changed since it was written" in said for said in others)
 
 
 def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
@@ -190,7 +207,8 @@ def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
         "import { Tokenizer } from './chat/tokenizer.js';"
         "import { ChatTemplate } from './chat/template.js';"
         "import { Model } from './model.js';"
-        "const [description, last, ends] = JSON.parse(process.argv[1]);"
+        "const [description, cases] = JSON.parse(process.argv[1]);"
+        "for (const [last, ends] of cases) {"
         "const [fed, logits] = [[], new Float32Array(512)];"
         "logits[last] = 1;"
         "const info = { vocabSize: 512, maxGroupTokens: 1, cacheSlots: 64, contextLength: 64, eosIds: ends,"
@@ -202,24 +220,24 @@ def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
         "const template = new ChatTemplate({ after_answer: 'x' });"
         "const chat = new Model(backend, new Tokenizer(description), template).chat({ maxTokens: 1 });"
         "for (const text of ['a', 'c']) for await (const _ of chat.send(text));"
-        "console.log(JSON.stringify(fed[1]));"
+        "console.log(JSON.stringify(fed[1])); }"
     )
     description = json.loads((bundle / "tokenizer.json").read_text())
     with hamburger_edge.load(bundle, threads=1) as model:
         x, c = model.encode("x"), model.encode("c")
     assert len(x) == len(c) == 1
-    for last, ends, expected in ((x[0], x, c), (x[0], [], [*x, *c]), (c[0], c, [*x, *c])):
-        given = json.dumps([description, last, ends])
-        fed = json.loads(node("--input-type=module", "-e", program, given))
-        assert fed == [last, *expected]  # the answer, which was not in the cache yet, and what follows it
+    given = json.dumps([description, [(x[0], x), (x[0], []), (c[0], c)]])
+    fed = [json.loads(line) for line in node("--input-type=module", "-e", program, given).splitlines()]
+    # the answer, which was not in the cache yet, and what follows it
+    assert fed == [[*x, *c], [*x, *x, *c], [*c, *x, *c]]
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"draft_vocab_size": 100},
-        {"draft_vocab_size": 100, "flavor": "portable"},
-        {"precision": "int8", "kv_cache_dtype": "fp32"},
+        PORTABLE,
+        {"precision": "int8", "kv_cache_dtype": "fp32", **CHANGES},
     ],
     ids=lambda changes: " ".join(map(str, changes.values())),
 )
@@ -237,7 +255,7 @@ def test_the_adapter_for_react_native_refuses_caches_that_its_binding_does_not_k
     bundles: Callable[..., Path],
 ) -> None:
     """Its ONNX Runtime is 1.24, which would answer with three lines about a type."""
-    said = node("tests/react_native.mjs", "no-such-binding", bundles(precision="int8"), "x")
+    said = node("tests/react_native.mjs", "no-such-binding", bundles(precision="int8", **CHANGES), "x")
     assert said.startswith("BundleError: ")
     assert said.endswith("computes float32 caches only: export it with --kv-cache-dtype fp32\n")
 

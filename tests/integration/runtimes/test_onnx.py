@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from toy_bundles import CHANGES, GEMMA, toy_checkpoint
+from toy_bundles import CHANGES, GEMMA, MERGING, MERGING_GEMMA, PORTABLE, toy_checkpoint
 
 from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout
@@ -110,8 +110,7 @@ def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_
     ("mode", "confidence"), [("plain", 1), ("verify", 0.3), ("hybrid", 0.6), ("merge", 0.3)]
 )
 def test_the_likeliest_tokens(mode: Mode, confidence: float, bundles: Callable[..., Path]) -> None:
-    bundle = bundles(stop_bias=-2.5)
-    with open_model(bundle, threads=1) as model:
+    with open_model(bundles(**MERGING), threads=1) as model:
         said = model.generate("hello", max_tokens=30, top_probabilities=3, mode=mode, confidence=confidence)
         plain = iter(
             model.generate("hello", max_tokens=30, top_probabilities=3, mode="plain").top_probabilities
@@ -210,11 +209,11 @@ def test_truncate_and_snapshot_restore_exactly(bundles: Callable[..., Path], tmp
             ours.restore(damaged, 5)
 
 
-@pytest.mark.parametrize("flavor", ["fused", "portable"])
-def test_a_refused_snapshot_leaves_no_trace(flavor: str, bundles: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("changes", [BY_TOKEN, PORTABLE], ids=["fused", "portable"])
+def test_a_refused_snapshot_leaves_no_trace(changes: dict, bundles: Callable[..., Path]) -> None:
     """It was written before slots were compared; and masked entries that hold NaN make NaN of portable
     graphs' answers until the model is loaded again."""
-    bundle = bundles(flavor=flavor, draft_vocab_size=40)
+    bundle = bundles(**changes)
     ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
     expected = ours.macro(PROMPT, range(5), [4]).logits.copy()
     saved = ours.snapshot()
@@ -344,8 +343,17 @@ def test_several_models_in_one_process(bundles: Callable[..., Path], tmp_path: P
     assert (first.macro(PROMPT, range(5), [4]).logits == a).all()
 
 
-@pytest.mark.parametrize("changes", [BY_TOKEN, GEMMA], ids=["token", "gemma-3"])
-@pytest.mark.parametrize(("precision", "limit"), [("fp16", 0.02), ("int8", 1.0), ("int4", 3.0)])
+@pytest.mark.parametrize(
+    ("precision", "limit", "changes"),
+    [
+        ("fp16", 0.02, BY_TOKEN),
+        ("int8", 1.0, BY_TOKEN),
+        ("int4", 3.0, BY_TOKEN),
+        ("int8", 1.0, MERGING_GEMMA),
+        ("int4", 3.0, GEMMA),
+    ],
+    ids=["fp16", "int8", "int4", "int8-gemma-3", "int4-gemma-3"],
+)
 def test_lower_precisions_run(
     precision: str, limit: float, changes: dict, bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -365,7 +373,7 @@ def test_the_first_slot_of_a_text_is_computed_once(
     bundles: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """int8 graphs read it in a call of its own; the same slot of a later text is copied, bit for bit."""
-    bundle = bundles(precision="int8", draft_vocab_size=40)
+    bundle = bundles(precision="int8", **BY_TOKEN)
     ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
     calls: list[int] = []
     run = ours.base.run

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from toy_bundles import CHANGES
+from toy_bundles import CHANGES, PORTABLE
 
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest
@@ -137,7 +137,7 @@ def test_a_provider_that_does_not_start_is_not_pretended(
     bundles: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ONNX Runtime itself goes on without it: this build has no CUDA, but says it had."""
-    portable = bundles(flavor="portable", draft_vocab_size=40)
+    portable = bundles(**PORTABLE)
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: both)
     with pytest.raises(RuntimeUnavailableError, match="could not start here: check its driver"):

@@ -36,6 +36,12 @@ GEMMA = {
     "windowed_layers": (0, 2),
     "window_rope_theta": 100.0,
 }
+# other toys that tests share, each exported once: on standard operators; by slots and merging (the stop head
+# is sure); and a Gemma that merges
+PORTABLE = {"draft_vocab_size": 100, "flavor": "portable"}
+PORTABLE_BY_SLOT = {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"}
+MERGING = {"position_rule": "slot", "stop_bias": -2.5}
+MERGING_GEMMA = {**GEMMA, "window": 8, "draft_vocab_size": 100, "stop_bias": -2.5}
 
 
 def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -> Checkpoint:
