@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,26 +39,42 @@ def assembled(checkpoint: Path, bundle: Path) -> dict[str, bytes]:
     return contents(bundle)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"tied_head": False},
-        {"draft_vocab_size": 0, "stop_rule": "after", "position_rule": "slot"},
-        {"qk_norm": True, "max_group_tokens": 1},
-    ],
-    ids=["draft_vocab", "head of its own", "no draft vocabulary", "single tokens"],
-)
-def test_a_checkpoint_is_assembled(changes: dict[str, object], tmp_path: Path) -> None:
-    checkpoint = saved_toy(tmp_path / "toy", **changes)
-    bundle = export_checkpoint(checkpoint, tmp_path / "bundle", precision="int8", verify=False, assembly=True)
+def exported(folder: Path, **changes: object) -> tuple[Path, Path]:
+    """A toy checkpoint with its assembly, and its bundle."""
+    checkpoint = saved_toy(folder / "toy", **changes)
+    bundle = export_checkpoint(checkpoint, folder / "bundle", precision="int8", verify=False, assembly=True)
+    return checkpoint, bundle
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """With a draft vocabulary and a tied head."""
+    return exported(tmp_path_factory.mktemp("assembly"))
+
+
+def test_a_checkpoint_is_assembled(toy: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint, bundle = toy
     assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
 
 
-def test_load_opens_the_assembled_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tied_head": False, "qk_norm": True, "max_group_tokens": 1},
+        {"draft_vocab_size": 0, "stop_rule": "after", "position_rule": "slot"},
+    ],
+    ids=["head of its own, single tokens", "no draft vocabulary"],
+)
+def test_other_checkpoints_are_assembled(changes: dict[str, object], tmp_path: Path) -> None:
+    checkpoint, bundle = exported(tmp_path, **changes)
+    assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
+
+
+def test_load_opens_the_assembled_bundle(
+    toy: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
-    checkpoint = saved_toy(tmp_path / "toy")
-    export_checkpoint(checkpoint, tmp_path / "bundle", precision="int8", verify=False, assembly=True)
+    checkpoint, _ = toy
     stages: list[str] = []
     with hamburger_edge.load(checkpoint, progress=lambda stage, *_: stages.append(stage)) as model:
         assert (model.info.backend, model.info.precision) == ("onnx", "int8")
@@ -69,9 +86,8 @@ def test_load_opens_the_assembled_bundle(tmp_path: Path, monkeypatch: pytest.Mon
         assert model.info.backend == "torch"
 
 
-def test_changed_weights_are_noticed(tmp_path: Path) -> None:
-    checkpoint = saved_toy(tmp_path / "toy")
-    export_checkpoint(checkpoint, tmp_path / "bundle", precision="int8", verify=False, assembly=True)
+def test_changed_weights_are_noticed(toy: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(toy[0], tmp_path / "toy"))
     other = saved_toy(tmp_path / "other" / "toy", seed=1)
     (checkpoint / "graft.safetensors").write_bytes((other / "graft.safetensors").read_bytes())
     with pytest.raises(BundleError, match=r"weights\.bin differs .* export --assembly"):

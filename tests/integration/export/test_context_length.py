@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from toy_bundles import toy_checkpoint
+from toy_bundles import ONE_LAYER, toy_checkpoint
 from toy_checkpoints import save
 
 import hamburger_edge
@@ -17,6 +17,7 @@ from hamburger_edge.errors import ContextFullError, InputError, ParityError
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.parity.gate import verify
 from hamburger_edge.export.pipeline import _for_context
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 WIDTH = 8  # of a rotary table: half of a head
 
@@ -27,13 +28,16 @@ def tables(bundle: Path) -> list[int]:
     return [int(t.dims[0]) for t in graph.initializer if list(t.dims[1:]) == [WIDTH]]
 
 
+def written(folder: Path, toy: Checkpoint) -> Path:
+    return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
+
+
 def test_a_shorter_bundle_says_the_same_up_to_its_end(tmp_path: Path) -> None:
     """All 131,072 positions of a base were 33 MB of weights, whatever the bundle was for."""
-    checkpoint = toy_checkpoint(tmp_path / "toy")
+    toy = toy_checkpoint(tmp_path / "toy", **ONE_LAYER)
+    checkpoint = written(tmp_path / "checkpoint", toy)
     short, long = (
-        export(
-            checkpoint, tmp_path / name, precision="fp32", context_length=positions, verify=bool(positions)
-        )
+        export(checkpoint, tmp_path / name, precision="fp32", context_length=positions, verify=False)
         for name, positions in (("short", 128), ("long", None))
     )
     assert load_manifest(short).model.context_length == 128
@@ -46,22 +50,10 @@ def test_a_shorter_bundle_says_the_same_up_to_its_end(tmp_path: Path) -> None:
         assert ours.generate("Hi", max_tokens=40).tokens == theirs.generate("Hi", max_tokens=40).tokens
         with pytest.raises(ContextFullError, match="has 128"):
             ours.generate([5] * 129)
-    assert checkpoint.model.config.base.context_length == 512  # as it was
-
-
-def test_a_shorter_bundle_is_verified_against_its_checkpoint(tmp_path: Path) -> None:
-    toy = toy_checkpoint(tmp_path / "toy")
-    folder = save(
-        tmp_path / "checkpoint", toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template
-    )
-    short = export(folder, tmp_path / "short", precision="fp32", context_length=128, verify=False)
-    assert verify(short, folder).identical
-    shorter = toy_checkpoint(tmp_path / "another", context_length=64)
-    folder = save(
-        tmp_path / "less", shorter.model, tokenizer=shorter.tokenizer, chat_template=shorter.chat_template
-    )
+    assert verify(short, checkpoint).identical
+    shorter = written(tmp_path / "less", toy_checkpoint(tmp_path / "another", context_length=64, **ONE_LAYER))
     with pytest.raises(ParityError, match="context_length is 128, the checkpoint's 64"):
-        verify(short, folder)
+        verify(short, shorter)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +73,7 @@ def test_no_more_positions_than_the_cache_can_come_to(
     checkpoint = toy_checkpoint(tmp_path / "toy", position_rule=rule)
     model = _for_context(checkpoint, ExportOptions(**options)).model  # type: ignore[arg-type]
     assert model.config.base.context_length == len(model.base_cos) == len(model.base_sin) == positions
+    assert checkpoint.model.config.base.context_length == 512  # as it was
     np.testing.assert_array_equal(model.base_cos, checkpoint.model.base_cos[:positions])
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 import toy_tokenizers
 from exports import export
-from gguf_bundles import WIDE, gguf_bundle
+from gguf_bundles import gguf_bundle
 from toy_bundles import toy_checkpoint
 from toy_models import toy_config
 
@@ -214,10 +214,9 @@ def test_an_unknown_way_to_cut_text_is_a_warning(tmp_path: Path) -> None:
         add_vocabulary(GGUFBuilder(tmp_path / "x.gguf", "llama", "base", "x"), tokenizer, size, ())
 
 
-def test_one_bundle_for_both_runtimes(tmp_path: Path) -> None:
+def test_one_bundle_for_both_runtimes() -> None:
     pytest.importorskip("llama_cpp")
-    checkpoint = toy_checkpoint(tmp_path / "c", **WIDE)
-    both = export(checkpoint, tmp_path / "both", formats=["onnx", "gguf"], precision="fp32", verify=False)
+    both, checkpoint = gguf_bundle("fp32", position_rule="slot")
     manifest = load_manifest(both)
     assert manifest.gguf is not None
     assert manifest.gguf.precision.base == "f32"

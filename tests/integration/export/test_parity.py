@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from exports import export
+from places import names
 from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
 from hamburger_edge.bundle.reading import load_manifest
@@ -189,23 +190,24 @@ def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) 
         check_parity(bundle, load_manifest(bundle), other)
 
 
-@pytest.mark.parametrize("formats", [["onnx"], ["gguf"]])
+@pytest.mark.parametrize("backend", ["onnx", "llamacpp"])
 def test_merging_onto_the_last_token_passes_and_onto_the_mean_is_refused(
-    formats: list[str], tmp_path: Path
+    backend: str, bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The same weights, a slot begun otherwise: the embedder's figures differ, whatever the manifest says."""
-    if formats == ["gguf"]:
+    last = toy_checkpoint(tmp_path, **CHANGES, merge_residual="last")
+    if backend == "onnx":
+        bundle = bundles(**CHANGES, merge_residual="last")
+    else:
         pytest.importorskip("llama_cpp")
-    checkpoint = toy_checkpoint(tmp_path, **CHANGES, merge_residual="last")
-    precision = "fp32" if formats == ["onnx"] else "f32"
-    bundle = export(checkpoint, tmp_path / "bundle", formats=formats, precision=precision)
+        bundle = export(last, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False)
     manifest = load_manifest(bundle)
     assert manifest.model.merge_residual == "last"
+    check_parity(bundle, manifest, last, backend=backend)
     mean = toy_checkpoint(tmp_path / "mean", **CHANGES)
-    backend = {"onnx": "onnx", "gguf": "llamacpp"}[formats[0]]
     with pytest.raises(ParityError, match="the bundle's merge_residual is last, the checkpoint's mean"):
         check_parity(bundle, manifest, mean, backend=backend)
-    if formats == ["onnx"]:
+    if backend == "onnx":
         other = replace(manifest, model=replace(manifest.model, merge_residual="mean"))
         with pytest.raises(ParityError, match=r"embedder\.embeddings of 2 tokens: error"):
             check_parity(bundle, other, mean)
@@ -224,44 +226,34 @@ def test_another_draft_vocab_or_stop_rule_is_refused(
         check_parity(bundle, other, checkpoint)
 
 
-@pytest.mark.parametrize("max_group_tokens", [1, 26])
-def test_groups_may_be_short_or_long(max_group_tokens: int, tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER}, max_group_tokens=max_group_tokens)
-    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32")
-    assert load_manifest(bundle).model.max_group_tokens == max_group_tokens
+@pytest.mark.parametrize(("max_group_tokens", "system"), [(1, ""), (26, "much to say, " * 300)], ids=[1, 26])
+def test_odd_checkpoints_pass(max_group_tokens: int, system: str, tmp_path: Path) -> None:
+    """Groups as short and as long as may be; a system text that is cut; end tokens named twice count once."""
+    odd = {"max_group_tokens": max_group_tokens, "eos_ids": (2, 2, 5)}
+    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER, **odd})
+    template = {**(checkpoint.chat_template or {}), "default_system": system}
+    bundle = export(replace(checkpoint, chat_template=template), tmp_path / "bundle", precision="fp32")
+    model = load_manifest(bundle).model
+    assert (model.max_group_tokens, model.eos_ids) == (max_group_tokens, (2, 5))
 
 
-def test_a_template_with_a_long_system_text_is_cut(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER})
-    template = {**(checkpoint.chat_template or {}), "default_system": "much to say, " * 300}
-    assert export(replace(checkpoint, chat_template=template), tmp_path / "bundle", precision="fp32").exists()
-
-
-def test_end_tokens_named_twice_count_once(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER}, eos_ids=(2, 2, 5))
-    assert load_manifest(
-        export(checkpoint, tmp_path / "bundle", precision="fp32", verify=False)
-    ).model.eos_ids == (2, 5)
-
-
-def test_a_failed_gate_leaves_no_bundle(
-    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_gate_leaves_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced from one model, compared with another."""
     from hamburger_edge.export import pipeline as module
 
     gate = module.check_parity
+    smallest = {**CHANGES, **ONE_LAYER}
 
     def compare_with_another(folder, manifest, given, **more):  # type: ignore[no-untyped-def]
-        other = toy_checkpoint(tmp_path / "other", **CHANGES)
+        other = toy_checkpoint(tmp_path / "other", **smallest)
         with torch.no_grad():
             other.model.base.norm.weight[3] += 1
         return gate(folder, manifest, replace(given, model=other.model), **more)
 
     monkeypatch.setattr(module, "check_parity", compare_with_another)
     with pytest.raises(ParityError, match=r"base\.logits"):
-        export(checkpoint, tmp_path / "bundle", precision="fp32")
-    assert [path.name for path in tmp_path.iterdir() if path.name != "other"] == []
+        export(toy_checkpoint(tmp_path / "toy", **smallest), tmp_path / "bundle", precision="fp32")
+    assert names(tmp_path) == ["other", "toy"]
 
 
 def test_verify_reads_the_files_first(bundles: Callable[..., Path], tmp_path: Path) -> None:

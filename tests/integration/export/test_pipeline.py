@@ -40,22 +40,20 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "other", "taken"]
 
 
-def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(
-    bundles: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path: Path) -> None:
     mine, another, odd = (tmp_path / f".{name}.0123abcd.partial" for name in ("m", "m.int4", "[m]"))
     for folder in (mine, another, odd):
         folder.mkdir()
     checkpoint = toy_checkpoint(tmp_path / "toy", **ONE_LAYER)
-    export(checkpoint, tmp_path / "m", precision="fp32", verify=False)
+    export(checkpoint, tmp_path / "m", formats=["gguf"], precision="f32", verify=False)
     assert not mine.exists()
     assert another.exists()
     assert odd.exists()
-    first = load_manifest(tmp_path / "m").fingerprint
+    first = load_manifest(tmp_path / "m").gguf_fingerprint
     (tmp_path / "current").symlink_to("m")
-    export(checkpoint, tmp_path / "current", precision="int8", verify=False, force=True)
+    export(checkpoint, tmp_path / "current", formats=["gguf"], precision="f16", verify=False, force=True)
     assert (tmp_path / "current").is_symlink()
-    assert load_manifest(tmp_path / "m").fingerprint != first
+    assert load_manifest(tmp_path / "m").gguf_fingerprint != first
 
 
 def test_a_portable_cache_of_no_use_is_refused(tmp_path: Path) -> None:

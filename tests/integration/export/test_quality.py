@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_bundles import toy_checkpoint
+from toy_bundles import CHANGES, toy_checkpoint
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import HamburgerWarning, ParityError
@@ -27,7 +27,7 @@ from hamburger_edge.support.progress import no_progress
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return toy_checkpoint(tmp_path_factory.mktemp("toy"), draft_vocab_size=40)
+    return toy_checkpoint(tmp_path_factory.mktemp("toy"), **CHANGES)
 
 
 def altered(checkpoint: Checkpoint, *, noise: float = 0.0, micro: float = 0.0) -> TorchBackend:
@@ -102,9 +102,11 @@ def test_what_is_beyond_use_is_refused(part: str, checkpoint: Checkpoint) -> Non
     assert beyond[0] == {"noise": "base", "micro": "micro_decoder"}[part]
 
 
-def test_the_gate_refuses_it(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_refuses_it(
+    checkpoint: Checkpoint, bundles: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All wires in order, and less than the nat worse that is let through for them."""
-    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", verify=False)
+    bundle = bundles(**CHANGES)
     macro, random = OnnxBackend.macro, np.random.default_rng(0)
 
     def noisy(*given):  # type: ignore[no-untyped-def]

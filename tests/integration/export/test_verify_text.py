@@ -12,21 +12,22 @@ from manifests import read_manifest, write_manifest
 from toy_bundles import toy_checkpoint
 from toy_checkpoints import save
 
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.errors import ParityError
 from hamburger_edge.export.parity.gate import verify
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A bundle and its checkpoint."""
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of the toy bundle."""
     folder = tmp_path_factory.mktemp("made")
     toy = toy_checkpoint(folder / "toy", draft_vocab_size=100)
-    checkpoint = save(
-        folder / "checkpoint", toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template
-    )
-    return export(checkpoint, folder / "bundle", precision="fp32", verify=False), checkpoint
+    return save(folder / "checkpoint", toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
+
+
+@pytest.fixture
+def folder(bundle: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bundle, tmp_path / "bundle"))
 
 
 def reverse(manifest: Any) -> None:
@@ -45,23 +46,21 @@ def add_end(manifest: Any) -> None:
     ("change", "message"), [(reverse, "draft_vocab"), (retouch, "chat_template"), (add_end, "eos_ids")]
 )
 def test_a_changed_manifest_is_not_its_checkpoints(
-    change: Any, message: str, made: tuple[Path, Path], tmp_path: Path
+    change: Any, message: str, folder: Path, checkpoint: Path
 ) -> None:
     """Its own sha256 and that of every file are right; the words would be others."""
-    bundle = Path(shutil.copytree(made[0], tmp_path / "bundle"))
-    manifest = read_manifest(bundle)
+    manifest = read_manifest(folder)
     change(manifest)
-    write_manifest(bundle, manifest)
+    write_manifest(folder, manifest)
     with pytest.raises(ParityError, match=f"{message} is .*another model"):
-        verify(bundle, made[1])
+        verify(folder, checkpoint)
 
 
-def test_a_changed_tokenizer_is_not_its_checkpoints(made: tuple[Path, Path], tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(made[0], tmp_path / "bundle"))
-    tokenizer = json.loads((bundle / "tokenizer.json").read_text())
+def test_a_changed_tokenizer_is_not_its_checkpoints(folder: Path, checkpoint: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["model"]["merges"] = tokenizer["model"]["merges"][:-1]
-    (bundle / "tokenizer.json").write_text(json.dumps(tokenizer))
-    files = [vars(entry) for entry in file_entries(bundle)]
-    write_manifest(bundle, {**read_manifest(bundle), "files": files})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    files = [vars(entry) for entry in file_entries(folder)]
+    write_manifest(folder, {**read_manifest(folder), "files": files})
     with pytest.raises(ParityError, match="tokenizer is not the checkpoint's"):
-        verify(bundle, made[1])
+        verify(folder, checkpoint)

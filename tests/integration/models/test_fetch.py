@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exports import export
 from gguf_files import small_base, write_gguf
 from places import names
 from tokenizers import Tokenizer
 
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import FetchError
-from hamburger_edge.export.options import ExportOptions
-from hamburger_edge.export.pipeline import export
 from hamburger_edge.models.bases import terms, wheels
 from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
 from hamburger_edge.models.bases.loading import load_base
@@ -211,7 +210,7 @@ def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Pa
         provenance={},
         license={"graft": "Apache-2.0", "base": "gemma"},
     )
-    bundle = export(checkpoint, tmp_path / "bundle", ExportOptions(precision="fp32", verify=False))
+    bundle = export(checkpoint, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False)
     for made in (checkpoint, bundle):
         assert (made / "NOTICE").read_bytes() == (folder / "NOTICE").read_bytes()
         assert (made / "TERMS.html").read_bytes() == b"be good"
@@ -223,8 +222,6 @@ def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Pa
 
 CHILD = """
 import json, sys, time
-from hamburger_edge.export.options import ExportOptions
-from hamburger_edge.export.pipeline import export
 from hamburger_edge.models.bases import terms, wheels
 from hamburger_edge.models.bases.fetch import fetch
 

@@ -194,25 +194,21 @@ def _where(path: Path) -> tuple[int, int]:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_minutes_stop_a_run_and_running_again_goes_on(tmp_path: Path, optimizer: str) -> None:
     recipe = replace(SHORT, optimizer=optimizer)
-    whole = toy_trainer(tmp_path / "whole", recipe)
+    whole = toy_trainer(tmp_path / "whole", recipe, conversations=100)
     assert whole.run()
-    stopped = toy_trainer(tmp_path / "stopped", recipe)
+    stopped = toy_trainer(tmp_path / "stopped", recipe, conversations=100)
     assert not stopped.run(minutes=0)  # one step
     assert _where(tmp_path / "stopped" / "last.pt") == (0, 1)
-    stopped = toy_trainer(tmp_path / "stopped", recipe)
+    stopped = toy_trainer(tmp_path / "stopped", recipe, conversations=100)
     assert stopped.run(minutes=1000)
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, stopped.model.state_dict()[name]), name
 
 
-def test_another_recipe_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
+def test_another_recipe_or_other_data_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
     toy_trainer(tmp_path, SHORT).run(minutes=0)
     with pytest.raises(ConfigError, match=r"last\.pt: was made by another recipe"):
         toy_trainer(tmp_path, replace(SHORT, clip=0.5)).run()
-
-
-def test_other_data_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
-    toy_trainer(tmp_path, SHORT).run(minutes=0)
     trainer = toy_trainer(tmp_path, SHORT)
     trainer.data.shards.append(Shard("more.safetensors", "0" * 64, 1, 1, 1, ()))
     with pytest.raises(ConfigError, match=r"last\.pt: was made with other data"):
@@ -370,7 +366,14 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path, begins: Stage, goes_
     )
     for name, tensor in before.items():
         torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=1e-5, msg=name)
-    # what a merged slot starts as may change on the way
+
+
+def test_what_a_merged_slot_starts_as_may_change_on_the_way_and_no_other_shape(tmp_path: Path) -> None:
+    first = on_disk(tmp_path, replace(JOINT, epochs=0.1))
+    start = train(first, tmp_path / "first", rows="fp32", report=quiet)
+    before = load_checkpoint(start).model.state_dict()
+    still = replace(LORA, epochs=0.1, learning_rate=1e-12, base_learning_rate=1e-12)
+    second = replace(first, start=str(start), stages=(still,), calibrate=False)
     over = replace(second, shape=replace(SHAPE, merge_residual="last"), out=str(tmp_path / "over"))
     changed = load_checkpoint(train(over, tmp_path / "changed", rows="fp32", report=quiet)).model
     assert (changed.config.merge_residual, changed.embedder.residual) == ("last", "last")

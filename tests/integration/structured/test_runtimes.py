@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from schemas import check, schemas
 
 from hamburger_edge import Model, load
-from hamburger_edge import export_checkpoint as export
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -45,18 +44,15 @@ ORDER = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Model]]:
+def models() -> Iterator[dict[str, Model]]:
     """The same weights in float32."""
-    folder, checkpoint = gguf_bundle(position_rule="slot")
-    onnx = export(
-        checkpoint, tmp_path_factory.mktemp("structured") / "bundle", precision="fp32", verify=False
-    )
+    folder, checkpoint = gguf_bundle("fp32", position_rule="slot")
     torch = TorchBackend(checkpoint.model, cache_slots=512)
     template = ChatTemplate.preset("chatml")
     with (
-        load(onnx, threads=1, cache_slots=512) as first,
+        load(folder, "onnx", threads=1, cache_slots=512) as first,
         Model(torch, Tokenizer(checkpoint.tokenizer), template) as second,
-        load(folder, threads=1, cache_slots=512, kv_cache_dtype="f32") as third,
+        load(folder, "llamacpp", threads=1, cache_slots=512, kv_cache_dtype="f32") as third,
     ):
         yield dict(zip(RUNTIMES, (first, second, third), strict=True))
 

@@ -20,12 +20,13 @@ WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "draft_voca
 
 @functools.cache
 def gguf_bundle(precision: str = "f32", **changes: object) -> tuple[Path, Checkpoint]:
-    """Made once for all processes that run tests; do not write into it."""
+    """Made once for all processes that run tests; do not write into it. At fp32 it has graphs as well."""
     torch.set_num_threads(1)
     made = hashlib.sha256(repr([precision, sorted(changes.items())]).encode()).hexdigest()[:16]
     folder = places.shared / "gguf" / made
     checkpoint = toy_checkpoint(folder / f"checkpoint-{os.getpid()}", **{**WIDE, **changes})
+    formats = ["onnx", "gguf"] if precision == "fp32" else ["gguf"]
     with locked(folder.with_suffix(".lock")):
         if not (folder / "bundle").exists():
-            export(checkpoint, folder / "bundle", formats=["gguf"], precision=precision, verify=False)
+            export(checkpoint, folder / "bundle", formats=formats, precision=precision, verify=False)
     return folder / "bundle", checkpoint
