@@ -170,6 +170,12 @@ def exported_tiny(shared: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def tiny(exported_tiny: Callable[..., Path]) -> Path:
+    """That in float32."""
+    return exported_tiny("fp32")
+
+
+@pytest.fixture(scope="session")
 def bundle(bundles: Callable[..., Path]) -> Path:
     """A toy bundle with a draft vocabulary, positions by token and groups of every length."""
     return bundles(draft_vocab_size=100)

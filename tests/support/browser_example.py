@@ -10,8 +10,6 @@ from typing import Any
 
 from places import ROOT, module_at
 
-PACKAGES = ROOT / "runtimes" / "javascript" / "node_modules" / "onnxruntime-web"
-
 
 def program() -> Any:
     return module_at(ROOT / "examples" / "browser" / "serve.py", "browser_example")

@@ -13,6 +13,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 LACKING = (
@@ -20,6 +22,7 @@ LACKING = (
     if CHROMIUM and DRIVER and importlib.util.find_spec("selenium")
     else "needs chromium, chromium-driver and selenium"
 )
+needs_browser = pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
 
 
 class Browser:
@@ -51,6 +54,13 @@ class Browser:
 
     def say(self, text: str) -> None:
         self.find("#prompt").send_keys(text, "\ue007")
+
+    def ask(self, text: str, seconds: float = 60) -> str:
+        """Say it, and wait for its answer."""
+        before = len(self.answers())
+        self.say(text)
+        self.until(lambda: len(self.answers()) > before, seconds)
+        return self.answers()[-1]
 
     def answers(self) -> list[str]:
         """Of those that are done."""

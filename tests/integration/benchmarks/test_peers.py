@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,6 @@ TOKENS = 24
 EXACT = [name for name, program in PEERS.items() if not program.options.get("precision")]
 QUESTIONS = ("Count from 3 to 12.", "List four animals.")
 PROCESS = "bench_contender:Contender"
-
-
-@pytest.fixture(scope="module")
-def source(exported_tiny: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Source:
-    forms = tmp_path_factory.mktemp("peers") / "forms"
-    return Source(exported_tiny("fp32"), resolve("tiny"), "fp32", threads=1, slots=256, forms=forms)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from hamburger_edge.benchmarks.peers.programs import PEERS
 from hamburger_edge.benchmarks.requests.our_answers import AnsweringModel
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
-from hamburger_edge.models.checkpoints.checkpoint import resolve
 
 QUESTIONS = ("What is 7 plus 8?", "List four animals.")
 SCHEMA = {
@@ -39,12 +38,6 @@ SCHEMA = {
 }
 ANSWERING = [name for name, program in PEERS.items() if program.answers]
 EXACT = [name for name in ANSWERING if not PEERS[name].options["precision"]]
-
-
-@pytest.fixture(scope="module")
-def source(exported_tiny: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Source:
-    forms = tmp_path_factory.mktemp("requests") / "forms"
-    return Source(exported_tiny("fp32"), resolve("tiny"), "fp32", threads=1, slots=256, forms=forms)
 
 
 @pytest.fixture(scope="module")

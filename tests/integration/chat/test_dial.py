@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
+from nodejs import JAVASCRIPT, needs_node, node
 from serving import serving
 
 import hamburger_edge
@@ -121,12 +120,12 @@ def test_python_the_command_line_and_the_server_agree(
             assert listed["confidences"][given["mode"]] == expected[1]
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+@needs_node
 def test_javascript_agrees(tmp_path: Path) -> None:
     """The page in which a model runs in the browser asks this module, too."""
     asked = [(vars(recommended), given) for recommended, given, _ in QUESTIONS]
     script = tmp_path / "ask.mjs"
-    module = (ROOT / "runtimes" / "javascript" / "loop" / "dial.js").as_uri()
+    module = (JAVASCRIPT / "loop" / "dial.js").as_uri()
     script.write_text(
         f"""import {{ DEFAULT_CONFIDENCE, setDial }} from {json.dumps(module)};
         const dial = (recommended, given) => {{
@@ -135,9 +134,7 @@ def test_javascript_agrees(tmp_path: Path) -> None:
         const answers = {json.dumps(asked)}.map(([recommended, given]) => dial(recommended, given));
         console.log(JSON.stringify([DEFAULT_CONFIDENCE, answers]));"""
     )
-    done = subprocess.run(["node", script], capture_output=True, text=True, timeout=60)
-    assert not done.returncode, done.stderr
-    table, answers = json.loads(done.stdout)
+    table, answers = json.loads(node(script))
     assert table == dict(DEFAULT_CONFIDENCE)
     assert list(table) == list(MODES)
     for answer, (_, _, expected) in zip(answers, QUESTIONS, strict=True):

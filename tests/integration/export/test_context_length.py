@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from toy_bundles import ONE_LAYER, toy_checkpoint
-from toy_checkpoints import save
+from toy_bundles import ONE_LAYER, save_toy, toy_checkpoint
 
 import hamburger_edge
 from hamburger_edge import export_checkpoint as export
@@ -17,7 +16,6 @@ from hamburger_edge.errors import ContextFullError, InputError, ParityError
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.parity.gate import verify
 from hamburger_edge.export.pipeline import _for_context
-from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
 WIDTH = 8  # of a rotary table: half of a head
 
@@ -28,14 +26,10 @@ def tables(bundle: Path) -> list[int]:
     return [int(t.dims[0]) for t in graph.initializer if list(t.dims[1:]) == [WIDTH]]
 
 
-def written(folder: Path, toy: Checkpoint) -> Path:
-    return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
-
-
 def test_a_shorter_bundle_says_the_same_up_to_its_end(tmp_path: Path) -> None:
     """All 131,072 positions of a base were 33 MB of weights, whatever the bundle was for."""
     toy = toy_checkpoint(tmp_path / "toy", **ONE_LAYER)
-    checkpoint = written(tmp_path / "checkpoint", toy)
+    checkpoint = save_toy(tmp_path / "checkpoint", toy)
     short, long = (
         export(checkpoint, tmp_path / name, precision="fp32", context_length=positions, verify=False)
         for name, positions in (("short", 128), ("long", None))
@@ -51,7 +45,8 @@ def test_a_shorter_bundle_says_the_same_up_to_its_end(tmp_path: Path) -> None:
         with pytest.raises(ContextFullError, match="has 128"):
             ours.generate([5] * 129)
     assert verify(short, checkpoint).identical
-    shorter = written(tmp_path / "less", toy_checkpoint(tmp_path / "another", context_length=64, **ONE_LAYER))
+    another = toy_checkpoint(tmp_path / "another", context_length=64, **ONE_LAYER)
+    shorter = save_toy(tmp_path / "less", another)
     with pytest.raises(ParityError, match="context_length is 128, the checkpoint's 64"):
         verify(short, shorter)
 
@@ -77,9 +72,12 @@ def test_no_more_positions_than_the_cache_can_come_to(
     np.testing.assert_array_equal(model.base_cos, checkpoint.model.base_cos[:positions])
 
 
-@pytest.mark.parametrize("positions", [0, 63, 513, "100"])
-def test_a_context_that_cannot_be_is_refused(positions: object, tmp_path: Path) -> None:
-    wanted = "context_length must be a whole number, 64 or more and at most 512"
-    with pytest.raises(InputError, match=wanted):
-        export(toy_checkpoint(tmp_path / "toy"), tmp_path / "m", context_length=positions)
+@pytest.mark.parametrize(
+    ("option", "wrong"), [("context_length", (0, 63, 513, "100")), ("cache_slots", (-5, 0, 16, 10**9))]
+)
+def test_a_length_that_cannot_be_is_refused(option: str, wrong: tuple[object, ...], tmp_path: Path) -> None:
+    toy = toy_checkpoint(tmp_path / "toy")
+    for length in wrong:
+        with pytest.raises(InputError, match=f"{option} must be a whole number, 64 or more and at most 512"):
+            export(toy, tmp_path / "m", flavor="portable", **{option: length})
     assert not (tmp_path / "m").exists()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from exports import export
 from places import contents
-from toy_bundles import ONE_LAYER, toy_checkpoint
+from toy_bundles import ONE_LAYER, save_toy, toy_checkpoint
 from toy_checkpoints import same_outputs, save, write_hf
 
 from hamburger_edge.models.bases.loading import load_base
@@ -21,9 +21,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint whose base is embedded, in float16."""
     folder = tmp_path_factory.mktemp("half")
     toy = toy_checkpoint(folder, draft_vocab_size=100, head_dim=32, **ONE_LAYER)
-    return save(
-        folder / "stored", toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template, rows="fp16"
-    )
+    return save_toy(folder / "stored", toy, rows="fp16")
 
 
 @pytest.fixture(scope="module")

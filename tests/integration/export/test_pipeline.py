@@ -56,14 +56,6 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path
     assert load_manifest(tmp_path / "m").gguf_fingerprint != first
 
 
-def test_a_portable_cache_of_no_use_is_refused(tmp_path: Path) -> None:
-    for slots in (-5, 0, 16, 10**9):
-        wanted = "cache_slots must be a whole number, 64 or more and at most 512"
-        with pytest.raises(InputError, match=wanted):
-            export(toy_checkpoint(tmp_path / "toy"), tmp_path / "m", flavor="portable", cache_slots=slots)
-    assert not (tmp_path / "m").exists()
-
-
 def test_a_head_size_the_operator_cannot_take_is_refused(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", head_dim=12, position_rule="slot")
     with pytest.raises(ConfigError, match=r"12.*--flavor portable"):

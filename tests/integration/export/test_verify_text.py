@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from manifests import read_manifest, write_manifest
-from toy_bundles import toy_checkpoint
-from toy_checkpoints import save
+from toy_bundles import save_toy, toy_checkpoint
 
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.errors import ParityError
@@ -21,8 +20,7 @@ from hamburger_edge.export.parity.gate import verify
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That of the toy bundle."""
     folder = tmp_path_factory.mktemp("made")
-    toy = toy_checkpoint(folder / "toy", draft_vocab_size=100)
-    return save(folder / "checkpoint", toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
+    return save_toy(folder / "checkpoint", toy_checkpoint(folder / "toy", draft_vocab_size=100))
 
 
 @pytest.fixture

@@ -74,14 +74,12 @@ def test_it_says_what_the_checkpoint_says(
     options: dict[str, Any], model: ORTHamburgerForCausalLM, bundle: Path, tmp_path: Path
 ) -> None:
     """Float32 graphs beside the modules they were made of."""
-    from toy_bundles import toy_checkpoint
-    from toy_checkpoints import save
+    from toy_bundles import save_toy, toy_checkpoint
 
     from hamburger_edge.integrations.transformers import HamburgerForCausalLM
 
-    toy = toy_checkpoint(tmp_path / "made", draft_vocab_size=100)
-    markup = {"tokenizer": toy.tokenizer, "chat_template": toy.chat_template}
-    reference = HamburgerForCausalLM.from_pretrained(save(tmp_path / "checkpoint", toy.model, **markup))
+    toy = save_toy(tmp_path / "checkpoint", toy_checkpoint(tmp_path / "made", draft_vocab_size=100))
+    reference = HamburgerForCausalLM.from_pretrained(toy)
     for one, other in zip(
         *(m.generate(PROMPT, max_new_tokens=20, **options) for m in (model, reference)), strict=True
     ):

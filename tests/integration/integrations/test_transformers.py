@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from toy_bundles import toy_checkpoint
-from toy_checkpoints import same_weights, save
+from toy_bundles import save_toy, toy_checkpoint
+from toy_checkpoints import same_weights
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 
@@ -68,9 +68,7 @@ def prompt(tokenizer: Any) -> torch.Tensor:
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of random weights, which goes on until it is stopped and says groups of every length."""
     folder = tmp_path_factory.mktemp("toy")
-    checkpoint = toy_checkpoint(folder / "made", draft_vocab_size=100)
-    markup = {"tokenizer": checkpoint.tokenizer, "chat_template": checkpoint.chat_template}
-    return save(folder / "checkpoint", checkpoint.model, **markup)
+    return save_toy(folder / "checkpoint", toy_checkpoint(folder / "made", draft_vocab_size=100))
 
 
 def said(model: HamburgerForCausalLM, prompt: torch.Tensor, **options: Any) -> list[int]:

@@ -56,50 +56,37 @@ COMMANDS = [
 ]
 
 
-# what a task is learned and judged by, beside the model
-OF_A_TASK: dict[str, set[str]] = {
-    "tiny": {"recipe.toml", "corpus.py", "make.py"},
-    "voice-commands": {"recipe.toml", "examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"},
-    "proofread": set(),
+# (most bytes, what a task is learned and judged by, beside the model)
+FOLDERS: dict[str, tuple[float, set[str]]] = {
+    "proofread": (26e6, set()),
+    "smollm2-135m": (32e6, {"recipe.toml"}),
+    "tiny": (6e6, {"recipe.toml", "corpus.py", "make.py"}),
+    "voice-commands": (25e6, {"recipe.toml", "examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"}),
 }
 
 
 def test_all_are_there() -> None:
-    assert NAMES == sorted(built_in.NAMES) == ["proofread", "smollm2-135m", "tiny", "voice-commands"]
+    assert NAMES == sorted(built_in.NAMES) == list(FOLDERS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_are_those_that_were_recorded(name: str) -> None:
-    folder = ZOO / name
+def test_a_folder_holds_what_was_recorded_and_nothing_else(name: str) -> None:
+    folder, (most, task) = ZOO / name, FOLDERS[name]
     recorded = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     assert {"hamburger.json", "graft.safetensors"} <= recorded.keys()
     for file, digest in recorded.items():
         assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_folder_holds_what_the_model_needs_and_nothing_else(name: str) -> None:
-    folder = ZOO / name
-    papers = {"README.md", "SHA256SUMS"} | OF_A_TASK.get(name, {"recipe.toml"})
-    recorded = {line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()}
-    assert {path.name for path in folder.iterdir() if path.is_file()} == recorded | papers
+    files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+    assert files.keys() == recorded.keys() | {"README.md", "SHA256SUMS"} | task
+    assert sum(files.values()) <= most
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_card_and_provenance(name: str) -> None:
-    folder = ZOO / name
-    assert (folder / "README.md").read_text().startswith(f"# {name}\n")
+    assert (ZOO / name / "README.md").read_text().startswith(f"# {name}\n")
     manifest = load_checkpoint(name).manifest
     assert manifest["provenance"]["data_sha256"]
     assert set(manifest["license"]) == {"base", "graft"}
-
-
-SIZES = [("tiny", 6e6), ("smollm2-135m", 32e6), ("voice-commands", 25e6), ("proofread", 26e6)]
-
-
-@pytest.mark.parametrize(("name", "most"), SIZES)
-def test_files_fit_their_size(name: str, most: float) -> None:
-    assert sum(path.stat().st_size for path in (ZOO / name).iterdir() if path.is_file()) <= most
 
 
 def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figures]:
@@ -203,13 +190,8 @@ def test_proofread_keeps_names_whatever_its_weights_prefer() -> None:
         ids = model.encode(" Demon Isle two")
         answer = model.generate(prompt, logit_bias=dict.fromkeys(ids, 30.0), max_tokens=60).text
     assert answer != prompt
-    assert re.findall(r"\b(?:Bill|Cate|Dale|Giselle|[0-9]+)\b", answer) == [
-        "Bill",
-        "Cate",
-        "Dale",
-        "Giselle",
-        "2",
-    ]
+    kept = re.findall(r"\b(?:Bill|Cate|Dale|Giselle|[0-9]+)\b", answer)
+    assert kept == ["Bill", "Cate", "Dale", "Giselle", "2"]
 
 
 def test_tiny_makes_groups_of_every_size(answers: tuple[Figures, Figures]) -> None:

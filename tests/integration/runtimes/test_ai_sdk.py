@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from browsing import LACKING, browsing, site
-from places import ROOT
+from browsing import browsing, needs_browser, site
+from nodejs import JAVASCRIPT, NODE, PACKAGES, needs_node, node
 
 import hamburger_edge
 
-HERE = ROOT / "runtimes" / "javascript"
-PACKAGES = HERE / "node_modules"
-NODE = shutil.which("node")
+pytestmark = needs_node
 
-pytestmark = pytest.mark.skipif(
-    NODE is None or not all((PACKAGES / name).is_dir() for name in ("ai", "esbuild")),
-    reason="no node, or its packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
-)
 ENTRY = """
 export { generateText, Output, streamText } from "ai";
 export { languageModel } from "hamburger-edge/ai-sdk";
@@ -48,21 +39,13 @@ const [prompt, done] = arguments;
 """
 
 
-@pytest.fixture(scope="module")
-def tiny(exported_tiny: Callable[..., Path]) -> Path:
-    return exported_tiny("fp32")
-
-
 def test_its_suite_passes(tiny: Path) -> None:
-    command = [str(NODE), "--test", "tests/ai_sdk.test.js"]
-    environment = {**os.environ, "BUNDLE": str(tiny)}
-    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=600)
-    assert not done.returncode, done.stdout + done.stderr
-    assert "# fail 0" in done.stdout
-    assert "# skipped 0" in done.stdout
+    said = node("--test", "tests/ai_sdk.test.js", bundle=tiny)
+    assert "# fail 0" in said
+    assert "# skipped 0" in said
 
 
-@pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
+@needs_browser
 def test_it_runs_in_a_page(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "tiny").symlink_to(tiny)
     (tmp_path / "node_modules").symlink_to(PACKAGES)
@@ -71,8 +54,8 @@ def test_it_runs_in_a_page(tiny: Path, tmp_path: Path) -> None:
     shutil.copy(PACKAGES / "onnxruntime-web" / "dist" / "ort-wasm-simd-threaded.wasm", tmp_path)
     command = [str(NODE), PACKAGES / "esbuild" / "bin" / "esbuild", "entry.js", "--bundle", "--format=esm"]
     command += ["--platform=browser", "--external:module", "--external:url", "--outfile=app.js"]
-    command += [f"--alias:hamburger-edge/web={HERE / 'adapters' / 'onnxruntime-web.js'}"]
-    command += [f"--alias:hamburger-edge/ai-sdk={HERE / 'ai-sdk' / 'index.js'}"]
+    command += [f"--alias:hamburger-edge/web={JAVASCRIPT / 'adapters' / 'onnxruntime-web.js'}"]
+    command += [f"--alias:hamburger-edge/ai-sdk={JAVASCRIPT / 'ai-sdk' / 'index.js'}"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
     prompt = "What is the capital of Norway?"
     with hamburger_edge.load(tiny, threads=1) as model:

@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_example import PACKAGES, Served, example
-from browsing import LACKING, Browser, browsing
+from browser_example import Served, example
+from browsing import Browser, browsing, needs_browser
 from goldens import BUNDLES, REPEATED, STRUCTURED, write_goldens
+from nodejs import needs_packages
 
 import hamburger_edge
 
-pytestmark = [
-    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
-    pytest.mark.skipif(
-        not PACKAGES.is_dir(),
-        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
-    ),
-]
+pytestmark = [needs_browser, needs_packages]
 
 # Computes shaders without a graphics card, and says at once how much memory there is.
 FLAGS = (
@@ -63,11 +58,6 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
   return counts;
 })().then(done, (error) => done(error.message));
 """
-
-
-@pytest.fixture(scope="module")
-def tiny(exported_tiny: Callable[..., Path]) -> Path:
-    return exported_tiny("fp32")
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +137,7 @@ def test_files_are_kept_and_the_next_load_needs_no_network(page: tuple[Browser, 
     served.is_reachable = False
     browser.driver.refresh()
     ready(browser)
-    browser.say("What is the capital of Norway?")
-    assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+    assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
     browser.complaints()  # the browser's own word for what it could not reach
     browser.find("#computing summary").click()
     browser.find("#forget").click()
@@ -167,10 +156,7 @@ def test_three_turns_are_those_of_python_and_memory_is_said(page: tuple[Browser,
             for text in turns:
                 list(chat.send(text))
         steps = chat.stats.macro_steps
-    for number, text in enumerate(turns, 1):
-        browser.say(text)
-        browser.until(lambda number=number: len(browser.answers()) == number)
-    assert browser.answers() == [message.text for message in plain.messages[1::2]]
+    assert [browser.ask(text) for text in turns] == [message.text for message in plain.messages[1::2]]
     assert len(browser.all("article.answer p span[class^=g]")) >= 3
     assert float(browser.find("#rate").text) > 0
     assert float(browser.find("#perstep").text) > 1
@@ -179,10 +165,7 @@ def test_three_turns_are_those_of_python_and_memory_is_said(page: tuple[Browser,
     browser.find("#new").click()
     browser.set("#temperature", "0.9")
     browser.set("#seed", "7")
-    for number, text in enumerate(turns, 1):
-        browser.say(text)
-        browser.until(lambda number=number: len(browser.answers()) == number)
-    assert browser.answers() == [message.text for message in drawn.messages[1::2]]
+    assert [browser.ask(text) for text in turns] == [message.text for message in drawn.messages[1::2]]
     assert f"in {steps} steps" in browser.all(".about")[-1].text
 
 
@@ -191,9 +174,7 @@ def test_a_schema_is_followed(page: tuple[Browser, Served]) -> None:
     browser.find("#structure summary").click()
     colour = {"type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"]}
     browser.set("#schema", json.dumps({**colour, "additionalProperties": False}))
-    browser.say("What colour?")
-    [said] = browser.until(browser.answers)
-    assert json.loads(said)["colour"] in ("red", "green")
+    assert json.loads(browser.ask("What colour?"))["colour"] in ("red", "green")
     browser.set("#schema", "{")
     browser.say("And now?")
     assert "jsonSchema is not plain JSON" in browser.until(lambda: browser.find("#notice").text)
@@ -222,14 +203,12 @@ def test_an_answer_is_stopped_in_the_middle_and_the_page_stays_smooth(page: tupl
         });
         observer.observe(document.getElementById("talk"), { childList: true, subtree: true })"""
     )
-    browser.say("Say something long.")
-    browser.until(browser.answers)
+    browser.ask("Say something long.")
     assert browser.find(".ended").text == "stopped"
     assert len(browser.all("article.answer p span")) < 200
     assert browser.run("return window.longest") < 1000
     browser.set("#max-tokens", "4")
-    browser.say("And now?")
-    browser.until(lambda: len(browser.answers()) == 2)
+    browser.ask("And now?")
     assert browser.all(".ended")[-1].text == "cut at the most tokens"
 
 

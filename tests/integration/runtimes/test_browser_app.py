@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_example import PACKAGES, Served, example, program
-from browsing import LACKING, Browser, browsing
+from browser_example import Served, example, program
+from browsing import Browser, browsing, needs_browser
+from nodejs import needs_packages
 
 from hamburger_edge.models.bases.fetch import base_folder, is_complete
 
-pytestmark = [
-    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
-    pytest.mark.skipif(
-        not PACKAGES.is_dir(),
-        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
-    ),
-]
+pytestmark = [needs_browser, needs_packages]
 
 WEIGHTS = "/bundles/tiny/weights.bin"
 PIECE = 1 << 20  # as in bundle/store.js
@@ -32,11 +27,6 @@ REQUESTS = (
     ("book a table for four at an italian place in Boston", "BookRestaurant", "Boston"),
 )
 QUESTION, ANSWER = "What is the capital of Norway?", "The capital of Norway is Oslo."
-
-
-@pytest.fixture(scope="module")
-def tiny(exported_tiny: Callable[..., Path]) -> Path:
-    return exported_tiny("fp32")
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +66,7 @@ def test_it_is_installed_and_answers_without_a_network(browser: Browser, tiny: P
         ready(browser)
         assert browser.run("return crossOriginIsolated")
         assert browser.find("#offline").is_displayed()
-        browser.say(QUESTION)
-        assert browser.until(browser.answers) == [ANSWER]
+        assert browser.ask(QUESTION) == ANSWER
     browser.complaints()  # about what it could not reach
 
 
@@ -91,10 +80,8 @@ def test_voice_commands_is_kept_whole_and_answers_without_a_network(browser: Bro
         browser.driver.execute_async_script("navigator.serviceWorker.ready.then(arguments[0])")
     browser.driver.get(f"{served.url}/browser")
     ready(browser)
-    for count, (request, intent, slot) in enumerate(REQUESTS, 1):  # each on its own, without those before
-        browser.say(request)
-        browser.until(lambda count=count: len(browser.answers()) == count, seconds=180)
-        answer = json.loads(browser.answers()[-1])
+    for request, intent, slot in REQUESTS:  # each on its own, without those before
+        answer = json.loads(browser.ask(request, seconds=180))
         assert answer["intent"] == intent
         assert slot in answer["slots"].values()
     browser.complaints()  # about what it could not reach
@@ -113,8 +100,7 @@ def test_a_broken_download_goes_on_where_it_ended(browser: Browser, served: Serv
     ready(browser)
     [start] = re.findall(r"^bytes=(\d+)-$", served.ranges[WEIGHTS])
     assert int(start) in (PIECE, 2 * PIECE, 3 * PIECE)  # after the pieces that had come whole
-    browser.say(QUESTION)
-    assert browser.until(browser.answers) == [ANSWER]
+    assert browser.ask(QUESTION) == ANSWER
     served.ranges.clear()
     served.asked.clear()
     browser.driver.refresh()
@@ -157,8 +143,7 @@ def test_without_room_the_model_is_used_and_not_kept(browser: Browser, served: S
     assert "the browser has no room to keep its files" in said
     assert "free some" in said
     assert not [url for url in browser.driver.execute_async_script(KEPT) if "sha256" in url]
-    browser.say(QUESTION)
-    assert browser.until(browser.answers) == [ANSWER]
+    assert browser.ask(QUESTION) == ANSWER
     browser.complaints()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
@@ -27,7 +26,8 @@ from goldens import (
     TALKS,
     write_goldens,
 )
-from places import ROOT
+from nodejs import JAVASCRIPT as HERE
+from nodejs import needs_node, node
 from toy_bundles import CHANGES, PORTABLE
 
 import hamburger_edge
@@ -41,24 +41,9 @@ from hamburger_edge.loop.drafting import Drafter
 from hamburger_edge.loop.formats import PATTERNS
 from hamburger_edge.tuning.draft_index import build_draft_index
 
-HERE = ROOT / "runtimes" / "javascript"
-NODE = shutil.which("node")
 OF_PYTHON_ALONE: set[str] = set()
 
-pytestmark = pytest.mark.skipif(
-    NODE is None or not (HERE / "node_modules" / ".package-lock.json").is_file(),  # npm writes it last
-    reason="no node, or its packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
-)
-
-
-def node(*words: str | Path, folder: Path = HERE, **variables: str | Path) -> str:
-    """Run Node.js with GOLDENS or BUNDLE, but never those of the caller's environment."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("GOLDENS", "BUNDLE")}
-    environment |= {name.upper(): str(value) for name, value in variables.items()}
-    command = [str(NODE), *map(str, words)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
-    assert not done.returncode, done.stdout + done.stderr
-    return done.stdout
+pytestmark = needs_node
 
 
 def test_its_types_hold() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -46,24 +45,19 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.fixture(scope="module")
-def full(exported_tiny: Callable[..., Path]) -> Path:
-    return exported_tiny("fp32")
-
-
-def test_a_slot_takes_a_quarter(small: Path, full: Path) -> None:
+def test_a_slot_takes_a_quarter(small: Path, tiny: Path) -> None:
     kv = load_manifest(small).kv
     assert kv.dtype == "int8"
-    assert 4 * kv.bytes_per_slot == load_manifest(full).kv.bytes_per_slot
+    assert 4 * kv.bytes_per_slot == load_manifest(tiny).kv.bytes_per_slot
     with hamburger_edge.load(small) as model:
         stats = model.generate(QUESTIONS[0], max_tokens=20).stats
         assert stats.kv_bytes == stats.slots * kv.bytes_per_slot
 
 
-def test_answers_hardly_change(small: Path, full: Path) -> None:
+def test_answers_hardly_change(small: Path, tiny: Path) -> None:
     """Rounding may turn a close choice, and from there on answers go apart."""
     same = tokens = 0
-    with hamburger_edge.load(small) as ours, hamburger_edge.load(full) as theirs:
+    with hamburger_edge.load(small) as ours, hamburger_edge.load(tiny) as theirs:
         for question in QUESTIONS:
             got, want = (
                 m.generate(question, mode="merge", confidence=0.8, max_tokens=40).tokens
@@ -107,7 +101,7 @@ def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:
 
 
 def test_a_saved_talk_goes_on_bit_for_bit_and_not_with_another_cache(
-    small: Path, full: Path, tmp_path: Path
+    small: Path, tiny: Path, tmp_path: Path
 ) -> None:
     with hamburger_edge.load(small) as model:
         chat = model.chat(confidence=0.8, max_tokens=30)
@@ -117,7 +111,7 @@ def test_a_saved_talk_goes_on_bit_for_bit_and_not_with_another_cache(
     with hamburger_edge.load(small) as model:
         resumed = model.resume(tmp_path / "talk")
         assert [chunk.tokens for chunk in resumed.send(QUESTIONS[1])] == went_on
-    with hamburger_edge.load(full) as model, pytest.raises(SessionError):
+    with hamburger_edge.load(tiny) as model, pytest.raises(SessionError):
         model.resume(tmp_path / "talk")
 
 
@@ -148,11 +142,11 @@ def test_no_channel_leaves_its_range_at_any_position() -> None:
     assert (largest > 0.9 * limit).float().mean() > 0.9  # and none is much wider than it must be
 
 
-def test_sixteen_bits_keep_every_answer_in_half_the_memory(full: Path, tmp_path: Path) -> None:
+def test_sixteen_bits_keep_every_answer_in_half_the_memory(tiny: Path, tmp_path: Path) -> None:
     checkpoint = load_checkpoint("tiny")
     bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", kv_cache_dtype="fp16", verify=False)
     manifest = load_manifest(bundle)
-    assert 2 * manifest.kv.bytes_per_slot == load_manifest(full).kv.bytes_per_slot
+    assert 2 * manifest.kv.bytes_per_slot == load_manifest(tiny).kv.bytes_per_slot
     report = check_parity(bundle, manifest, checkpoint)
     assert report.agreement > 0.99
     assert report.identical >= report.prompts - 1
@@ -165,8 +159,8 @@ def test_sixteen_bits_keep_every_answer_in_half_the_memory(full: Path, tmp_path:
             assert {made[name].op_type for name in node.input[:3]} == {"Cast"}
 
 
-def test_cuda_is_told_the_cache_it_needs(small: Path, full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for bundle, dtype in ((small, "int8"), (full, "float32")):
+def test_cuda_is_told_the_cache_it_needs(small: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bundle, dtype in ((small, "int8"), (tiny, "float32")):
         with pytest.raises(
             RuntimeUnavailableError, match=f"cache is {dtype}: export it again with --kv-cache-dtype fp16"
         ):
@@ -190,14 +184,14 @@ def test_limits_are_those_of_the_coarser_part() -> None:
     assert limits_of(PrecisionPlan("q8_0", "q8_0", "f16"), "float32") == LIMITS["int8"]
 
 
-def test_what_does_not_go_is_refused(small: Path, full: Path, tmp_path: Path) -> None:
+def test_what_does_not_go_is_refused(small: Path, tiny: Path, tmp_path: Path) -> None:
     untold = dataclasses.replace(toy_checkpoint(tmp_path / "toy"), tokenizer=None)
     with pytest.raises(ConfigError, match="give the checkpoint a tokenizer"):
         export(untold, tmp_path / "a", precision="fp32", kv_cache_dtype="int8")
     assert not (tmp_path / "a").exists()
     hamburger_edge.load(small, kv_cache_dtype="int8").close()
-    hamburger_edge.load(full, kv_cache_dtype="fp32").close()
+    hamburger_edge.load(tiny, kv_cache_dtype="fp32").close()
     with pytest.raises(InputError, match="--kv-cache-dtype fp32, fp16, int8"):
         hamburger_edge.load(small, kv_cache_dtype="fp32")
     with pytest.raises(InputError, match="--kv-cache-dtype fp32, fp16, int8"):
-        hamburger_edge.load(full, kv_cache_dtype="q8_0")
+        hamburger_edge.load(tiny, kv_cache_dtype="q8_0")

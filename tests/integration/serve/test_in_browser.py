@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-import pytest
-from browser_example import PACKAGES
-from browsing import LACKING, Browser
+from browsing import Browser, needs_browser
+from nodejs import JAVASCRIPT, needs_packages
 from serving import served, serving
 
 from hamburger_edge import export_checkpoint
@@ -17,23 +16,16 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.serve.browser import InBrowser
 from hamburger_edge.serve.gate import Access
 
-pytestmark = [
-    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
-    pytest.mark.skipif(
-        not PACKAGES.is_dir(),
-        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
-    ),
-]
+pytestmark = [needs_browser, needs_packages]
 
 KEY = "a-key-of-many-characters"
-PACKAGE = PACKAGES.parents[1]
 
 
 def test_the_model_runs_in_the_browser_instead(
     browser: Browser, load_tiny: Callable[[], Model], tiny: Path
 ) -> None:
     access = Access.of("127.0.0.1", keys=[KEY.encode()])
-    offered = InBrowser.of(PACKAGE, {"tiny": tiny})
+    offered = InBrowser.of(JAVASCRIPT, {"tiny": tiny})
     models = [("other", load_tiny), ("tiny", load_tiny)]
     with serving(models, access=access, in_browser=offered) as running, running.client() as client:
         for path in ("/bundles.json", "/bundles/tiny/manifest.json", "/bundles/tiny/weights.bin"):
@@ -63,8 +55,7 @@ def test_the_model_runs_in_the_browser_instead(
         browser.until(lambda: browser.all("#state") and browser.find("#state").text.startswith("Ready"))
         assert browser.find("#state").text == "Ready: int8, wasm."
         assert browser.run("return crossOriginIsolated")
-        browser.say("What is the capital of Norway?")
-        assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+        assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
         metrics = client.get("/metrics").text
         assert "/v1/chat/completions" not in metrics  # nothing was asked of the server
         assert not browser.complaints()
@@ -74,7 +65,7 @@ def test_browsers_get_the_bundle_that_is_theirs(browser: Browser, tiny: Path, tm
     """The command as people give it: the server computes with the one bundle, the browser with the other."""
     theirs = tmp_path / "theirs"
     export_checkpoint(load_checkpoint("tiny"), theirs, precision="int8", kv_cache_dtype="fp32", verify=False)
-    with served(tiny, "--browser", str(PACKAGE), "--browser-bundle", str(theirs)) as program:
+    with served(tiny, "--browser", str(JAVASCRIPT), "--browser-bundle", str(theirs)) as program:
         address = f"http://127.0.0.1:{program.port}"
         handed_out = httpx.get(f"{address}/bundles/{tiny.name}/manifest.json", trust_env=False)
         assert handed_out.content == (theirs / "manifest.json").read_bytes()
@@ -85,13 +76,11 @@ def test_browsers_get_the_bundle_that_is_theirs(browser: Browser, tiny: Path, tm
 
         browser.driver.get(f"{address}/")
         browser.until(lambda: browser.all("#model option"))
-        browser.say("What is the capital of Norway?")
-        assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+        assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
         before = asked()
         assert before
         browser.find("#in-browser").click()
         browser.until(lambda: browser.all("#state") and browser.find("#state").text.startswith("Ready"))
-        browser.say("What is the capital of Norway?")
-        assert browser.until(browser.answers) == ["The capital of Norway is Oslo."]
+        assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
         assert not browser.complaints()
         assert asked() == before

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-from browsing import LACKING, Browser, site
-from places import ROOT
+from browsing import Browser, needs_browser, site
+from nodejs import PACKAGES, needs_packages
 from serving import serving
 
 from hamburger_edge.model import Model
 from hamburger_edge.serve.gate import Access
 
-PACKAGES = ROOT / "runtimes" / "javascript" / "node_modules"
 KEY = "a-key-of-many-characters"
 
-pytestmark = [
-    pytest.mark.skipif(LACKING is not None, reason=str(LACKING)),
-    pytest.mark.skipif(
-        not (PACKAGES / "openai").is_dir(),
-        reason="packages are missing: cd runtimes/javascript && npm install --ignore-scripts",
-    ),
-]
+pytestmark = [needs_browser, needs_packages]
 ASK = """
 const [baseURL, apiKey, done] = arguments;
 (async () => {

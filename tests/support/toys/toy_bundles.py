@@ -58,8 +58,11 @@ def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -
 def saved_toy(folder: Path, **changes: object) -> Path:
     """As small as a checkpoint may be, on disk, with its tokenizer and markup."""
     smallest = {"num_layers": 2, "micro_layers": 1, "taps": (0,), "draft_vocab_size": 100, "head_dim": 32}
-    toy = toy_checkpoint(folder.parent, **{**smallest, **changes})
-    return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template)
+    return save_toy(folder, toy_checkpoint(folder.parent, **{**smallest, **changes}))
+
+
+def save_toy(folder: Path, toy: Checkpoint, **changes: object) -> Path:
+    return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template, **changes)
 
 
 def toy_bundle(folder: Path, **changes: object) -> Path:
