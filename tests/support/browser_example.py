@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from places import ROOT, module_at
+from places import ROOT, script
 
 
 def program() -> Any:
-    return module_at(ROOT / "examples" / "browser" / "serve.py", "browser_example")
+    return script(ROOT / "examples" / "browser" / "serve.py")
 
 
 class Served:

@@ -13,6 +13,8 @@ import hamburger_edge
 from hamburger_edge.model import Model
 
 PROMPTS = ("Où est le café?", "Name a fruit, 12 of them!", "x", "Say\n\nnothing <|im_end|> at all.")
+MERGE: dict[str, Any] = {"confidence": 0.2, "mode": "merge"}
+VERIFY: dict[str, Any] = {"confidence": 0.2, "mode": "verify"}
 GREEDY: tuple[dict[str, Any], ...] = (
     {"confidence": 0.0, "mode": "merge"},
     {"confidence": 0.45, "mode": "merge"},
@@ -21,45 +23,17 @@ GREEDY: tuple[dict[str, Any], ...] = (
     {"confidence": 0.0, "mode": "verify"},
     {"confidence": 0.6, "mode": "hybrid", "top_probabilities": 3},
     {"confidence": 0.1, "mode": "hybrid", "stop": ["e", "qu"], "top_probabilities": 1},
-    {
-        "confidence": 0.2,
-        "mode": "merge",
-        "repetition_penalty": 1.3,
-        "presence_penalty": 0.4,
-        "frequency_penalty": 0.2,
-    },
-    {"confidence": 0.2, "mode": "merge", "stop": ["e", "qu"]},
+    {**MERGE, "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2},
+    {**MERGE, "stop": ["e", "qu"]},
     {},
 )
 SAMPLED: tuple[dict[str, Any], ...] = (
-    {"confidence": 0.2, "mode": "merge", "temperature": 0.9, "seed": 1},
-    {"confidence": 0.2, "mode": "merge", "temperature": 1.3, "top_k": 20, "seed": 2**32 + 3},
-    {
-        "confidence": 0.2,
-        "mode": "merge",
-        "temperature": 0.8,
-        "top_p": 0.9,
-        "frequency_penalty": 0.3,
-        "seed": 4,
-    },
-    {
-        "confidence": 0.2,
-        "mode": "merge",
-        "temperature": 1.0,
-        "min_p": 0.05,
-        "logit_bias": dict.fromkeys([5, 66], -100),
-        "seed": 5,
-    },
-    {"confidence": 0.2, "temperature": 0.7, "mode": "verify", "seed": 6, "logit_bias": {40: 2.5}},
-    {
-        "confidence": 0.2,
-        "temperature": 0.7,
-        "top_k": 30,
-        "top_p": 0.95,
-        "mode": "verify",
-        "seed": 7,
-        "top_probabilities": 4,
-    },
+    {**MERGE, "temperature": 0.9, "seed": 1},
+    {**MERGE, "temperature": 1.3, "top_k": 20, "seed": 2**32 + 3},
+    {**MERGE, "temperature": 0.8, "top_p": 0.9, "frequency_penalty": 0.3, "seed": 4},
+    {**MERGE, "temperature": 1.0, "min_p": 0.05, "logit_bias": dict.fromkeys([5, 66], -100), "seed": 5},
+    {**VERIFY, "temperature": 0.7, "seed": 6, "logit_bias": {40: 2.5}},
+    {**VERIFY, "temperature": 0.7, "top_k": 30, "top_p": 0.95, "seed": 7, "top_probabilities": 4},
     {"confidence": 0.6, "temperature": 0.8, "mode": "hybrid", "seed": 10},
     {"confidence": 1.0, "mode": "merge", "temperature": 0.7, "seed": 6},
 )
@@ -118,19 +92,18 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"confidence": 0.0, "mode": "merge"},
         {"confidence": 1.0, "mode": "merge"},
         {"confidence": 0.3, "mode": "verify"},
-        {"confidence": 0.2, "mode": "merge", "temperature": 1.0, "seed": 8},
+        {**MERGE, "temperature": 1.0, "seed": 8},
         {"confidence": 0.0, "mode": "merge", "forced": "merge"},
         {"confidence": 0.6, "mode": "hybrid"},
         {"confidence": 0.6, "mode": "hybrid", "forced": "merge"},
-        {"confidence": 0.2, "mode": "merge", "forced": "merge", "temperature": 1.0, "seed": 9},
+        {**MERGE, "forced": "merge", "temperature": 1.0, "seed": 9},
         {"confidence": 0.3, "mode": "verify", "forced": "single"},
         {"confidence": 0.0, "mode": "merge", "forced": "single"},
         {"confidence": 0.3, "mode": "hybrid", "forced": "single"},
     )
 )
-STRUCTURED_TALKS: tuple[
-    dict[str, Any], ...
-] = (  # too long for one part: the structure goes on with the answer
+# too long for one part: the structure goes on with the answer
+STRUCTURED_TALKS: tuple[dict[str, Any], ...] = (
     {"regex": "(ab|[c-f])[a-z]{60}", "confidence": 0.3},
     {"regex": "[a-z]{20}forced[a-z]{60}", "mode": "verify", "temperature": 0.8, "seed": 3},
     {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1, "forced": "merge"},
@@ -140,7 +113,7 @@ STRUCTURED_TALKS: tuple[
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3, "mode": "merge"},
-    {"mode": "verify", "confidence": 0.2},
+    VERIFY,
     {"mode": "hybrid", "confidence": 0.6},
     {"temperature": 0.8, "confidence": 0.1, "mode": "merge", "seed": 11},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **changes}
 
 
-def module_at(path: Path, name: str) -> Any:
-    """The module of a program that is no part of a package."""
+def script(path: Path, name: str = "") -> Any:
+    """A program that is no part of a package, as a module (default name: the file's)."""
+    name = name or path.stem
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader  # noqa: PT018
-    module = importlib.util.module_from_spec(spec)
+    assert spec
+    assert spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

@@ -6,13 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from places import contents
 from toy_bundles import saved_toy
-from without_extras import WITHOUT_EXTRAS
+from without_extras import without_extras
 
 import hamburger_edge
 from hamburger_edge import export_checkpoint
@@ -33,8 +32,7 @@ assert not set(LACKING) & set(sys.modules)
 
 def assembled(checkpoint: Path, bundle: Path) -> dict[str, bytes]:
     """The files of a bundle that a process without PyTorch makes."""
-    code = [sys.executable, "-c", WITHOUT_EXTRAS + PROGRAM, checkpoint, bundle]
-    done = subprocess.run(code, capture_output=True, text=True)
+    done = without_extras(PROGRAM, checkpoint, bundle)
     assert done.returncode == 0, done.stderr
     return contents(bundle)
 
@@ -132,9 +130,7 @@ def test_a_built_in_model_is_exported_so_again(tmp_path: Path) -> None:
 def test_the_first_answer_needs_the_core_alone(tmp_path: Path) -> None:
     program = "from hamburger_edge.cli.main import main\nsys.exit(main(['run', 'tiny', 'What is 7 plus 8?']))"
     home = {**os.environ, "HAMBURGER_EDGE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRAS + program], capture_output=True, text=True, env=home
-    )
+    done = without_extras(program, env=home)
     assert done.returncode == 0, done.stderr
     assert "15" in done.stdout
     assert "assembling" in done.stderr
@@ -146,9 +142,7 @@ def test_export_needs_no_pytorch_for_the_bundle_that_the_assembly_describes(tmp_
     def export(*words: str) -> subprocess.CompletedProcess[str]:
         command = ["export", "tiny", "-o", str(tmp_path / "bundle"), *words]
         program = f"from hamburger_edge.cli.main import main\nsys.exit(main({command!r}))"
-        return subprocess.run(
-            [sys.executable, "-c", WITHOUT_EXTRAS + program], capture_output=True, text=True
-        )
+        return without_extras(program)
 
     done = export()
     assert done.returncode == 0, done.stderr

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from nodejs import INSTALLED, JAVASCRIPT, PACKAGES, node
 from places import ROOT
 from serving import served
 
 GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
 FIRST = "first-answer.md"  # run to make the bundle of all others
-JAVASCRIPT = ROOT / "runtimes" / "javascript"
 MARK = r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
@@ -90,8 +90,8 @@ def run_javascript(text: str) -> None:
         Path("node_modules").mkdir()
         Path("node_modules", "hamburger-edge").symlink_to(JAVASCRIPT)
         for name in ("ai", "zod"):
-            Path("node_modules", name).symlink_to(JAVASCRIPT / "node_modules" / name)
-    subprocess.run(["node", "--input-type=module", "-e", text], check=True, timeout=300)
+            Path("node_modules", name).symlink_to(PACKAGES / name)
+    node("--input-type=module", "-e", text, folder=Path.cwd())
 
 
 def run_shell(text: str) -> None:
@@ -123,7 +123,7 @@ def test_every_block_of_a_page_runs(
         pytest.importorskip(
             "optimum.onnxruntime", reason="optimum is not installed: pip install '.[optimum]'"
         )
-    if page == "javascript.md" and not (JAVASCRIPT / "node_modules").exists():
+    if page == "javascript.md" and not INSTALLED:
         pytest.skip("needs node's packages: cd runtimes/javascript && npm install --ignore-scripts")
     makes = {"export.md": "my-bundle", "train.md": "my-checkpoint"}.get(page)
     text = PAGES[page].read_text(encoding="utf-8")

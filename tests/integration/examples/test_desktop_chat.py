@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,23 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import PATIENCE, ROOT
+from places import PATIENCE, ROOT, script
 
 import hamburger_edge
 
 pytest.importorskip("tkinter", reason="this Python was built without tkinter")
 
-SCRIPT = ROOT / "examples" / "desktop_chat.py"
-
 
 @pytest.fixture(scope="module")
 def desktop() -> Any:
-    spec = importlib.util.spec_from_file_location("desktop_chat", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(ROOT / "examples" / "desktop_chat.py")
 
 
 @pytest.fixture

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
+from places import ROOT, script
 from schemas import check
 
 import hamburger_edge
 
-SCRIPT = ROOT / "examples" / "function_calling.py"
-
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    spec = importlib.util.spec_from_file_location("function_calling", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(ROOT / "examples" / "function_calling.py")
 
 
 def test_the_program(

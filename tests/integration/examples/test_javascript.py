@@ -13,24 +13,20 @@ from typing import Any
 
 import pytest
 from goldens import LOOPS
+from nodejs import NODE, needs_node
 from places import ROOT
 
 import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest
 
 HERE = ROOT / "examples" / "javascript"
-NODE = shutil.which("node")
-
-FOLDERS = (ROOT / "runtimes" / "javascript", HERE)
-
-needs_node = pytest.mark.skipif(
-    NODE is None
-    or not all(
-        (folder / "node_modules" / ".package-lock.json").is_file() for folder in FOLDERS
-    ),  # written last
-    reason="no node, or its packages are missing: npm install --ignore-scripts in runtimes/javascript and in "
-    "examples/javascript",
-)
+pytestmark = [
+    needs_node,
+    pytest.mark.skipif(
+        not (HERE / "node_modules" / ".package-lock.json").is_file(),  # written last
+        reason="packages are missing: cd examples/javascript && npm install --ignore-scripts",
+    ),
+]
 
 
 def node(bundle: Path, *words: str, lines: str = "") -> subprocess.CompletedProcess[str]:
@@ -43,7 +39,6 @@ def readable(text: str) -> str:
     return re.sub("\ufffd+", "\ufffd", text)
 
 
-@needs_node
 @pytest.mark.parametrize(("changes", "mode"), [(LOOPS[0], "merge"), (LOOPS[1], "verify")], ids=str)
 def test_node_says_the_same(changes: dict[str, Any], mode: str, bundles: Callable[..., Path]) -> None:
     """Every option of the loop is compared in the package's own tests."""
@@ -59,7 +54,6 @@ def test_node_says_the_same(changes: dict[str, Any], mode: str, bundles: Callabl
     assert mode == "verify" or max(map(len, here.groups)) > 1
 
 
-@needs_node
 def test_node_goes_on_with_a_conversation(bundle: Path) -> None:
     """Merged groups stay in its cache: a second answer that read them anew would be another one."""
     questions = ["Name a fruit.", "Another one.", "And why?"]
@@ -72,7 +66,6 @@ def test_node_goes_on_with_a_conversation(bundle: Path) -> None:
     assert readable(done.stdout) == readable("> " + "".join(f"{answer}\n> " for answer in answers))
 
 
-@needs_node
 def test_the_assistant_calls_a_function_for_each_command(bundle: Path, tmp_path: Path) -> None:
     """A random model, with the markup of a task, is held to the schema of the intents all the same."""
     task = Path(shutil.copytree(bundle, tmp_path / "task"))
@@ -92,7 +85,6 @@ def test_the_assistant_calls_a_function_for_each_command(bundle: Path, tmp_path:
     assert "usage: node assistant.mjs BUNDLE" in done.stderr
 
 
-@needs_node
 def test_node_says_what_is_wrong_in_a_line(bundle: Path, tmp_path: Path) -> None:
     for folder, words, said in (
         (tmp_path / "nowhere", ("Hello",), "manifest.json"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from module_imports import CHECKOUT, PROJECT, modules
 from places import ROOT
-from without_extras import WITHOUT_EXTRAS
+from without_extras import without_extras
 
 from hamburger_edge.models.checkpoints.built_in import NAMES
 
@@ -32,17 +32,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     with tarfile.open(source) as archive:
         archive.extractall(folder, filter="data")
     [unpacked] = (path for path in folder.iterdir() if path.is_dir())
-    wheel = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-    ]
+    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder]
     subprocess.run([*wheel, unpacked, unpacked / "models" / "zoo"], check=True, capture_output=True)
     [core], [zoo] = folder.glob("hamburger_edge-*.whl"), folder.glob("hamburger_edge_zoo-*.whl")
     return core, zoo
@@ -112,8 +102,8 @@ def test_the_page_is_in_the_wheel(wheels: tuple[Path, Path]) -> None:
 
 def test_the_core_alone_runs_a_bundle(core_alone: Path, bundle: Path, tmp_path: Path) -> None:
     command = ["run", str(bundle), "Hi", "--max-tokens", "3"]
-    code = WITHOUT_EXTRAS + f"from hamburger_edge.cli.main import main; sys.exit(main({command!r}))"
-    done = subprocess.run([core_alone, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    program = f"from hamburger_edge.cli.main import main; sys.exit(main({command!r}))"
+    done = without_extras(program, python=core_alone, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

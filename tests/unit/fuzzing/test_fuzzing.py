@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from places import module_at
+from places import script
 
 from hamburger_edge.errors import InputError
 
@@ -26,7 +26,7 @@ def fuzzer() -> Iterator[ModuleType]:
     """It is run as a program: `python tests/fuzzing`."""
     pytest.importorskip("torch")
     sys.path.insert(0, str(FOLDER))
-    yield module_at(FOLDER / "__main__.py", "fuzzer")
+    yield script(FOLDER / "__main__.py", "fuzzer")
     sys.path.remove(str(FOLDER))
 
 
