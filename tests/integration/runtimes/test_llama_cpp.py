@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +44,36 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+Opened = Callable[..., LlamaCppBackend]
+ALIKE = {"threads": 1, "kv_cache_dtype": "f32", "cache_slots": 512}
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Opens bundles; they are closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(folder: Path, **options: Any) -> LlamaCppBackend:
+            backend, _, _ = open_bundle(folder, **{**ALIKE, **options})
+            return stack.enter_context(contextlib.closing(backend))
+
+        yield opened
+
+
 @pytest.fixture(params=VARIANTS)
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[LlamaCppBackend, TorchBackend]]:
+def pair(request: pytest.FixtureRequest, opened: Opened) -> tuple[LlamaCppBackend, TorchBackend]:
     folder, checkpoint = gguf_bundle(**VARIANTS[request.param])
-    backend = opened(folder)
-    yield backend, TorchBackend(checkpoint.model, cache_slots=512)
-    backend.close()
+    return opened(folder), TorchBackend(checkpoint.model, cache_slots=512)
 
 
-def opened(folder: Path, **options: Any) -> LlamaCppBackend:
-    backend, _, _ = open_bundle(
-        folder, **{"threads": 1, "kv_cache_dtype": "f32", "cache_slots": 512, **options}
-    )
-    return backend
+@pytest.fixture
+def by_slot(opened: Opened) -> LlamaCppBackend:
+    return opened(gguf_bundle(position_rule="slot")[0])
+
+
+@pytest.fixture
+def by_token(opened: Opened) -> LlamaCppBackend:
+    return opened(gguf_bundle(position_rule="token")[0])
 
 
 def feed(backend: Backend, groups: list[Group], rows: list[int], ledger: Ledger | None = None):  # type: ignore[no-untyped-def]
@@ -124,7 +142,7 @@ def test_verify_mode_says_what_plain_decoding_says(pair: tuple[LlamaCppBackend, 
     assert [t for group in checked for t in group] == [t for group in plain for t in group]
 
 
-def test_a_lower_precision_stays_close() -> None:
+def test_a_lower_precision_stays_close(opened: Opened) -> None:
     for precision, least in (("f16", 0.95), ("q8_0", 0.8), ("q4_0", 0.4)):
         folder, checkpoint = gguf_bundle(precision, position_rule="slot")
         ours, theirs = opened(folder, kv_cache_dtype="f16"), TorchBackend(checkpoint.model)
@@ -133,14 +151,13 @@ def test_a_lower_precision_stays_close() -> None:
         mine, wanted = (feed(backend, groups, rows).logits.argmax(1) for backend in (ours, theirs))
         assert (mine == wanted).mean() >= least, precision
         assert ours.info.precision == precision
-        ours.close()
 
 
 # -- rows, calls, caches -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", ["slot", "token"])
-def test_long_inputs_are_fed_in_several_calls(rule: str) -> None:
+def test_long_inputs_are_fed_in_several_calls(rule: str, opened: Opened) -> None:
     """More rows than one call takes: all of them, and some in any order, some of them twice."""
     folder, checkpoint = gguf_bundle(position_rule=rule, context_length=2048)
     groups: list[Group] = [(i % 300,) if i % 5 else (i % 300, 7) for i in range(600)]
@@ -152,7 +169,6 @@ def test_long_inputs_are_fed_in_several_calls(rule: str) -> None:
         assert ours.slots == 600
         ours.truncate(0)
         theirs.truncate(0)
-    ours.close()
 
 
 def test_in_pieces_equals_at_once(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
@@ -184,9 +200,8 @@ def test_truncate_and_snapshots_come_back_exactly(pair: tuple[LlamaCppBackend, T
     assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
 
 
-def test_a_damaged_snapshot_is_refused_and_the_model_goes_on() -> None:
-    folder, _ = gguf_bundle(position_rule="token")
-    backend = opened(folder)
+def test_a_damaged_snapshot_is_refused_and_the_model_goes_on(by_token: LlamaCppBackend) -> None:
+    backend = by_token
     wanted = feed(backend, PROMPT, [8]).logits.copy()
     good = backend.snapshot()
     wrong: list[dict[str, Any]] = [
@@ -218,7 +233,6 @@ def test_a_damaged_snapshot_is_refused_and_the_model_goes_on() -> None:
         backend.restore(good, len(PROMPT) - 1)
     backend.truncate(0)
     assert np.array_equal(feed(backend, PROMPT, [8]).logits, wanted)
-    backend.close()
 
 
 @pytest.mark.parametrize("rule", ["slot", "token"])
@@ -240,7 +254,7 @@ def test_conversations_are_saved_and_resumed(rule: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kv_cache_dtype", ["f32", "f16", "q8_0", "q4_0"])
-def test_cache_types(kv_cache_dtype: str) -> None:
+def test_cache_types(kv_cache_dtype: str, opened: Opened) -> None:
     folder, checkpoint = gguf_bundle(position_rule="token", head_dim=32, qkv_bias=True)
     backend = opened(folder, kv_cache_dtype=kv_cache_dtype)
     base = checkpoint.model.config.base
@@ -253,13 +267,12 @@ def test_cache_types(kv_cache_dtype: str) -> None:
     assert np.corrcoef(mine[0], wanted[0])[0, 1] > (0.9 if kv_cache_dtype == "q4_0" else 0.99)
     sizes = [backend.snapshot()["state"].size for _ in range(2)]
     assert sizes[0] == sizes[1] < 15 * (backend.info.kv_bytes_per_slot + 20) + 1000
-    backend.close()
 
 
 # -- taps without the library's help -----------------------------------------------------------------------
 
 
-def test_without_layer_inputs_the_graph_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_layer_inputs_the_graph_is_watched(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _ = gguf_bundle(position_rule="slot")
     handed_out = opened(folder)
     monkeypatch.setattr(llama_library.Library, "has_layer_inputs", property(lambda self: False))
@@ -281,25 +294,20 @@ def test_without_layer_inputs_the_graph_is_watched(monkeypatch: pytest.MonkeyPat
     again = watched.macro(ANSWER, range(len(PROMPT), len(PROMPT) + len(ANSWER)), range(len(ANSWER)))
     assert np.array_equal(again.features, right.features)
     assert watched.slots == len(PROMPT) + len(ANSWER)
-    handed_out.close()
-    watched.close()
 
 
-def test_a_graph_without_the_tensor_is_an_error() -> None:
-    folder, _ = gguf_bundle(position_rule="token")
-    backend = opened(folder)
-    capture = backend.base.context.capture
+def test_a_graph_without_the_tensor_is_an_error(by_token: LlamaCppBackend) -> None:
+    capture = by_token.base.context.capture
     assert capture is not None
     capture.names[0] = b"l_out-99"
     with pytest.raises(RuntimeUnavailableError, match="no tensor l_out-99"):
-        feed(backend, PROMPT, [8])
-    backend.close()
+        feed(by_token, PROMPT, [8])
 
 
 # -- limits and options ------------------------------------------------------------------------------------
 
 
-def test_a_full_cache_and_closing() -> None:
+def test_a_full_cache_and_closing(opened: Opened) -> None:
     folder, _ = gguf_bundle(position_rule="slot")
     backend = opened(folder, cache_slots=8)
     assert backend.info.cache_slots == 8
@@ -316,15 +324,12 @@ def test_a_full_cache_and_closing() -> None:
             call()
 
 
-def test_a_group_longer_than_the_model_knows() -> None:
-    folder, checkpoint = gguf_bundle(position_rule="slot")
-    backend = opened(folder)
-    backend.micro_begin(feed(backend, PROMPT, [8]).features[0])
-    for token in range(checkpoint.model.config.max_group_tokens):
-        backend.micro(token)
+def test_a_group_longer_than_the_model_knows(by_slot: LlamaCppBackend) -> None:
+    by_slot.micro_begin(feed(by_slot, PROMPT, [8]).features[0])
+    for token in range(by_slot.info.max_group_tokens):
+        by_slot.micro(token)
     with pytest.raises(ContextFullError):
-        backend.micro(1)
-    backend.close()
+        by_slot.micro(1)
 
 
 @pytest.mark.parametrize(
@@ -336,13 +341,13 @@ def test_a_group_longer_than_the_model_knows() -> None:
         ({"cache_slots": 0}, "cache_slots must be a whole number, 1 or more"),
     ],
 )
-def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+def test_options_are_checked(options: dict[str, Any], message: str, opened: Opened) -> None:
     folder, _ = gguf_bundle(position_rule="slot")
     with pytest.raises(InputError, match=message):
         opened(folder, **options)
 
 
-def test_llama_cpp_is_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
+def test_llama_cpp_is_silent_unless_asked(opened: Opened, capfd: pytest.CaptureFixture[str]) -> None:
     folder, _ = gguf_bundle(position_rule="slot")
     for log in (False, True):
         opened(folder, log=log).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -73,11 +74,11 @@ def test_answers_hardly_change(small: Path, tiny: Path) -> None:
     assert report.perplexity < 1.05 * report.reference_perplexity
 
 
-def test_the_gate_passes_where_the_operator_rotates(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint("tiny")
-    checkpoint.model.config = dataclasses.replace(checkpoint.model.config, position_rule="slot")
-    bundle = export(checkpoint, tmp_path / "bundle", precision="int8")
-    assert load_manifest(bundle).kv.dtype == "int8"  # the default at that precision
+def test_the_gate_passes_where_the_operator_rotates(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    bundle = bundles(position_rule="slot", precision="int8")
+    manifest = load_manifest(bundle)
+    assert manifest.kv.dtype == "int8"  # the default at that precision
+    check_parity(bundle, manifest, toy_checkpoint(tmp_path, position_rule="slot"))
 
 
 def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:
