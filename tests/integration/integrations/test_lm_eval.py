@@ -69,21 +69,10 @@ def test_a_local_task_from_its_command_line(tmp_path: Path) -> None:
         head = f"task: {name}\ndataset_path: json\ntest_split: test\n"
         data = f"dataset_kwargs: {{data_files: {{test: {tmp_path / 'rows.jsonl'}}}}}\n"
         (tmp_path / f"{name}.yaml").write_text(head + data + task)
-    command = [
-        sys.executable,
-        "-m",
-        "hamburger_edge.integrations.lm_eval",
-        "--model",
-        "hamburger_edge",
-    ]
+    command = [sys.executable, "-m", "hamburger_edge.integrations.lm_eval", "--model", "hamburger_edge"]
     command += ["--model_args", f"bundle={TINY},confidence=0.8,threads=1", "--tasks", ",".join(TASKS)]
-    command += [
-        "--include_path",
-        str(tmp_path),
-        "--apply_chat_template",
-        "--output_path",
-        str(tmp_path / "out"),
-    ]
+    command += ["--include_path", str(tmp_path), "--apply_chat_template", "--output_path"]
+    command += [str(tmp_path / "out")]
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **offline}, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr[-2000:]

@@ -138,9 +138,7 @@ def test_a_base_that_gives_nothing_is_not_asked_for_ever(tmp_path: Path) -> None
     settings = DistillSettings(
         **{**vars(SETTINGS), "shard_conversations": 16, "given": 0.0, "min_question": 10**6}
     )
-    with pytest.raises(
-        ConfigError, match=r"nothing of 64 conversations could be kept \(most often: question too short"
-    ):
+    with pytest.raises(ConfigError, match=r"nothing of 64 conversations .*most often: question too short"):
         distill(toy_base(), tmp_path / "d", settings, TURNS, [], {"base": "toy"}, dtype=torch.float32)
 
 

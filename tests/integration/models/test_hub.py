@@ -126,9 +126,7 @@ def test_repository_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-    with pytest.raises(
-        FetchError, match=r"hf:Org/Name could not be fetched \(Max retries exceeded\): check the"
-    ) as error:
+    with pytest.raises(FetchError, match=r"Org/Name could not be .*\(Max retries exceeded\): check") as error:
         fetch("hf:Org/Name")
     assert "\n" not in str(error.value)
     assert not base_folder("hf:Org/Name").exists()

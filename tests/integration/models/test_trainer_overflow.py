@@ -19,10 +19,7 @@ def test_losses_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
     trainer.report = lines.append
     with torch.no_grad():
         trainer.model.base.norm.weight.fill_(float("nan"))
-    with pytest.raises(
-        HamburgerError,
-        match="no finite loss and gradient for five steps: lower the learning rate and choose another",
-    ):
+    with pytest.raises(HamburgerError, match="for five steps: lower the learning rate and choose another"):
         trainer.run()
     assert sum("this batch is left out" in line for line in lines) == 4
 

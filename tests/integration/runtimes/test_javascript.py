@@ -219,11 +219,7 @@ def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"draft_vocab_size": 100},
-        PORTABLE,
-        {"precision": "int8", "kv_cache_dtype": "fp32", **CHANGES},
-    ],
+    [{"draft_vocab_size": 100}, PORTABLE, {"precision": "int8", "kv_cache_dtype": "fp32", **CHANGES}],
     ids=lambda changes: " ".join(map(str, changes.values())),
 )
 def test_the_adapter_for_react_native_says_the_same(
