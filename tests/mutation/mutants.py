@@ -167,7 +167,8 @@ MUTANTS = [
     ),
     *_of(
         "export/graphs/modules.py",
-        "integration/export/test_graph_contents.py integration/export/test_parity.py",
+        "integration/export/test_graph_contents.py integration/export/test_parity.py "
+        "integration/runtimes/test_backends.py",
         (
             "order = torch.cat([model.draft_vocab, (~chosen).nonzero().squeeze(1)])",
             "order = torch.cat([(~chosen).nonzero().squeeze(1), model.draft_vocab])",

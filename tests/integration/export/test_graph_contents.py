@@ -6,19 +6,17 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 from places import ROOT
-from toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, PORTABLE_BY_SLOT, toy_checkpoint
+from toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, toy_checkpoint
 
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import InputError
 from hamburger_edge.export.graphs import weight_file
-from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
-from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
+from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
 
 WIDE = {"draft_vocab_size": 300, "vocab_size": 4096, "hidden_size": 64, "num_layers": 2, "micro_layers": 1}
 STANDARD = {"", "ai.onnx"}
@@ -174,30 +172,3 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: 
     kinds = [node.op_type for node in model.graph.node]
     assert kinds.count("RotaryEmbedding") == (0 if inside else 2 * layers)
     assert kinds.count("Split") == (layers if inside else 2 * layers)  # gate and up; and attention's
-
-
-@pytest.mark.parametrize("changes", [PORTABLE, PORTABLE_BY_SLOT], ids=["token", "slot"])
-def test_portable_equals_pytorch(changes: dict, bundles: Callable[..., Path], tmp_path: Path) -> None:
-    bundle = bundles(**changes)
-    ours = OnnxBackend(bundle, load_manifest(bundle), threads=1)
-    weights = {name: value for name, value in changes.items() if name != "flavor"}
-    reference = TorchBackend(toy_checkpoint(tmp_path, **weights).model)
-    groups = [(7,), (8, 9), (10, 11, 12), (13,), (14, 15, 16, 17), (18,)]
-    ends = list(np.cumsum([len(group) for group in groups]) - 1)
-    positions = ends if changes is PORTABLE else list(range(len(groups)))
-    for start, stop in ((0, 3), (3, 4), (4, 5), (5, 6)):
-        got, want = (
-            backend.macro(groups[start:stop], positions[start:stop], [stop - start - 1])
-            for backend in (ours, reference)
-        )
-        np.testing.assert_allclose(got.logits, want.logits, atol=1e-4)
-        np.testing.assert_allclose(got.features, want.features, atol=1e-4)
-        ours.micro_begin(got.features[0])
-        reference.micro_begin(want.features[0])
-        for token in (5, 6, 7):
-            np.testing.assert_allclose(ours.micro(token).logits, reference.micro(token).logits, atol=1e-4)
-    saved = ours.snapshot()
-    ours.truncate(2)
-    ours.restore(saved, 6)
-    assert ours.slots == 6
-    np.testing.assert_array_equal(ours.snapshot()["keys"], saved["keys"])

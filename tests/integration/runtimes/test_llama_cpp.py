@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backend_calls import close, feed
 from gguf_bundles import gguf_bundle
 
 from hamburger_edge import load
@@ -20,11 +21,7 @@ from hamburger_edge.errors import (
     RuntimeUnavailableError,
     SessionError,
 )
-from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.engine import Decoding, Engine
 from hamburger_edge.loop.ledger import Group, Ledger
-from hamburger_edge.loop.sampling import Sampler
-from hamburger_edge.loop.settings import SamplingSettings
 from hamburger_edge.runtimes.llamacpp import library as llama_library
 from hamburger_edge.runtimes.llamacpp.llamacpp_backend import LlamaCppBackend, open_bundle
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
@@ -33,15 +30,6 @@ pytest.importorskip("llama_cpp")
 
 PROMPT = [(token,) for token in (5, 17, 40, 3, 99, 250, 7, 7, 61)]
 ANSWER: list[Group] = [(8,), (9, 30), (4, 4, 100), (1, 3, 5, 7), (200,), (6, 12)]
-VARIANTS: dict[str, dict[str, Any]] = {
-    "slot": {"position_rule": "slot"},
-    "token": {"position_rule": "token"},
-    "judged after": {"position_rule": "token", "stop_rule": "after"},
-    "merged onto the last": {"position_rule": "token", "merge_residual": "last"},
-    "last layer tapped": {"position_rule": "slot", "taps": (0, 3)},
-    "no taps, untied": {"position_rule": "slot", "taps": (), "tied_head": False, "draft_vocab_size": 0},
-    "wide heads, biases": {"position_rule": "token", "head_dim": 32, "qkv_bias": True},
-}
 
 
 Opened = Callable[..., LlamaCppBackend]
@@ -60,12 +48,6 @@ def opened() -> Iterator[Opened]:
         yield opened
 
 
-@pytest.fixture(params=VARIANTS)
-def pair(request: pytest.FixtureRequest, opened: Opened) -> tuple[LlamaCppBackend, TorchBackend]:
-    folder, checkpoint = gguf_bundle(**VARIANTS[request.param])
-    return opened(folder), TorchBackend(checkpoint.model, cache_slots=512)
-
-
 @pytest.fixture
 def by_slot(opened: Opened) -> LlamaCppBackend:
     return opened(gguf_bundle(position_rule="slot")[0])
@@ -74,72 +56,6 @@ def by_slot(opened: Opened) -> LlamaCppBackend:
 @pytest.fixture
 def by_token(opened: Opened) -> LlamaCppBackend:
     return opened(gguf_bundle(position_rule="token")[0])
-
-
-def feed(backend: Backend, groups: list[Group], rows: list[int], ledger: Ledger | None = None):  # type: ignore[no-untyped-def]
-    ledger = ledger or Ledger.of(backend.info)
-    return backend.macro(groups, [ledger.append(group) for group in groups], rows)
-
-
-def generate(backend: Backend, decoding: Decoding) -> list[Group]:
-    sampler = Sampler(
-        SamplingSettings(), backend.info.vocab_size, backend.info.draft_vocab, top_probabilities=None
-    )
-    sampler.begin(token for group in PROMPT for token in group)
-    return [step.tokens for step in Engine(backend).run(PROMPT, decoding, sampler, reuse="none")]
-
-
-def close(ours: np.ndarray, wanted: Any, tolerance: float = 1e-4) -> bool:
-    wanted = np.asarray(wanted)
-    return bool(ours.shape == wanted.shape and np.abs(ours - wanted).max() < tolerance * (1 + wanted.std()))
-
-
-# -- the same as PyTorch -----------------------------------------------------------------------------------
-
-
-def test_every_vector_is_pytorchs(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
-    """Prompt, then groups of every length: logits, stop chances, each tap, at every position."""
-    ours, theirs = pair
-    ledgers = [Ledger.of(backend.info) for backend in pair]
-    for groups, rows in (
-        (PROMPT, [0, 4, 8]),
-        *(([group], [0]) for group in ANSWER),
-        (ANSWER, list(range(6))),
-    ):
-        mine, wanted = (feed(b, groups, rows, ledger) for b, ledger in zip(pair, ledgers, strict=True))
-        assert close(mine.logits, wanted.logits)
-        assert close(mine.p_stop, wanted.p_stop)
-        assert close(mine.features, wanted.features)
-    for row in (5, 0):
-        ours.micro_begin(mine.features[row])
-        theirs.micro_begin(wanted.features[row])
-        for token in (9, 30, 4):
-            left, right = ours.micro(token), theirs.micro(token)
-            assert close(left.logits, right.logits)
-            assert left.p_stop == pytest.approx(right.p_stop, abs=1e-4)
-    assert ours.slots == theirs.slots == len(PROMPT) + 2 * len(ANSWER)
-
-
-def test_greedy_tokens_are_pytorchs_with_groups_of_every_length(
-    pair: tuple[LlamaCppBackend, TorchBackend],
-) -> None:
-    sizes = set()
-    for decoding in (
-        *(Decoding(16, force_group=size, ignore_eos=True) for size in (1, 2, 3, 4)),
-        Decoding(16, confidence=0.5, ignore_eos=True),
-        Decoding(16, confidence=0.3, mode="hybrid", ignore_eos=True),
-    ):
-        mine, wanted = (generate(backend, decoding) for backend in pair)
-        assert mine == wanted
-        sizes |= {len(group) for group in mine}
-    assert sizes == {1, 2, 3, 4}
-
-
-def test_verify_mode_says_what_plain_decoding_says(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
-    backend, _ = pair
-    plain = generate(backend, Decoding(20, confidence=1.0, ignore_eos=True))
-    checked = generate(backend, Decoding(20, mode="verify", force_group=4, ignore_eos=True))
-    assert [t for group in checked for t in group] == [t for group in plain for t in group]
 
 
 def test_a_lower_precision_stays_close(opened: Opened) -> None:
@@ -164,40 +80,11 @@ def test_long_inputs_are_fed_in_several_calls(rule: str, opened: Opened) -> None
     ours, theirs = opened(folder, cache_slots=1024), TorchBackend(checkpoint.model)
     for rows in ([*range(600)], [599, 20, 300, 300, 255, 256]):
         mine, wanted = feed(ours, groups, rows), feed(theirs, groups, rows)
-        assert close(mine.logits, wanted.logits, 1e-3)
-        assert close(mine.features, wanted.features, 1e-3)
+        close(mine.logits, wanted.logits, 1e-3)
+        close(mine.features, wanted.features, 1e-3)
         assert ours.slots == 600
         ours.truncate(0)
         theirs.truncate(0)
-
-
-def test_in_pieces_equals_at_once(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
-    backend, _ = pair
-    groups = [*PROMPT, *ANSWER]
-    at_once = feed(backend, groups, [len(groups) - 1]).logits.copy()
-    backend.truncate(0)
-    ledger = Ledger.of(backend.info)
-    for group in groups:
-        last = feed(backend, [group], [0], ledger)
-    assert close(last.logits, at_once)
-
-
-def test_truncate_and_snapshots_come_back_exactly(pair: tuple[LlamaCppBackend, TorchBackend]) -> None:
-    backend, _ = pair
-    ledger = Ledger.of(backend.info)
-    feed(backend, [*PROMPT, *ANSWER[:3]], [0], ledger)
-    kept = backend.snapshot()
-    first = feed(backend, [(11,)], [0], ledger).logits.copy()
-    for _ in range(2):
-        ledger.truncate(12)
-        backend.truncate(12)
-        assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
-    backend.truncate(0)
-    feed(backend, [(1,)], [0])
-    backend.restore(kept, 12)
-    assert backend.slots == 12
-    ledger.truncate(12)
-    assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
 
 
 def test_a_damaged_snapshot_is_refused_and_the_model_goes_on(by_token: LlamaCppBackend) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from backend_calls import close
 from toy_bundles import CHANGES, GEMMA, MERGING, MERGING_GEMMA, PORTABLE, toy_checkpoint
 
 from hamburger_edge import load as open_model
@@ -26,40 +27,12 @@ from hamburger_edge.errors import (
 )
 from hamburger_edge.loop.backend import Readout
 from hamburger_edge.loop.dial import Mode
-from hamburger_edge.loop.ledger import Ledger
 from hamburger_edge.runtimes.onnx.buffers import Buffer
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 BY_TOKEN = CHANGES
-BY_SLOT = {
-    "position_rule": "slot",
-    "micro_final_norm": False,
-    "tied_head": False,
-    "qkv_bias": True,
-    "qk_norm": True,
-}
-PLAIN = {"position_rule": "slot", "taps": (), "draft_vocab_size": 30, "tied_head": False}
-LAST = {**BY_TOKEN, "merge_residual": "last"}
-# windows of 4 slots, and of 3: the steps below go on for three times as many
-GEMMA_BY_SLOT = {**GEMMA, "position_rule": "slot", "window": 3, "draft_vocab_size": 40}
-OTHERS = {
-    "embedding_scale": 3.0,
-    "residual_scale": 0.5,
-    "logits_scale": 0.25,
-    "unrotated_layers": (1,),
-    "draft_vocab_size": 40,
-}
-VARIANTS = {
-    "token": BY_TOKEN,
-    "slot": BY_SLOT,
-    "untied-draft-vocab": PLAIN,
-    "onto-the-last": LAST,
-    "gemma-3": GEMMA,
-    "gemma-3-by-slot": GEMMA_BY_SLOT,
-    "granite-and-smollm3": OTHERS,
-}
 PROMPT = [(5,), (9,), (11,), (3,), (80,)]
 GROUPS = [(7,), (8, 9), (10, 11, 12), (13, 14, 15, 16), (17,), (18, 19, 20, 21), (22, 23)]
 
@@ -73,43 +46,6 @@ def pair(bundle: Path, tmp_path: Path, changes: dict) -> tuple[OnnxBackend, Torc
 def ours(bundles: Callable[..., Path]) -> OnnxBackend:
     bundle = bundles(**BY_TOKEN)
     return OnnxBackend(bundle, load_manifest(bundle), threads=1)
-
-
-def close(got: object, want: object) -> None:
-    np.testing.assert_allclose(np.asarray(got), np.asarray(want), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_every_step_equals_pytorch(name: str, bundles: Callable[..., Path], tmp_path: Path) -> None:
-    changes = VARIANTS[name]
-    ours, reference = pair(bundles(**changes), tmp_path, changes)
-    ledger = Ledger.of(ours.info)
-    assert ours.info.draft_vocab is None or list(ours.info.draft_vocab) == list(reference.info.draft_vocab)
-
-    def both(groups: list, rows: list[int]):
-        positions = [ledger.append(group) for group in groups]
-        got, want = (backend.macro(groups, positions, rows) for backend in (ours, reference))
-        close(got.logits, want.logits)
-        close(got.p_stop, want.p_stop)
-        close(got.features, want.features)
-        return got, want
-
-    both(PROMPT[:2], [])
-    got, want = both(PROMPT[2:], [2])
-    for group in GROUPS:
-        ours.micro_begin(got.features[0])
-        reference.micro_begin(want.features[0])
-        for token in group[:-1]:
-            a, b = ours.micro(token), reference.micro(token)
-            close(a.logits, b.logits)
-            close(a.p_stop, b.p_stop)
-        got, want = both([group], [0])
-    assert ours.slots == reference.slots == len(PROMPT) + len(GROUPS)
-    # one call whose positions have gaps, and one that reads out several rows
-    for rows in ([5], [1, 6, 3]):
-        for part in (ours, reference, ledger):
-            part.truncate(1)
-        both(GROUPS, rows)
 
 
 @pytest.mark.parametrize(
@@ -160,17 +96,6 @@ def test_positions_of_the_first_call_may_have_gaps(
     ours.macro(full, range(len(full)), [0])
 
 
-def test_cached_in_pieces_equals_at_once(ours: OnnxBackend) -> None:
-    positions = [sum(map(len, GROUPS[: i + 1])) + 4 for i in range(len(GROUPS))]
-    ours.macro(PROMPT, range(5), [])
-    whole = ours.macro(GROUPS, positions, [6]).logits.copy()
-    for cut in (1, 3, 6):
-        ours.truncate(5)
-        ours.macro(GROUPS[:cut], positions[:cut], [])
-        got = ours.macro(GROUPS[cut:], positions[cut:], [6 - cut]).logits
-        np.testing.assert_allclose(got, whole, atol=1e-5)
-
-
 def test_keys_and_values_are_written_in_place(bundles: Callable[..., Path], tmp_path: Path) -> None:
     ours, reference = pair(bundles(**BY_TOKEN), tmp_path, BY_TOKEN)
     address = ours.base.cache.kv.keys.ctypes.data
@@ -185,28 +110,6 @@ def test_keys_and_values_are_written_in_place(bundles: Callable[..., Path], tmp_
     assert kv.used * kv.layout.bytes_per_slot == 5 * ours.info.kv_bytes_per_slot == written
 
 
-def test_truncate_and_snapshot_restore_exactly(ours: OnnxBackend) -> None:
-    ours.macro(PROMPT, range(5), [4])
-    saved = ours.snapshot()
-    first = ours.macro([(1, 2)], [6], [0]).logits.copy()
-    ours.macro([(3,)], [7], [0])
-    ours.truncate(5)
-    assert (ours.macro([(1, 2)], [6], [0]).logits == first).all()
-    ours.truncate(0)
-    ours.macro([(90,), (91,)], [0, 1], [1])
-    ours.restore(saved, 5)
-    assert ours.slots == 5
-    assert (ours.macro([(1, 2)], [6], [0]).logits == first).all()
-    for damaged in (
-        {},
-        {**saved, "values": saved["values"][:, :, :3]},
-        {**saved, "keys": saved["keys"].astype(np.float64)},
-        {kind: array[:1] for kind, array in saved.items()},
-    ):
-        with pytest.raises(SessionError):
-            ours.restore(damaged, 5)
-
-
 @pytest.mark.parametrize("changes", [BY_TOKEN, PORTABLE], ids=["fused", "portable"])
 def test_a_refused_snapshot_leaves_no_trace(changes: dict, bundles: Callable[..., Path]) -> None:
     """It was written before slots were compared; and masked entries that hold NaN make NaN of portable
@@ -219,7 +122,15 @@ def test_a_refused_snapshot_leaves_no_trace(changes: dict, bundles: Callable[...
     poisoned = {kind: np.full_like(array, np.nan) for kind, array in saved.items()}
     one = saved["values"].copy()
     one[-1, -1, -1, -1] = np.inf
-    for snapshot, slots in ((poisoned, 5), (saved, 4), ({**saved, "values": one}, 5), (saved, 6)):
+    damaged = (
+        {},
+        {**saved, "values": saved["values"][:, :, :3]},
+        {**saved, "keys": saved["keys"].astype(np.float64)},
+        {kind: array[:1] for kind, array in saved.items()},
+        poisoned,
+        {**saved, "values": one},
+    )
+    for snapshot, slots in (*((each, 5) for each in damaged), (saved, 4), (saved, 6)):
         with pytest.raises(SessionError):
             ours.restore(snapshot, slots)
         assert ours.slots == 0
@@ -325,7 +236,7 @@ def test_files_may_be_links(how: str, precision: str, bundles: Callable[..., Pat
 
 
 def test_several_models_in_one_process(ours: OnnxBackend, bundles: Callable[..., Path]) -> None:
-    second = OnnxBackend(bundles(**BY_SLOT), load_manifest(bundles(**BY_SLOT)), threads=1)
+    second = OnnxBackend(bundles(**MERGING), load_manifest(bundles(**MERGING)), threads=1)
     alone = ours.macro(PROMPT, range(5), [4]).logits.copy()
     for touch in (lambda: second.macro(PROMPT[::-1], range(5), [4]), second.close):
         touch()

@@ -81,23 +81,14 @@ def test_the_gate_passes_where_the_operator_rotates(bundles: Callable[..., Path]
     check_parity(bundle, manifest, toy_checkpoint(tmp_path, position_rule="slot"))
 
 
-def test_written_in_place_truncated_and_restored_exactly(small: Path) -> None:
-    def scores(backend: OnnxBackend) -> np.ndarray:
-        return backend.macro([(9,)], [backend.slots], [0]).logits.copy()
-
+def test_it_is_written_in_place(small: Path) -> None:
     backend = OnnxBackend(small, load_manifest(small), cache_slots=40)
     backend.macro([(5,)], [0], [])
     backend.macro([(6, 7), (8,)], [2, 3], [1])
-    assert backend.base.cache.kv.keys.dtype == np.int8
-    assert np.abs(backend.base.cache.kv.keys[:, 0, :, :3]).max() > 20
-    assert not backend.base.cache.kv.keys[:, 0, :, 3:].any()
-    saved = backend.snapshot()
-    first = scores(backend)
-    backend.truncate(3)
-    assert (scores(backend) == first).all()
-    backend.truncate(0)
-    backend.restore(saved, 3)
-    assert (scores(backend) == first).all()
+    keys = backend.base.cache.kv.keys
+    assert keys.dtype == np.int8
+    assert np.abs(keys[:, 0, :, :3]).max() > 20
+    assert not keys[:, 0, :, 3:].any()
     backend.close()
 
 

@@ -1,0 +1,181 @@
+"""ONNX Runtime and llama.cpp compute what PyTorch computes, and come back exactly to where they were."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from backend_calls import close, feed
+from gguf_bundles import gguf_bundle
+from toy_bundles import CHANGES, EXPORTED, GEMMA, PORTABLE, PORTABLE_BY_SLOT, toy_checkpoint
+
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.engine import Decoding, Engine
+from hamburger_edge.loop.ledger import Group, Ledger
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import SamplingSettings
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
+from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
+
+Toys = dict[str, dict[str, Any]]
+BY_SLOT = {"position_rule": "slot", "qkv_bias": True, "qk_norm": True}
+SCALED = {"embedding_scale": 3.0, "residual_scale": 0.5, "logits_scale": 0.25, "unrotated_layers": (1,)}
+GRAPHS: Toys = {
+    "token": CHANGES,
+    "slot": {**BY_SLOT, "micro_final_norm": False, "tied_head": False},
+    "untied draft vocabulary": {
+        "position_rule": "slot",
+        "taps": (),
+        "draft_vocab_size": 30,
+        "tied_head": False,
+    },
+    "onto the last": {**CHANGES, "merge_residual": "last"},
+    # windows of 4 slots, and of 3: the steps below go on for three times as many
+    "gemma-3": GEMMA,
+    "gemma-3 by slot": {**GEMMA, "position_rule": "slot", "window": 3, "draft_vocab_size": 40},
+    "granite and smollm3": {**SCALED, "draft_vocab_size": 40},
+    "portable": PORTABLE,
+    "portable by slot": PORTABLE_BY_SLOT,
+}
+GGUF: Toys = {
+    "gguf, slot": {"position_rule": "slot"},
+    "gguf, token": {"position_rule": "token"},
+    "gguf, judged after": {"position_rule": "token", "stop_rule": "after"},
+    "gguf, onto the last": {"position_rule": "token", "merge_residual": "last"},
+    "gguf, last layer tapped": {"position_rule": "slot", "taps": (0, 3)},
+    "gguf, no taps, untied": {
+        "position_rule": "slot",
+        "taps": (),
+        "tied_head": False,
+        "draft_vocab_size": 0,
+    },
+    "gguf, wide heads, biases": {"position_rule": "token", "head_dim": 32, "qkv_bias": True},
+}
+ROUNDED: Toys = {"int8": {"position_rule": "slot", "precision": "int8"}}
+PROMPT: list[Group] = [(token,) for token in (5, 17, 40, 3, 99, 250, 7, 7, 61)]
+GROUPS: list[Group] = [(7,), (8, 9), (4, 4, 100), (13, 14, 15, 16), (200,), (18, 19, 20, 21), (6, 12)]
+Pair = tuple[Any, TorchBackend]
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, bundles: Callable[..., Path], tmp_path: Path) -> Iterator[Pair]:
+    """A backend, and PyTorch's with the same weights."""
+    if request.param in GGUF:
+        if importlib.util.find_spec("llama_cpp") is None:
+            pytest.skip("llama_cpp is not installed")
+        from hamburger_edge.runtimes.llamacpp.llamacpp_backend import open_bundle
+
+        folder, checkpoint = gguf_bundle(**GGUF[request.param])
+        ours: Any = open_bundle(folder, threads=1, kv_cache_dtype="f32", cache_slots=512)[0]
+    else:
+        changes = (GRAPHS | ROUNDED)[request.param]
+        weights = {name: value for name, value in changes.items() if name not in EXPORTED}
+        folder, checkpoint = bundles(**changes), toy_checkpoint(tmp_path, **weights)
+        ours = OnnxBackend(folder, load_manifest(folder), threads=1)
+    with contextlib.closing(ours):
+        yield ours, TorchBackend(checkpoint.model, cache_slots=512)
+
+
+@pytest.mark.parametrize("pair", [*GRAPHS, *GGUF], indirect=True)
+def test_every_step_equals_pytorch(pair: Pair) -> None:
+    ours, reference = pair
+    ledger = Ledger.of(ours.info)
+    assert ours.info.draft_vocab is None or list(ours.info.draft_vocab) == list(reference.info.draft_vocab)
+
+    def both(groups: list[Group], rows: list[int]) -> Any:
+        positions = [ledger.append(group) for group in groups]
+        got, want = (backend.macro(groups, positions, rows) for backend in pair)
+        close(got.logits, want.logits)
+        close(got.p_stop, want.p_stop)
+        close(got.features, want.features)
+        return got, want
+
+    def micro_steps(got: Any, want: Any, tokens: Group) -> None:
+        ours.micro_begin(got)
+        reference.micro_begin(want)
+        for token in tokens:
+            one, other = ours.micro(token), reference.micro(token)
+            close(one.logits, other.logits)
+            close(one.p_stop, other.p_stop)
+
+    both(PROMPT[:2], [])
+    got, want = both(PROMPT[2:], [len(PROMPT) - 3])
+    for group in GROUPS:
+        micro_steps(got.features[0], want.features[0], group[:-1])
+        got, want = both([group], [0])
+    assert ours.slots == reference.slots == len(PROMPT) + len(GROUPS)
+    # one call whose positions have gaps, and one that reads out several rows
+    for rows in ([5], [1, 6, 3]):
+        for part in (ours, reference, ledger):
+            part.truncate(1)
+        got, want = both(GROUPS, rows)
+        micro_steps(got.features[-1], want.features[-1], (9, 30, 4))
+
+
+@pytest.mark.parametrize("pair", [*GRAPHS, *GGUF], indirect=True)
+def test_cached_in_pieces_equals_at_once(pair: Pair) -> None:
+    backend, _ = pair
+    groups = [*PROMPT, *GROUPS]
+    whole = feed(backend, groups, [len(groups) - 1]).logits.copy()
+    for size in (1, 3, 6):
+        backend.truncate(0)
+        ledger = Ledger.of(backend.info)
+        for start in range(0, len(groups), size):
+            piece = groups[start : start + size]
+            last = feed(backend, piece, [len(piece) - 1], ledger)
+        close(last.logits, whole)
+
+
+@pytest.mark.parametrize("pair", [*GRAPHS, *GGUF, *ROUNDED], indirect=True)
+def test_truncate_and_snapshot_restore_exactly(pair: Pair) -> None:
+    backend, _ = pair
+    ledger = Ledger.of(backend.info)
+    feed(backend, [*PROMPT, *GROUPS[:3]], [0], ledger)
+    saved, slots = backend.snapshot(), backend.slots
+    first = feed(backend, [(11,)], [0], ledger).logits.copy()
+    feed(backend, [(3,)], [0], ledger)
+    for way in ("truncate", "truncate", "restore"):
+        if way == "truncate":
+            backend.truncate(slots)
+        else:
+            backend.truncate(0)
+            feed(backend, [(90,), (91,)], [1])
+            backend.restore(saved, slots)
+        ledger.truncate(slots)
+        assert backend.slots == slots
+        assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
+
+
+def generate(backend: Backend, decoding: Decoding) -> list[Group]:
+    info = backend.info
+    sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, top_probabilities=None)
+    sampler.begin(token for group in PROMPT for token in group)
+    return [step.tokens for step in Engine(backend).run(PROMPT, decoding, sampler, reuse="none")]
+
+
+@pytest.mark.parametrize("pair", GGUF, indirect=True)
+def test_greedy_tokens_are_pytorchs_with_groups_of_every_length(pair: Pair) -> None:
+    sizes = set()
+    for decoding in (
+        *(Decoding(16, force_group=size, ignore_eos=True) for size in (1, 2, 3, 4)),
+        Decoding(16, confidence=0.5, ignore_eos=True),
+        Decoding(16, confidence=0.3, mode="hybrid", ignore_eos=True),
+    ):
+        mine, wanted = (generate(backend, decoding) for backend in pair)
+        assert mine == wanted
+        sizes |= {len(group) for group in mine}
+    assert sizes == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("pair", GGUF, indirect=True)
+def test_verify_mode_says_what_plain_decoding_says(pair: Pair) -> None:
+    backend, _ = pair
+    plain = generate(backend, Decoding(20, confidence=1.0, ignore_eos=True))
+    checked = generate(backend, Decoding(20, mode="verify", force_group=4, ignore_eos=True))
+    assert [t for group in checked for t in group] == [t for group in plain for t in group]
