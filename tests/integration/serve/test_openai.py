@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -41,127 +42,97 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_chat(client: openai.OpenAI) -> None:
-    said = client.chat.completions.create(model="tiny", messages=NORWAY)
+@pytest.fixture
+def ask(client: openai.OpenAI) -> Callable[..., Any]:
+    """Asks for Norway's capital, or what is given."""
+    return functools.partial(client.chat.completions.create, model="tiny", messages=NORWAY)
+
+
+@pytest.fixture
+def complete(client: openai.OpenAI) -> Callable[..., Any]:
+    return functools.partial(client.completions.create, model="tiny", prompt="Count from 3 to")
+
+
+def test_chat(client: openai.OpenAI, ask: Any) -> None:
+    said = ask()
     assert said.choices[0].message.content == "The capital of Norway is Oslo."
     assert said.choices[0].finish_reason == "stop"
-    assert said.usage is not None
     assert said.usage.total_tokens == said.usage.prompt_tokens + said.usage.completion_tokens
-    assert said.usage.model_extra is not None
     assert said.usage.model_extra["macro_steps"] < said.usage.completion_tokens
     assert [model.id for model in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").owned_by == "local"
 
 
-def test_streaming(client: openai.OpenAI) -> None:
-    stream = client.chat.completions.create(
-        model="tiny", messages=NORWAY, stream=True, stream_options={"include_usage": True}
-    )
-    chunks = list(stream)
+def test_streaming(ask: Any) -> None:
+    chunks = list(ask(stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == "The capital of Norway is Oslo."
-    assert chunks[-1].usage is not None
     steps = [chunk.model_extra["step"]["tokens"] for chunk in chunks if chunk.model_extra]
     assert sum(steps) == chunks[-1].usage.completion_tokens
     assert max(steps) > 1
 
 
-def test_our_own_dials(client: openai.OpenAI) -> None:
-    plain = client.chat.completions.create(
-        model="tiny", messages=NORWAY, logprobs=True, extra_body={"confidence": 1}
-    )
-    assert plain.usage is not None
-    assert plain.usage.model_extra is not None
+def test_our_own_dials(ask: Any) -> None:
+    plain = ask(logprobs=True, extra_body={"confidence": 1})
     assert plain.usage.model_extra["macro_steps"] == plain.usage.completion_tokens
-    assert plain.choices[0].logprobs is not None
     content = plain.choices[0].logprobs.content
-    assert content is not None
     assert "".join(token.token for token in content) == plain.choices[0].message.content
     assert all(token.logprob <= 0 for token in content)
 
 
 @pytest.mark.parametrize("mode", ["plain", "verify"])
-def test_the_likeliest_tokens(client: openai.OpenAI, mode: str) -> None:
-    asked: dict[str, Any] = {"model": "tiny", "extra_body": {"mode": mode}}
-    said = client.chat.completions.create(messages=NORWAY, logprobs=True, top_logprobs=3, **asked)
-    chosen = said.choices[0].logprobs
-    assert chosen is not None
-    for token in chosen.content or ():
+def test_the_likeliest_tokens(ask: Any, complete: Any, mode: str) -> None:
+    likeliest = {"logprobs": True, "top_logprobs": 3, "extra_body": {"mode": mode}}
+    for token in ask(**likeliest).choices[0].logprobs.content:
         assert token.top_logprobs[0].logprob == pytest.approx(token.logprob, abs=1e-5)
         assert token.top_logprobs[0].token == token.token
         assert len(token.top_logprobs) == 3
-    raw = client.completions.create(prompt="Count from 3 to", max_tokens=4, logprobs=2, **asked)
-    listed = raw.choices[0].logprobs
-    assert listed is not None
-    assert {len(top) for top in listed.top_logprobs or ()} == {2}
-    forced = (
-        client.chat.completions.create(
-            messages=NORWAY,
-            logprobs=True,
-            top_logprobs=3,
-            response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": COLOURS}},
-            **asked,
-        )
-        .choices[0]
-        .logprobs
-    )
-    assert forced is not None
-    assert {bool(token.top_logprobs) for token in forced.content or ()} == {False, True}
+    raw = complete(max_tokens=4, logprobs=2, extra_body={"mode": mode})
+    assert {len(top) for top in raw.choices[0].logprobs.top_logprobs} == {2}
+    schema = {"type": "json_schema", "json_schema": {"name": "c", "schema": COLOURS}}
+    forced = ask(response_format=schema, **likeliest).choices[0].logprobs.content
+    assert {bool(token.top_logprobs) for token in forced} == {False, True}
 
 
-def test_completions(client: openai.OpenAI) -> None:
-    said = client.completions.create(model="tiny", prompt="Count from 3 to", max_tokens=8)
-    streamed = client.completions.create(model="tiny", prompt="Count from 3 to", max_tokens=8, stream=True)
+def test_completions(complete: Any) -> None:
+    said, streamed = complete(max_tokens=8), complete(max_tokens=8, stream=True)
     assert "".join(chunk.choices[0].text for chunk in streamed) == said.choices[0].text
 
 
-def test_a_json_schema(client: openai.OpenAI) -> None:
-    asked: Any = {"type": "json_schema", "json_schema": {"name": "c", "strict": True, "schema": COLOURS}}
-    said = client.chat.completions.create(model="tiny", messages=NORWAY, response_format=asked)
-    assert json.loads(said.choices[0].message.content or "")["count"] in (1, 2, 3)
-    loose: Any = {"type": "json_object"}
-    said = client.chat.completions.create(
-        model="tiny", messages=NORWAY, response_format=loose, max_tokens=200, temperature=0.5, seed=3
-    )
+def test_a_json_schema(ask: Any) -> None:
+    asked = {"type": "json_schema", "json_schema": {"name": "c", "strict": True, "schema": COLOURS}}
+    said = ask(response_format=asked)
+    assert json.loads(said.choices[0].message.content)["count"] in (1, 2, 3)
+    said = ask(response_format={"type": "json_object"}, max_tokens=200, temperature=0.5, seed=3)
     if said.choices[0].finish_reason == "stop":
-        assert isinstance(json.loads(said.choices[0].message.content or ""), dict)
+        assert isinstance(json.loads(said.choices[0].message.content), dict)
 
 
-def test_tools_and_what_they_gave(client: openai.OpenAI) -> None:
+def test_tools_and_what_they_gave(ask: Any) -> None:
     messages: list[Any] = [{"role": "user", "content": "What is half of 8?"}]
-    said = client.chat.completions.create(
-        model="tiny", messages=messages, tools=TOOLS, tool_choice="required", max_tokens=60
-    )
+    said = ask(messages=messages, tools=TOOLS, tool_choice="required", max_tokens=60)
     assert said.choices[0].finish_reason == "tool_calls"
     message = said.choices[0].message
     assert message.content is None
-    assert message.tool_calls is not None
     [call] = message.tool_calls
-    assert call.type == "function"
-    assert call.function.name in ("halve", "double")
+    assert (call.type, call.function.name in ("halve", "double")) == ("function", True)
     assert 0 <= json.loads(call.function.arguments)["number"] <= 99
     messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "4"}]
-    after = client.chat.completions.create(model="tiny", messages=messages, max_tokens=20)
-    assert after.choices[0].message.content
+    assert ask(messages=messages, max_tokens=20).choices[0].message.content
 
 
-def test_a_named_tool_in_a_stream(client: openai.OpenAI) -> None:
-    named: Any = {"type": "function", "function": {"name": "double"}}
-    stream = client.chat.completions.create(
-        model="tiny", messages=NORWAY, tools=TOOLS, tool_choice=named, stream=True, max_tokens=60
-    )
-    chunks = list(stream)
+def test_a_named_tool_in_a_stream(ask: Any) -> None:
+    named = {"type": "function", "function": {"name": "double"}}
+    chunks = list(ask(tools=TOOLS, tool_choice=named, stream=True, max_tokens=60))
     [call] = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
-    assert call.function is not None
     assert call.function.name == "double"
-    assert set(json.loads(call.function.arguments or "")) == {"number"}
+    assert set(json.loads(call.function.arguments)) == {"number"}
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
     assert not any(chunk.choices[0].delta.content for chunk in chunks)
 
 
-def test_tools_that_need_not_be_called(client: openai.OpenAI) -> None:
-    said = client.chat.completions.create(model="tiny", messages=NORWAY, tools=TOOLS[:1], max_tokens=40)
-    message = said.choices[0].message
+def test_tools_that_need_not_be_called(ask: Any) -> None:
+    message = ask(tools=TOOLS[:1], max_tokens=40).choices[0].message
     assert bool(message.content) != bool(message.tool_calls)
 
 
@@ -173,18 +144,14 @@ def test_tools_that_need_not_be_called(client: openai.OpenAI) -> None:
         ({"model": "other"}, openai.NotFoundError, "model"),
     ],
 )
-def test_errors(
-    changes: dict[str, Any], kind: type[openai.APIStatusError], named: str, client: openai.OpenAI
-) -> None:
-    fields: dict[str, Any] = {"model": "tiny", "messages": NORWAY, **changes}
+def test_errors(changes: dict[str, Any], kind: type[openai.APIStatusError], named: str, ask: Any) -> None:
     with pytest.raises(kind) as raised:
-        client.chat.completions.create(**fields)
-    assert isinstance(raised.value, openai.APIError)
+        ask(**changes)
     assert raised.value.param == named
 
 
-def test_a_schema_that_cannot_be_followed(client: openai.OpenAI) -> None:
+def test_a_schema_that_cannot_be_followed(ask: Any) -> None:
     schema = {"type": "array", "uniqueItems": True}
-    asked: Any = {"type": "json_schema", "json_schema": {"name": "c", "schema": schema}}
+    asked = {"type": "json_schema", "json_schema": {"name": "c", "schema": schema}}
     with pytest.raises(openai.BadRequestError, match="uniqueItems"):
-        client.chat.completions.create(model="tiny", messages=NORWAY, response_format=asked)
+        ask(response_format=asked)
