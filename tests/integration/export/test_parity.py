@@ -157,7 +157,8 @@ def test_the_gate_asks_what_the_model_was_made_for(checkpoint: Checkpoint, tmp_p
 
 def test_coarser_embeddings_pass_with_a_float32_base(checkpoint: Checkpoint, tmp_path: Path) -> None:
     bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", keep_head="int8")
-    assert load_manifest(bundle).precision.head == "int8"
+    plan = load_manifest(bundle).precision
+    assert (plan.head, plan.frequent_rows) == ("int8", 0)  # all rows alike, as asked for
 
 
 def test_another_model_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:
