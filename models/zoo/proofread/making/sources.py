@@ -16,7 +16,7 @@ from hamburger_edge.models.zoo.proofread.making.grammar import broken_rule
 from hamburger_edge.models.zoo.proofread.making.lists import LISTS
 from hamburger_edge.models.zoo.proofread.making.names import Names, title
 from hamburger_edge.models.zoo.proofread.making.numbers import other_numbers
-from hamburger_edge.models.zoo.proofread.making.words import Words
+from hamburger_edge.models.zoo.proofread.making.words import Words, wordnet
 
 Side = Literal["train", "dev", "judge"]
 DEV, JUDGE = 8, 8  # of 256 texts, by their hash
@@ -153,8 +153,8 @@ VERB = re.compile(
 
 def examples(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
     """Sentences by which WordNet shows how a word is used."""
-    for gloss in _glosses(folder):
-        for quoted in re.findall(r'"([^"]+)"', gloss[2]):
+    for entry in wordnet(folder):
+        for quoted in re.findall(r'"([^"]+)"', entry.gloss):
             text = " ".join(quoted.split()).strip(" .,;")
             pronoun = re.match(
                 r"(?:he|she|they|we|i|you|it|this|there|don't|please|let's)\b", text, re.IGNORECASE
@@ -173,7 +173,7 @@ def examples(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
 
 def definitions(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
     """Sentences of WordNet's definitions of things."""
-    for part, lemmas, gloss in _glosses(folder):
+    for part, _, lemmas, gloss in wordnet(folder):
         first = re.sub(r" ?\([^)]*\)", "", gloss.split(";")[0].split('"')[0]).strip()
         lemma = lemmas[0].replace("_", " ")
         if part != "noun" or not re.match(r"(?:an?|the|any|one|someone) ", first) or not lemma.islower():
@@ -182,15 +182,6 @@ def definitions(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
         text = f"{article} {lemma} is {first}."
         if len(text.split()) <= 30 and not re.search(r"[^\w ,.'$-]", text) and not cleaner.faulty(text):
             yield Text(text, "definitions")
-
-
-def _glosses(folder: Path) -> Iterator[tuple[str, list[str], str]]:
-    for part in ("noun", "verb", "adj", "adv"):
-        for line in (folder / f"data.{part}").read_text("latin-1").splitlines():
-            if not line.startswith("  "):
-                facts, _, gloss = line.partition(" | ")
-                fields = facts.split(" ")
-                yield part, fields[4 : 4 + 2 * int(fields[3], 16) : 2], gloss.strip()
 
 
 def written(path: Path, cleaner: Cleaner) -> Iterator[Text]:

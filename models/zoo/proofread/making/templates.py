@@ -10,7 +10,7 @@ from random import Random
 from hamburger_edge.models.zoo.proofread.making import names as making
 from hamburger_edge.models.zoo.proofread.making import numbers
 from hamburger_edge.models.zoo.proofread.making.names import Names
-from hamburger_edge.models.zoo.proofread.making.words import Words
+from hamburger_edge.models.zoo.proofread.making.words import Words, wordnet
 
 PATTERNS = tuple(
     line
@@ -71,11 +71,10 @@ def plural(noun: str) -> str:
 def nouns(folder: Path, number: str, words: Words) -> list[str]:
     """Nouns whose plural is a word as well."""
     found = set()
-    for line in (folder / "data.noun").read_text("latin-1").splitlines():
-        fields = line.split(" ")
-        if line.startswith("  ") or fields[1] != number:
+    for entry in wordnet(folder, ["noun"]):
+        if entry.file != number:
             continue
-        noun = fields[4]
+        noun = entry.lemmas[0]
         frequent = words.counts.get(noun, 0) >= UNCOUNTED and plural(noun) in words.counts
         if frequent and noun.isalpha() and noun.islower() and len(noun) > 3 and noun not in words.names:
             found.add(noun)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from hamburger_edge.models.zoo.proofread.making.lists import LISTS
 
@@ -74,16 +76,29 @@ def wordnet_words(folder: Path) -> tuple[set[str], set[str]]:
     """Lower-case forms of the single words that WordNet writes small, and of those that it writes large."""
     small: set[str] = set()
     large: set[str] = set()
-    for part in ("noun", "verb", "adj", "adv"):
-        for line in (folder / f"data.{part}").read_text("latin-1").splitlines():
-            if line.startswith("  "):
-                continue
-            fields = line.split(" ")
-            lemmas = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
-            for lemma in (lemma.split("(")[0] for lemma in lemmas):
-                for word in re.findall(r"[A-Za-z]+", lemma):
-                    (small if word.islower() else large).add(word.lower())
+    for entry in wordnet(folder):
+        for lemma in entry.lemmas:
+            for word in re.findall(r"[A-Za-z]+", lemma.split("(")[0]):
+                (small if word.islower() else large).add(word.lower())
     return small, large
+
+
+class Entry(NamedTuple):
+    """Words of one meaning."""
+
+    part: str  # of speech
+    file: str  # number of WordNet's file of such meanings
+    lemmas: list[str]
+    gloss: str  # definition and examples
+
+
+def wordnet(folder: Path, parts: Sequence[str] = ("noun", "verb", "adj", "adv")) -> Iterator[Entry]:
+    for part in parts:
+        for line in (folder / f"data.{part}").read_text("latin-1").splitlines():
+            if not line.startswith("  "):
+                facts, _, gloss = line.partition(" | ")
+                fields = facts.split(" ")
+                yield Entry(part, fields[1], fields[4 : 4 + 2 * int(fields[3], 16) : 2], gloss.strip())
 
 
 CONTRACTIONS = LISTS["contractions"]
