@@ -51,13 +51,20 @@ def before_training(module: nn.Module) -> Iterator[None]:
             layer.on = True
 
 
-def add_lora(module: nn.Module, rank: int) -> list[nn.Parameter]:
+class FoldedLora(LoraLinear):
+    """The same as one product: on a GPU a small model waits for memory, not for arithmetic."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.layer.weight + self.up @ self.down, self.layer.bias)
+
+
+def add_lora(module: nn.Module, rank: int, kind: type[LoraLinear] = LoraLinear) -> list[nn.Parameter]:
     """Wrap every linear layer below `module`; returns the new parameters."""
     added: list[nn.Parameter] = []
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear) and not isinstance(parent, LoraLinear):
-                wrapped = LoraLinear(child, rank).to(child.weight.device)
+                wrapped = kind(child, rank).to(child.weight.device)
                 setattr(parent, name, wrapped)
                 added += [wrapped.down, wrapped.up]
     return added
@@ -83,19 +90,24 @@ def restore_lora(module: nn.Module, pairs: Mapping[str, Tensor]) -> None:
             setattr(module.get_submodule(parent), own, wrapped)
 
 
+def lora_pairs(module: nn.Module) -> dict[str, Tensor]:
+    """Copy all updates: `<weight>.lora_a` [rank, in] and `<weight>.lora_b` [out, rank], by the unwrapped
+    names."""
+    pairs: dict[str, Tensor] = {}
+    for path, child in module.named_modules():
+        if isinstance(child, LoraLinear):
+            pairs[f"{path}.weight.lora_a"] = child.down.detach().float().clone()
+            pairs[f"{path}.weight.lora_b"] = child.up.detach().float().clone()
+    return pairs
+
+
 @torch.no_grad()
 def merge_lora(module: nn.Module) -> dict[str, Tensor]:
-    """Fold all updates into the weights and unwrap the layers.
-
-    Returns `<weight>.lora_a` [rank, in] and `<weight>.lora_b` [out, rank] by the unwrapped names.
-    """
-    pairs: dict[str, Tensor] = {}
-    for path, parent in list(module.named_modules()):
+    """Fold all updates into the weights, unwrap the layers, and return `lora_pairs`."""
+    pairs = lora_pairs(module)
+    for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, LoraLinear):
-                weight = f"{path}.{name}.weight".lstrip(".")
-                pairs[f"{weight}.lora_a"] = child.down.detach().float().clone()
-                pairs[f"{weight}.lora_b"] = child.up.detach().float().clone()
                 update = child.up.float() @ child.down.float()
                 child.layer.weight.copy_(child.layer.weight.float() + update)
                 setattr(parent, name, child.layer)

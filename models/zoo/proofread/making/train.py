@@ -48,11 +48,11 @@ from hamburger_edge.models.training.optimizers import make_optimizers, schedule,
 from hamburger_edge.models.training.reading import Reader
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 from hamburger_edge.models.training.updates.averaging import WeightMean
+from hamburger_edge.models.training.updates.lora import FoldedLora, add_lora, lora_pairs
 from hamburger_edge.models.zoo.proofread.making.batching import Portions, Stream
 from hamburger_edge.models.zoo.proofread.making.examples import Maker
 from hamburger_edge.models.zoo.proofread.making.gathered import Gathered
 from hamburger_edge.models.zoo.proofread.making.judged import DevSets
-from hamburger_edge.models.zoo.proofread.making.low_rank import add_folded, pairs_of
 from hamburger_edge.models.zoo.proofread.making.tokens import Encoded, encode
 from hamburger_edge.support.files import sha256
 
@@ -117,7 +117,7 @@ class Run:
         groups = prepare(model, replace(stage, lora_rank=0), bf16=False)
         if "base" in stage.learns:
             model.base.requires_grad_(False)
-            groups[0]["params"] = add_folded(model.base.layers, stage.lora_rank)
+            groups[0]["params"] = add_lora(model.base.layers, stage.lora_rank, FoldedLora)
         else:
             model.base.layers.to(torch.bfloat16)
         model.to(self.device)
@@ -214,7 +214,7 @@ def tune_base(base: LoadedBase, options: argparse.Namespace) -> None:
         run.log(step, tokens, share, **found)
         if found["worth"] > best:
             best = found["worth"]
-            save_rows(options.out / DELTA, pairs_of(run.model.base), "int8")
+            save_rows(options.out / DELTA, lora_pairs(run.model.base), "int8")
             save_rows(options.out / "embedder.safetensors", run.model.embedder.state_dict(), "fp16")
 
     run.fit(iter(stream), judge)

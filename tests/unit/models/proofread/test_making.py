@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from hamburger_edge.models.training.updates.lora import FoldedLora, add_lora, lora_pairs
 from hamburger_edge.models.zoo.proofread.making.judge import Count, changed
-from hamburger_edge.models.zoo.proofread.making.low_rank import Folded, add_folded, pairs_of
 from hamburger_edge.models.zoo.proofread.making.mistakes import NoiseModel
 from hamburger_edge.models.zoo.proofread.making.names import Names
 from hamburger_edge.models.zoo.proofread.making.numbers import NUMBER, other_numbers
@@ -103,12 +103,12 @@ def test_folded_updates_are_the_layers_with_low_rank_updates() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 5, bias=False))
     weight = module[0].weight.detach().clone()
-    learned = add_folded(module, 2)
-    assert isinstance(module[0], Folded)
+    learned = add_lora(module, 2, FoldedLora)
+    assert isinstance(module[0], FoldedLora)
     x = torch.randn(3, 6)
     assert torch.equal(module(x), x @ weight.T)
     nn.init.normal_(module[0].up)
-    pairs = pairs_of(module)
+    pairs = lora_pairs(module)
     update = pairs["0.weight.lora_b"] @ pairs["0.weight.lora_a"]
     torch.testing.assert_close(module(x), x @ (weight + update).T)
     assert len(learned) == 2
