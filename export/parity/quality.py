@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from hamburger_edge.bundle.manifest import KV_TYPES, PrecisionPlan
 from hamburger_edge.export.parity.graphs import Array, restart
-from hamburger_edge.export.parity.text import MicroSteps, micro_steps, micro_steps_at_once, reading
+from hamburger_edge.export.parity.text import micro_steps, reading
 from hamburger_edge.export.quantization.activations import judging_texts
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Group
@@ -113,10 +112,6 @@ def compare(
     texts = list(judging_texts(checkpoint))
     answers = sum(len(group) for _, groups in texts for group in groups)
     texts = texts[:: -(-answers // MOST_TOKENS) or 1]
-    backends: tuple[tuple[Backend, MicroSteps], ...] = (
-        (reference, partial(micro_steps_at_once, reference)),
-        (exported, partial(micro_steps, exported)),
-    )
     base, micro, proposed = _Distances(), _Distances(), _Distances()
     draft_vocab = reference.info.draft_vocab
     for done, (prompt, groups) in enumerate(texts):
@@ -129,7 +124,7 @@ def compare(
         if not prompt or not groups:
             continue
         restart(reference, exported)
-        pairs = (_scores(backend, steps, prompt, groups) for backend, steps in backends)
+        pairs = (_scores(reference, backend, prompt, groups) for backend in (reference, exported))
         for group, (want, further_want), (got, further_got) in zip(groups, *pairs, strict=True):
             base.add(want, got)
             for token, *scores in zip(group[1:], further_want, further_got, strict=True):
@@ -144,12 +139,12 @@ def compare(
 
 
 def _scores(
-    backend: Backend, steps: MicroSteps, prompt: list[Group], groups: list[Group]
+    reference: TorchBackend, backend: Backend, prompt: list[Group], groups: list[Group]
 ) -> Iterator[tuple[Array, list[Array]]]:
     """Yield the scores of each group's first token, and those of each further one."""
     for readout, said in reading(backend, prompt, groups):
         first = [readout.logits[row].copy() for row in range(len(said))]  # before the next call
-        further = steps(readout, [group[:-1] for group in said])
+        further = micro_steps(reference, backend, readout, [group[:-1] for group in said])
         yield from zip(first, ([each.logits for each in scored] for scored in further), strict=True)
 
 

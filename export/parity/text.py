@@ -7,9 +7,8 @@ reading         the exported model reads the reference's generations: extra surp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +26,6 @@ from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 from hamburger_edge.support.progress import Progress, no_progress
-
-MicroSteps = Callable[[Readout, list[tuple[int, ...]]], Iterator[list[MicroReadout]]]
 
 PROMPTS = (
     "Why is the sky blue?",
@@ -124,10 +121,6 @@ def read(
     nats: dict[Backend, list[float]] = {reference: [], exported: []}
     micro: dict[Backend, list[float]] = {reference: [], exported: []}
     stops: dict[Backend, _Stops] = {backend: _Stops([], []) for backend in nats}
-    steps: dict[Backend, MicroSteps] = {
-        reference: partial(micro_steps_at_once, reference),
-        exported: partial(micro_steps, exported),
-    }
     listed = [] if reference.info.draft_vocab is None else reference.info.draft_vocab.tolist()
     row_of = {token: index for index, token in enumerate(listed)}  # among the micro logits
     agree, worst = [], 0.0
@@ -141,7 +134,7 @@ def read(
             read_out = []
             for readout, said in reading(backend, slots, groups):
                 read_out.append(readout.logits.copy())
-                micro[backend] += _read_groups(backend, readout, said, row_of, stops[backend], steps[backend])
+                micro[backend] += _read_groups(reference, backend, readout, said, row_of, stops[backend])
             scores[backend] = np.concatenate(read_out)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
@@ -188,9 +181,20 @@ class _Stops(NamedTuple):
 
 
 def micro_steps(
-    backend: Backend, readout: Readout, groups: list[tuple[int, ...]]
+    reference: TorchBackend, backend: Backend, readout: Readout, groups: list[Group]
 ) -> Iterator[list[MicroReadout]]:
-    """Yield what the micro decoder makes of each token of the groups after a readout's rows."""
+    """Yield what the micro decoder makes of each token of the groups after a readout's rows.
+
+    The reference takes many groups in a call.
+    """
+    if backend is reference:
+        for start in range(0, len(groups), GROUPS_AT_ONCE):
+            part = groups[start : start + GROUPS_AT_ONCE]
+            rows = [row for row, group in enumerate(part) if group]
+            features = readout.features[[start + row for row in rows]]
+            steps = iter(reference.micro_groups(features, [part[row] for row in rows]) if rows else ())
+            yield from (next(steps) if group else [] for group in part)
+        return
     for row, group in enumerate(groups):
         if group:
             backend.micro_begin(readout.features[row])
@@ -198,35 +202,19 @@ def micro_steps(
         yield [MicroReadout(each.logits.copy(), each.p_stop) for each in scored]
 
 
-def micro_steps_at_once(
-    reference: TorchBackend, readout: Readout, groups: list[tuple[int, ...]]
-) -> Iterator[list[MicroReadout]]:
-    """Like `micro_steps`, by few calls."""
-    for start in range(0, len(groups), GROUPS_AT_ONCE):
-        part = groups[start : start + GROUPS_AT_ONCE]
-        rows = [row for row, group in enumerate(part) if group]
-        steps = iter(
-            reference.micro_groups(
-                readout.features[[start + row for row in rows]], [part[row] for row in rows]
-            )
-            if rows
-            else ()
-        )
-        yield from (next(steps) if group else [] for group in part)
-
-
 def _read_groups(
+    reference: TorchBackend,
     backend: Backend,
     readout: Readout,
     groups: list[Group],
     row_of: dict[int, int],
     stops: _Stops,
-    steps: MicroSteps,
 ) -> list[float]:
     """Return the surprise at the further tokens of the groups that follow a readout's rows."""
     nats: list[float] = []
     fed = [group[: backend.info.max_group_tokens - 1] for group in groups]
-    for row, (group, scored) in enumerate(zip(groups, steps(readout, fed), strict=True)):
+    steps = micro_steps(reference, backend, readout, fed)
+    for row, (group, scored) in enumerate(zip(groups, steps, strict=True)):
         stops.base.append(float(readout.p_stop[row]))
         stops.micro_decoder.extend(float(each.p_stop) for each in scored)
         for following, each in zip(group[1:], scored, strict=False):
