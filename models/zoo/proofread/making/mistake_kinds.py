@@ -47,25 +47,25 @@ class Sites:
         """The word there in lower case without punctuation; empty beyond the ends, or past a mark."""
         return self.words[i].lower().strip(".,!?:") if 0 <= i < len(self.words) else ""
 
-    def core(self, i: int) -> tuple[str, str] | None:
-        """A word and its punctuation."""
+    def core(self, i: int) -> tuple[str, str]:
+        """A word and its punctuation; both empty if there is more than letters."""
         found = CORE.fullmatch(self.words[i])
-        return (found[1], found[2]) if found else None
+        return (found[1], found[2]) if found else ("", "")
 
     def plain(self, i: int) -> bool:
         """Whether the word there is an ordinary one, as opposed to a name, a number or a rare word."""
-        if not (found := self.core(i)):
+        core, _ = self.core(i)
+        if not core:
             return False
-        core = found[0]
         if core[0].isupper() and not (self.starts(i) or (core[0] == "I" and (core == "I" or core[1] == "'"))):
             return False
         return core[1:].islower() + (len(core) == 1) > 0 and self.vocabulary.common(core.lower())
 
     def apostrophe(self, i: int) -> bool:
         """Whether an apostrophe stands in an ordinary word, as opposed to a name's."""
-        if not (found := self.core(i)) or "'" not in found[0]:
+        core, _ = self.core(i)
+        if "'" not in core:
             return False
-        core = found[0]
         stem = core.lower().removesuffix("'s")
         return (core[0].islower() or self.starts(i) or core[0] == "I") and self.vocabulary.common(stem)
 
@@ -78,9 +78,9 @@ def spelled(change: Callable[[Random, str, int], str], shortest: int) -> Maker:
     """A slip of the fingers at one letter; the first letter goes wrong least often."""
 
     def make(sites: Sites, i: int) -> Change | None:
-        if not (found := sites.core(i)) or len(found[0]) < shortest or "'" in found[0] or not sites.plain(i):
+        core, tail = sites.core(i)
+        if len(core) < shortest or "'" in core or not sites.plain(i):
             return None
-        core, tail = found
         for _ in range(3):
             at = 0 if sites.draw.random() < 0.08 else sites.draw.randrange(1, len(core))
             wrong = change(sites.draw, core, at)
@@ -125,9 +125,9 @@ def with_capital(like: str, word: str) -> str:
 def misspelling(sites: Sites, i: int) -> Change | None:
     """As people were seen to misspell it; rarer words than a slip may hit, but no names."""
     misspelled = sites.vocabulary.misspelled
-    if not (found := sites.core(i)) or found[0].lower() not in misspelled:
+    core, tail = sites.core(i)
+    if core.lower() not in misspelled:
         return None
-    core, tail = found
     if len(core) < 4 and sites.draw.random() < 0.8:  # short words are typed right more often
         return None
     if core.lower() in sites.vocabulary.names or not (
@@ -138,18 +138,17 @@ def misspelling(sites: Sites, i: int) -> Change | None:
 
 
 def text_speak(sites: Sites, i: int) -> Change | None:
-    if not (found := sites.core(i)) or found[0].lower() not in TEXT_SPEAK:
+    core, tail = sites.core(i)
+    if core.lower() not in TEXT_SPEAK:
         return None
-    return 1, with_capital(found[0], sites.draw.choice(TEXT_SPEAK[found[0].lower()])) + found[1]
+    return 1, with_capital(core, sites.draw.choice(TEXT_SPEAK[core.lower()])) + tail
 
 
 def confusion(kind: str) -> Maker:
     rows = [row[1:] for row in CONFUSIONS if row[0] == kind]
 
     def make(sites: Sites, i: int) -> Change | None:
-        if not (found := sites.core(i)):
-            return None
-        core, tail = found
+        core, tail = sites.core(i)
         fitting = [
             wrong
             for right, wrong, after, before in rows
@@ -163,11 +162,9 @@ def confusion(kind: str) -> Maker:
 
 
 def missing_apostrophe(sites: Sites, i: int) -> Change | None:
-    if not (found := sites.core(i)) or "'" not in found[0]:
-        return None
-    core, tail = found
     if not sites.apostrophe(i):
         return None
+    core, tail = sites.core(i)
     following = "" if tail else sites.near(i + 1)
     if core.lower() in AMBIGUOUS_APOSTROPHES:
         if following not in AMBIGUOUS_APOSTROPHES[core.lower()].split() or not following:
@@ -185,9 +182,9 @@ def missing_apostrophe(sites: Sites, i: int) -> Change | None:
 
 
 def moved_apostrophe(sites: Sites, i: int) -> Change | None:
-    if not (found := sites.core(i)) or not sites.apostrophe(i):
+    if not sites.apostrophe(i):
         return None
-    core, tail = found
+    core, tail = sites.core(i)
     at = core.index("'")
     wrong = core.replace("'", "")
     moved = at - 1 if core.lower().endswith("n't") else at + 1
@@ -248,14 +245,14 @@ def doubled_space(sites: Sites, i: int) -> Change | None:
 
 
 def space_before_mark(sites: Sites, i: int) -> Change | None:
-    found = sites.core(i)
-    return (1, f"{found[0]} {found[1]}") if found and found[1] else None
+    core, tail = sites.core(i)
+    return (1, f"{core} {tail}") if tail else None
 
 
 def split_word(sites: Sites, i: int) -> Change | None:
-    if not (found := sites.core(i)) or len(found[0]) < 5 or "'" in found[0] or not sites.plain(i):
+    core, tail = sites.core(i)
+    if len(core) < 5 or "'" in core or not sites.plain(i):
         return None
-    core, tail = found
     at = sites.draw.randrange(2, len(core) - 1)
     parts = core[:at].lower(), core[at:].lower()
     return (1, f"{core[:at]} {core[at:]}{tail}") if any(sites.undoable("", part) for part in parts) else None
@@ -264,7 +261,7 @@ def split_word(sites: Sites, i: int) -> Change | None:
 def shifted_space(sites: Sites, i: int) -> Change | None:
     """The space comes a letter too late: "th ecat" or too early."""
     joined = _joined(sites, i, "")
-    if not joined or not (right := sites.core(i + 1)) or min(len(right[0]), len(sites.words[i])) < 3:
+    if not joined or min(len(sites.core(i + 1)[0]), len(sites.words[i])) < 3:
         return None
     first, second = sites.words[i], sites.words[i + 1]
     if sites.draw.random() < 0.5:
@@ -277,15 +274,11 @@ def shifted_space(sites: Sites, i: int) -> Change | None:
 
 
 def doubled_word(sites: Sites, i: int) -> Change | None:
-    found = sites.core(i)
-    if (
-        not found
-        or found[1]
-        or not sites.plain(i)
-        or found[0].lower() in ("very", "so", "had", "that", "no", "really", "yes", "bye")
-    ):
+    core, tail = sites.core(i)
+    said_twice = core.lower() in ("very", "so", "had", "that", "no", "really", "yes", "bye")
+    if tail or said_twice or not sites.plain(i):
         return None
-    return 1, f"{found[0]} {found[0] if found[0][0] == 'I' else found[0].lower()}"
+    return 1, f"{core} {core if core[0] == 'I' else core.lower()}"
 
 
 def missing_end(sites: Sites, i: int) -> Change | None:
