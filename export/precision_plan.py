@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -61,9 +62,9 @@ def make_plan(
         narrow_layers = ()
     in_blocks = {"int4"} if packed and precision != "int4" else {"int8", "int4"}
     return PrecisionPlan(
-        base=_precision(precision),
-        head=_precision(head),
-        graft=_precision(precision),
+        base=cast(Precision, precision),
+        head=cast(Precision, head),
+        graft=cast(Precision, precision),
         block_size=(block_size or BLOCK_SIZE) if {precision, head} & in_blocks else 0,
         int8_layers=int8_layers,
         narrow_layers=narrow_layers,
@@ -88,10 +89,6 @@ def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> Precision
     if tiers and plan.head == "int8" and 0 < frequent < model.config.base.vocab_size:
         plan = dataclasses.replace(plan, frequent_rows=frequent)
     return plan
-
-
-def _precision(name: str) -> Precision:
-    return name  # type: ignore[return-value]
 
 
 class Former:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gguf
 import numpy as np
@@ -29,11 +29,12 @@ def make_gguf_plan(precision: str) -> PrecisionPlan:
     name = gguf_precision(precision)
     head = "q8_0" if name.startswith("q4") else name
     graft = "f32" if name == "f32" else "f16"
-    return PrecisionPlan(_p(name), _p(head), _p(graft), BLOCK if name.startswith("q") else 0)
-
-
-def _p(name: str) -> Precision:
-    return name  # type: ignore[return-value]
+    return PrecisionPlan(
+        base=cast(Precision, name),
+        head=cast(Precision, head),
+        graft=cast(Precision, graft),
+        block_size=BLOCK if name.startswith("q") else 0,
+    )
 
 
 class GGUFBuilder:
