@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ def write_gguf(
     folder: Path,
     *,
     plan: PrecisionPlan,
-    calibration: Calibration | None = None,
+    calibration: Calibration,
     progress: Progress = no_progress,
 ) -> GGUFPart:
     """Write the three files into an existing folder and return their part of the manifest."""
@@ -56,12 +57,11 @@ def write_gguf(
     config = model.config
     architecture = "paddleocr" if config.position_rule == "token" else "llama"
     export = _identity(checkpoint, plan)
-    count = len(model.base.layers) + len(model.micro.layers) + 1
+    done, count = itertools.count(), len(model.base.layers) + len(model.micro.layers) + 1
 
-    def tick(done: int) -> None:
-        progress("writing GGUF", done, count)
+    def tick() -> None:
+        progress("writing GGUF", next(done), count)
 
-    calibration = calibration or Calibration(None)
     base = _base(checkpoint, folder / BASE, architecture, plan, calibration, export, tick)
     micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, calibration, export, tick)
     graft = GGUFBuilder(folder / GRAFT, "hamburger", "graft", export)
@@ -111,7 +111,7 @@ def _base(
     plan: PrecisionPlan,
     calibration: Calibration,
     export: str,
-    tick: Callable[[int], None],
+    tick: Callable[[], None],
 ) -> GGUFEntry:
     model, config = checkpoint.model, checkpoint.model.config
     part = GGUFBuilder(path, architecture, "base", export)
@@ -150,7 +150,7 @@ def _micro_decoder(
     plan: PrecisionPlan,
     calibration: Calibration,
     export: str,
-    tick: Callable[[int], None],
+    tick: Callable[[], None],
 ) -> GGUFEntry:
     """Write the micro decoder. Its input rows are embeddings; only its head reads `token_embd`."""
     model = checkpoint.model
@@ -168,12 +168,7 @@ def _micro_decoder(
     part.tensor("token_embd.weight", head, plan.head)
     assert model.micro.norm is not None
     part.tensor("output_norm.weight", model.micro.norm.weight)
-    before = len(model.base.layers)
-
-    def tick_on(done: int) -> None:
-        tick(before + done)
-
-    _add_layers(part, model.micro.layers, config, plan, "micro.layers", calibration, tick_on)
+    _add_layers(part, model.micro.layers, config, plan, "micro.layers", calibration, tick)
     return part.write()
 
 
@@ -205,10 +200,10 @@ def _add_layers(
     plan: PrecisionPlan,
     path: str,
     calibration: Calibration,
-    tick: Callable[[int], None],
+    tick: Callable[[], None],
 ) -> None:
     for number, layer in enumerate(layers):
-        tick(number)
+        tick()
         for name, tensor in _layer_tensors(layer, config, part.architecture):
             theirs = THEIRS[f"layers.{{}}.{name}"].format(number)
             fed = calibration.take(f"{path}.{number}.{name.removesuffix('.weight')}")
