@@ -25,23 +25,18 @@ from hamburger_edge.support.strict import read_json
 
 # What a config.json leaves out is what transformers' class of the family has.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": {"num_key_value_heads": None, "head_dim": None, "sliding_window": None, "eos_token_id": 2},
-    "mistral": {"num_key_value_heads": 8, "head_dim": None, "sliding_window": 4096, "eos_token_id": 2},
-    "qwen2": {"num_key_value_heads": 32, "head_dim": None, "sliding_window": 4096, "eos_token_id": None},
-    "qwen3": {"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "eos_token_id": None},
+    "llama": {"eos_token_id": 2},
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096, "eos_token_id": 2},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": 4096},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096},
     "smollm3": {
         "num_key_value_heads": 4,
-        "head_dim": None,
-        "sliding_window": None,
         "eos_token_id": 128001,
         "rope_theta": 2000000.0,
         "no_rope_layer_interval": 4,
         "tie_word_embeddings": True,
     },
     "granite": {
-        "num_key_value_heads": None,
-        "head_dim": None,
-        "sliding_window": None,
         "eos_token_id": 2,
         "embedding_multiplier": 1.0,
         "logits_scaling": 1.0,
@@ -243,7 +238,7 @@ def _scales(family: str, number: Callable[..., Any]) -> dict[str, Any]:
 
 def _windows(data: dict[str, Any], family: str, layers: int) -> tuple[int | None, tuple[int, ...]]:
     """Return the window, and the numbers of the layers that have it."""
-    window: int | None = data["sliding_window"]
+    window: int | None = data.get("sliding_window")
     always = family in ("mistral", "gemma3_text")
     if window is None or not (always or data.get("use_sliding_window")) or family in ("llama", "granite"):
         return None, ()
