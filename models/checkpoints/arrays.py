@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +24,39 @@ _LONGEST_HEADER = 100 << 20
 Array = npt.NDArray[Any]
 
 
-def read_arrays(path: Path) -> dict[str, Array]:
-    """Everything in float32; integers without a scale as they are."""
-    found = read_stored(path)
+def read_arrays(path: Path, *, half: bool = False) -> dict[str, Array]:
+    """Everything in float32; integers without a scale as they are. With `half`, float16 matrices of layers
+    stay so."""
+    found = read_stored(path, half=half)
     for name in [name for name, array in found.items() if array.dtype == np.int8]:
-        scale = take_scale(path, found, name)
+        scale = found.pop(f"{name}.scale", None)  # of each row [N] of a matrix [N, K]
+        if scale is None:
+            raise CheckpointError(
+                f"{path}: missing tensor {name}.scale of an 8-bit matrix: get the file again"
+            )
+        if scale.shape != found[name].shape[:1]:
+            raise CheckpointError(
+                f"{path}: tensor {name}.scale has shape {list(scale.shape)}, "
+                f"expected {list(found[name].shape[:1])}"
+            )
         found[name] = found[name].astype(np.float32) * scale[:, None]
     return found
 
 
-def take_scale(path: Path, found: dict[str, Any], name: str) -> Any:
-    """Take the scale of each row [N] of an 8-bit matrix [N, K] out of `found`: arrays, or tensors."""
-    scale = found.pop(f"{name}.scale", None)
-    if scale is None:
-        raise CheckpointError(f"{path}: missing tensor {name}.scale of an 8-bit matrix: get the file again")
-    if scale.shape != found[name].shape[:1]:
-        raise CheckpointError(
-            f"{path}: tensor {name}.scale has shape {list(scale.shape)}, "
-            f"expected {list(found[name].shape[:1])}"
-        )
-    return scale
-
-
-def read_stored(path: Path) -> dict[str, Array]:
+def read_stored(path: Path, *, half: bool = False) -> dict[str, Array]:
     """Tensors as they are stored, but floating ones in float32."""
     try:
         with open_regular(path) as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > _LONGEST_HEADER:
-                raise ValueError(f"a header of {length} bytes")
-            header = json.loads(file.read(length))
-            data = file.read()
-        return {name: _array(data, facts) for name, facts in header.items() if name != "__metadata__"}
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        length = int.from_bytes(memory[:8], "little")
+        if length > _LONGEST_HEADER:
+            raise ValueError(f"a header of {length} bytes")
+        header, data = json.loads(memory[8 : 8 + length]), memoryview(memory)[8 + length :]
+        return {
+            name: _array(data, facts, keep_half=half and name.endswith("_proj.weight"))
+            for name, facts in header.items()
+            if name != "__metadata__"
+        }
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file: the folder is incomplete, get it again") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -63,7 +65,7 @@ def read_stored(path: Path) -> dict[str, Array]:
         ) from error
 
 
-def _array(data: bytes, facts: dict[str, Any]) -> Array:
+def _array(data: memoryview, facts: dict[str, Any], *, keep_half: bool) -> Array:
     begin, end = facts["data_offsets"]
     stored = np.dtype(_TYPES[facts["dtype"]])
     shape = tuple(facts["shape"])
@@ -72,4 +74,5 @@ def _array(data: bytes, facts: dict[str, Any]) -> Array:
     array = np.frombuffer(data, stored, math.prod(shape), begin).reshape(shape)
     if facts["dtype"] == "BF16":
         return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32) if array.dtype.kind == "f" else array.copy()
+    as_stored = array.dtype.kind != "f" or (keep_half and facts["dtype"] == "F16")
+    return array.copy() if as_stored else array.astype(np.float32)

@@ -108,7 +108,7 @@ def load_checkpoint(
     state, tokenizer, chat_template = _base_of(folder, manifest, half, progress)
     if (folder / DELTA).exists():
         add_delta(state, read_arrays(folder / DELTA), folder / DELTA)
-    graft = {name: torch.from_numpy(array) for name, array in read_arrays(folder / GRAFT).items()}
+    graft = load_rows(folder / GRAFT)
     draft_vocab = _draft_vocab(graft.pop("draft_vocab", None), config, folder / GRAFT)
     check_state(graft, graft_shapes(config), folder / GRAFT)
     if manifest.tokenizer is not None:

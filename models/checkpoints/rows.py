@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.weights import floating, read_safetensors
-from hamburger_edge.models.checkpoints.arrays import take_scale
+from hamburger_edge.models.checkpoints.arrays import read_arrays
 from hamburger_edge.support.files import library_writes
 
 RowPrecision = Literal["int8", "fp16", "fp32"]
@@ -58,11 +57,5 @@ def _umask() -> int:
 
 
 def load_rows(path: Path, *, half: bool = False) -> dict[str, Tensor]:
-    """Load everything in float32 (with `half`, like `floating`); integers without a scale stay."""
-    state: dict[str, Tensor] = {}
-    for name, tensor in read_safetensors(path):
-        state[name] = floating(name, tensor, half=half) if tensor.is_floating_point() else tensor
-    for name in [name for name, tensor in state.items() if tensor.dtype == torch.int8]:
-        scale = take_scale(path, state, name)
-        state[name] = state[name].float() * scale[:, None]
-    return state
+    """Return `read_arrays` as tensors."""
+    return {name: torch.from_numpy(array) for name, array in read_arrays(path, half=half).items()}
