@@ -74,6 +74,57 @@ def result(
     }
 
 
+# Columns of the two tables for the terminal, and of the one in Markdown with its own heads.
+SPEED = (
+    *("", "decode tok/s", "(quartiles)", "tok/step", "macro ms", "micro ms", "host"),
+    *("prefill tok/s", "first s"),
+)
+COST = (
+    *("", "stored", "peak MB", "load s", "KV B/token", "weights MB/token", "bandwidth"),
+    *("nats/token", "as base"),
+)
+MARKDOWN = {
+    "": "",
+    "stored": "stored",
+    "decode tok/s": "tokens/s (quartiles)",
+    "tok/step": "tokens a step",
+    "macro ms": "macro ms",
+    "micro ms": "micro ms",
+    "host": "host",
+    "prefill tok/s": "prefill tokens/s",
+    "first s": "first token, s",
+    "peak MB": "peak MB",
+    "load s": "load s",
+    "KV B/token": "KV bytes a token",
+    "weights MB/token": "weights MB a token",
+    "bandwidth": "of bandwidth",
+}
+
+
+def _cells(row: Mapping[str, Any], none: str = "-") -> dict[str, str]:
+    """Return a result row as texts, by the heads for the terminal."""
+    decode = row["decode_tps"]
+    return {
+        "": row["name"],
+        "stored": row["precision"],
+        "decode tok/s": f"{decode['median']:.1f}",
+        "(quartiles)": f"{decode['q1']:.1f}-{decode['q3']:.1f}",
+        "tok/step": f"{row['tokens_per_step']:.2f}",
+        "macro ms": f"{row['macro_ms']:.2f}",
+        "micro ms": number(row["micro_ms"], ".2f", none),
+        "host": number(row["host_share"], ".1%", none),
+        "prefill tok/s": f"{row['prefill_tps']:.0f}",
+        "first s": f"{row['ttft_s']:.3f}",
+        "peak MB": number(row["peak_rss_mb"], ".0f", none),
+        "load s": f"{row['load_s']:.2f}",
+        "KV B/token": f"{row['kv_bytes_per_token']:.0f}",
+        "weights MB/token": f"{row['weight_bytes_per_token'] / 1e6:.1f}",
+        "bandwidth": f"{row['bandwidth_share']:.0%}",
+        "nats/token": number(row["nll"], ".3f"),
+        "as base": number(row["agreement"], ".1%"),
+    }
+
+
 def tables(report: SpeedReport) -> str:
     """Return the report as tables for the terminal."""
     machine, parts = report.machine, []
@@ -85,61 +136,8 @@ def tables(report: SpeedReport) -> str:
         f"memory is read at {memory:.1f} GB/s, a buffer of the weights' size at "
         f"{machine['weights_bytes_per_s'] / 1e9:.1f} GB/s"
     )
-    speed = [
-        (
-            "",
-            "decode tok/s",
-            "(quartiles)",
-            "tok/step",
-            "macro ms",
-            "micro ms",
-            "host",
-            "prefill tok/s",
-            "first s",
-        )
-    ]
-    cost = [
-        (
-            "",
-            "stored",
-            "peak MB",
-            "load s",
-            "KV B/token",
-            "weights MB/token",
-            "bandwidth",
-            "nats/token",
-            "as base",
-        )
-    ]
-    for each in report.results:
-        decode = each["decode_tps"]
-        speed.append(
-            (
-                each["name"],
-                f"{decode['median']:.1f}",
-                f"{decode['q1']:.1f}-{decode['q3']:.1f}",
-                f"{each['tokens_per_step']:.2f}",
-                f"{each['macro_ms']:.2f}",
-                number(each["micro_ms"], ".2f"),
-                number(each["host_share"], ".1%"),
-                f"{each['prefill_tps']:.0f}",
-                f"{each['ttft_s']:.3f}",
-            )
-        )
-        cost.append(
-            (
-                each["name"],
-                each["precision"],
-                number(each["peak_rss_mb"], ".0f"),
-                f"{each['load_s']:.2f}",
-                f"{each['kv_bytes_per_token']:.0f}",
-                f"{each['weight_bytes_per_token'] / 1e6:.1f}",
-                f"{each['bandwidth_share']:.0%}",
-                number(each["nll"], ".3f"),
-                number(each["agreement"], ".1%"),
-            )
-        )
-    parts += [table(speed), table(cost)]
+    cells = [_cells(row) for row in report.results]
+    parts += [table([heads, *([row[head] for head in heads] for row in cells)]) for heads in (SPEED, COST)]
     if report.ratios:
         parts.append(
             "decode speed, ours over theirs, round by round (quartiles)\n" + table(ratio_rows(report.ratios))
@@ -171,42 +169,15 @@ def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return rows
 
 
-HEAD = (
-    *(
-        "",
-        "stored",
-        "tokens/s (quartiles)",
-        "tokens a step",
-        "macro ms",
-        "micro ms",
-        "host",
-        "prefill tokens/s",
-    ),
-    *("first token, s", "peak MB", "load s", "KV bytes a token", "weights MB a token", "of bandwidth"),
-)
-
-
 def markdown(report: Mapping[str, Any]) -> str:
     """Return the Markdown tables of docs/research/speed.md from the JSON report."""
-    rows: list[tuple[str, ...]] = [HEAD]
+    rows: list[tuple[str, ...]] = [tuple(MARKDOWN.values())]
     for row in report["results"]:
-        cells = (
-            f"`{row['name']}`",
-            row["precision"],
-            spread(row["decode_tps"], ".1f"),
-            f"{row['tokens_per_step']:.2f}",
-            f"{row['macro_ms']:.2f}",
-            number(row["micro_ms"], ".2f", ""),
-            number(row["host_share"], ".1%", ""),
-            f"{row['prefill_tps']:.0f}",
-            f"{row['ttft_s']:.3f}",
-            number(row["peak_rss_mb"], ".0f", ""),
-            f"{row['load_s']:.2f}",
-            f"{row['kv_bytes_per_token']:.0f}",
-            f"{row['weight_bytes_per_token'] / 1e6:.1f}",
-            f"{row['bandwidth_share']:.0%}",
-        )
-        rows.append(cells)
+        cells = _cells(row, none="") | {
+            "": f"`{row['name']}`",
+            "decode tok/s": spread(row["decode_tps"], ".1f"),
+        }
+        rows.append(tuple(cells[head] for head in MARKDOWN))
     parts = [rows, ratio_rows(report["ratios"]), _length_rows(report["curve"])]
     return "\n\n".join(pipes(part) for part in parts if len(part) > 1)
 
