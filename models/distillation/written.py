@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from safetensors.numpy import save_file
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
@@ -38,15 +39,20 @@ def write_conversations(
         ids += conversation.ids
         roles += conversation.roles
         starts.append(len(ids))
-    arrays: dict[str, np.ndarray] = {
+    return write_shard(folder, name, certain(starts, ids, roles), source)
+
+
+def certain(starts: ArrayLike, ids: ArrayLike, roles: ArrayLike) -> dict[str, np.ndarray]:
+    """Return a shard's arrays, as if a base had been certain of every token."""
+    tokens = np.asarray(ids, dtype=np.int32)
+    return {
         "starts": np.asarray(starts, dtype=np.int64),
-        "ids": np.asarray(ids, dtype=np.int32),
+        "ids": tokens,
         "roles": np.asarray(roles, dtype=np.uint8),
-        "entropies": np.zeros(len(ids), dtype=np.float16),
-        "top_ids": np.asarray(ids, dtype=np.int32)[:, None],
-        "top_log_probabilities": np.zeros((len(ids), 1), dtype=np.float16),
+        "entropies": np.zeros(len(tokens), dtype=np.float16),
+        "top_ids": tokens[:, None],
+        "top_log_probabilities": np.zeros((len(tokens), 1), dtype=np.float16),
     }
-    return write_shard(folder, name, arrays, source)
 
 
 def write_shard(

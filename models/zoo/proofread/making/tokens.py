@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
+from hamburger_edge.models.distillation.written import certain
 from hamburger_edge.models.training.data.batches import DistilledData
 
 START, END = 1, 2  # <|im_start|>, <|im_end|>
@@ -39,16 +40,8 @@ class Encoded:
         sizes = np.diff(self.starts)
         inside = np.arange(len(self.ids)) - np.repeat(self.starts[:-1], sizes)
         learned = inside >= np.repeat(self.answers, sizes)
-        return DistilledData(
-            starts=self.starts,
-            ids=self.ids.astype(np.int32),
-            roles=np.where(learned, ANSWER, TEMPLATE).astype(np.uint8),
-            entropies=np.zeros(len(self.ids), dtype=np.float16),
-            top_ids=self.ids.astype(np.int32)[:, None],
-            top_log_probabilities=np.zeros((len(self.ids), 1), dtype=np.float16),
-            source={},
-            shards=[],
-        )
+        arrays = certain(self.starts, self.ids, np.where(learned, ANSWER, TEMPLATE))
+        return DistilledData(**arrays, source={}, shards=[])
 
 
 def encode(pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer) -> Encoded:
