@@ -52,9 +52,9 @@ class BaseConfig:
     unrotated_layers: tuple[int, ...] = ()  # layers without positions (SmolLM3)
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads"):
+        sizes = "vocab_size", "hidden_size", "intermediate_size", "num_layers"
+        for name in (*sizes, "num_heads", "num_kv_heads", "context_length"):
             _require(getattr(self, name) > 0, f"base.{name} must be positive, got {getattr(self, name)}")
-        _require(self.num_kv_heads > 0, f"base.num_kv_heads must be positive, got {self.num_kv_heads}")
         _require(
             self.num_heads % self.num_kv_heads == 0,
             f"base.num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}",
@@ -63,7 +63,6 @@ class BaseConfig:
             self.head_dim > 0 and self.head_dim % 2 == 0,
             f"base.head_dim must be even and positive, got {self.head_dim}",
         )
-        _require(self.context_length > 0, f"base.context_length must be positive, got {self.context_length}")
         _require(
             self.activation in ("silu", "gelu_tanh"),
             f"base.activation must be 'silu' or 'gelu_tanh', got {self.activation!r}",
@@ -137,18 +136,13 @@ class HamburgerConfig:
         _require(
             base.hidden_size % 2 == 0, f"hidden_size must be even for the merger, got {base.hidden_size}"
         )
-        _require(
-            self.position_rule in ("token", "slot"),
-            f"position_rule must be 'token' or 'slot', got {self.position_rule!r}",
-        )
-        _require(
-            self.merge_residual in ("mean", "last"),
-            f"merge_residual must be 'mean' or 'last', got {self.merge_residual!r}",
-        )
-        _require(
-            self.stop_rule in ("before", "after"),
-            f"stop_rule must be 'before' or 'after', got {self.stop_rule!r}",
-        )
+        for name, one, other in (
+            ("position_rule", "token", "slot"),
+            ("merge_residual", "mean", "last"),
+            ("stop_rule", "before", "after"),
+        ):
+            value = getattr(self, name)
+            _require(value in (one, other), f"{name} must be {one!r} or {other!r}, got {value!r}")
         _require(
             0 <= self.draft_vocab_size <= base.vocab_size,
             f"draft_vocab_size must be 0..{base.vocab_size}, got {self.draft_vocab_size}",
