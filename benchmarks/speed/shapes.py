@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hamburger_edge.models.architecture.config import HamburgerConfig
 
 SMALL = 1 << 16  # numbers
+PRECISION = "int4"
 
 LLAMA_32_1B: dict[str, Any] = {
     "family": "llama",
@@ -52,9 +53,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def shape_bundle(
-    name: str, *, progress: Progress = no_progress, precision: str = "int4", folder: Path | None = None
-) -> Path:
+def shape_bundle(name: str, *, progress: Progress = no_progress) -> Path:
     """Return the bundle of this shape, exported once into the cache folder."""
     from hamburger_edge import __version__
     from hamburger_edge.export.description import TOKENIZER
@@ -74,14 +73,13 @@ def shape_bundle(
         # Export without a tokenizer to skip calibration, which random weights do not need.
         checkpoint = Checkpoint(model, None, template, facts, Path(name))  # type: ignore[arg-type]  # see above
         bundle = export_checkpoint(
-            checkpoint, out / "bundle", precision=precision, verify=False, progress=progress
+            checkpoint, out / "bundle", precision=PRECISION, verify=False, progress=progress
         )
         _write_tokenizer(bundle / TOKENIZER, config.base.vocab_size)
         manifest = load_manifest(bundle)
         replace(manifest, tokenizer=TOKENIZER, files=tuple(file_entries(bundle))).save(bundle)
 
-    home = folder or cache_folder() / "shapes"
-    return made_once(home / f"{name}-{precision}-{__version__}", make) / "bundle"
+    return made_once(cache_folder() / "shapes" / f"{name}-{PRECISION}-{__version__}", make) / "bundle"
 
 
 def shape_config(name: str) -> HamburgerConfig:

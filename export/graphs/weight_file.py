@@ -6,7 +6,6 @@ gets that tensor's offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 ALIGNMENT = 64
+AT_ONCE = 1 << 24  # bytes that are compared
 INLINE = 1024  # smaller tensors stay inside the .onnx file, where shape inference can see them
 
 
@@ -50,9 +50,10 @@ class WeightFile:
     def size(self) -> int:
         return self.file.seek(0, 2)
 
-    def _equals(self, offset: int, data: memoryview, step: int = 1 << 24) -> bool:
+    def _equals(self, offset: int, data: memoryview) -> bool:
         self.file.seek(offset)
-        return all(self.file.read(len(part)) == part for part in _parts(data, step))
+        parts = (data[start : start + AT_ONCE] for start in range(0, len(data), AT_ONCE))
+        return all(self.file.read(len(part)) == part for part in parts)
 
     def take(self, model: ir.Model) -> None:
         """Move the large initializers of a graph here.
@@ -86,7 +87,3 @@ def _bytes(tensor: ir.TensorProtocol) -> memoryview:
     if tensor.dtype.bitwidth < 8:
         return memoryview(tensor.tobytes())
     return np.ascontiguousarray(tensor.numpy()).data.cast("B")
-
-
-def _parts(data: memoryview, step: int) -> Iterator[memoryview]:
-    return (data[start : start + step] for start in range(0, len(data), step))

@@ -139,9 +139,9 @@ def spelled_out(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 class KVCache:
     """Preallocated keys and values, each [layers, K, capacity, D]; one entry is one slot. Batch 1."""
 
-    def __init__(self, config: BaseConfig, layers: int, capacity: int, dtype: torch.dtype = torch.float32):
+    def __init__(self, config: BaseConfig, layers: int, capacity: int):
         shape = (layers, config.num_kv_heads, capacity, config.head_dim)
-        self.keys, self.values = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
+        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
         self.used = 0
 
     @property

@@ -13,7 +13,7 @@ the KL to the plain base; `hard` mixes in the written token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,6 +31,8 @@ from hamburger_edge.models.training.cross_entropy import (
 )
 from hamburger_edge.models.training.data.batches import TrainingBatch
 from hamburger_edge.models.training.updates.lora import before_training
+
+CONFIDENCES = 0.8, 0.9  # at which groups are measured
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,9 @@ class Objective(nn.Module):
 
     micro_index: Tensor  # [vocab] token id -> micro logit, or -1
 
-    def __init__(self, model: Hamburger, weights: LossWeights, confidences: Sequence[float] = (0.8, 0.9)):
+    def __init__(self, model: Hamburger, weights: LossWeights):
         super().__init__()
-        self.model, self.weights, self.confidences = model, weights, tuple(confidences)
+        self.model, self.weights = model, weights
         vocab = model.config.base.vocab_size
         micro_index = torch.full((vocab,), -1, dtype=torch.long)
         micro_index[model.draft_vocab.cpu()] = torch.arange(len(model.draft_vocab))
@@ -160,7 +162,7 @@ class Objective(nn.Module):
         metrics = {"micro_loss": summary(losses), "stop_loss": summary(stop_losses)}
         for i in range(judged.shape[1]):
             metrics[f"micro_agree_{i + 1}"] = summary(agree[judged[:, i], i])
-        for c in self.confidences:
+        for c in CONFIDENCES:
             metrics |= accepted(stops, agree, judged, c)
         return self.weights.micro * average(losses) + self.weights.stop * stop_losses, metrics
 

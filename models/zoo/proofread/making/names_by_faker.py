@@ -12,6 +12,7 @@ from hamburger_edge.models.zoo.proofread.making.names import Names
 
 LOCALES = LISTS["locales"]
 ENGLISH = 0.5  # of the names, from the English-speaking locales
+DRAWN = 6000  # names of each kind
 HELD_BACK = 0.1  # of the names, for judging alone
 
 
@@ -19,7 +20,7 @@ def held_back(name: str) -> bool:
     return hashlib.sha256(name.encode()).digest()[0] < 256 * HELD_BACK
 
 
-def make_names(judging: bool, count: int = 6000) -> Names:
+def make_names(judging: bool) -> Names:
     fakers = [Faker(locale) for locale in LOCALES]
     for number, faker in enumerate(fakers):
         faker.seed_instance(number)
@@ -28,7 +29,7 @@ def make_names(judging: bool, count: int = 6000) -> Names:
 
     def pool(kind: str) -> tuple[str, ...]:
         found: dict[str, None] = {}
-        for _ in range(count):
+        for _ in range(DRAWN):
             faker = draw.choice(english if draw.random() < ENGLISH else fakers)
             name = " ".join(str(getattr(faker, kind)()).split())
             if name and name[0].isupper() and held_back(name) == judging and "\t" not in name:
