@@ -6,7 +6,7 @@ from random import Random
 
 from hamburger_edge.models.zoo.proofread.making.gathered import Gathered
 from hamburger_edge.models.zoo.proofread.making.mistakes import NoiseModel, Noisy
-from hamburger_edge.models.zoo.proofread.making.sources import Side, Text, refilled
+from hamburger_edge.models.zoo.proofread.making.sources import Side, refilled
 from hamburger_edge.models.zoo.proofread.making.templates import Filler
 
 SHARES = {  # of the examples, by where their texts come from
@@ -30,7 +30,7 @@ class Maker:
         self.noise = NoiseModel(self.words)
         self.filler = Filler(self.names, gathered.nouns)
 
-    def clean(self, number: int) -> Text:
+    def clean(self, number: int) -> str:
         """The clean text of an example."""
         draw = Random(f"text/{number}")
         [source] = draw.choices(list(SHARES), list(SHARES.values()))
@@ -38,7 +38,7 @@ class Maker:
         text = " ".join(self.one(source, draw) for _ in range(parts))
         if len(text.split()) > LONGEST:
             text = self.one(source, draw)
-        return Text(text, source)
+        return text
 
     def one(self, source: str, draw: Random) -> str:
         text = draw.choice(self.texts[source])
@@ -46,6 +46,7 @@ class Maker:
             return self.filler.fill(text, draw)
         return refilled(text, self.names, draw) if draw.random() < REFILLED[source] else text
 
-    def example(self, number: int) -> tuple[Noisy, Text]:
+    def example(self, number: int) -> tuple[Noisy, str]:
+        """A text with mistakes, and the clean one."""
         text = self.clean(number)
-        return self.noise.apply(text.text, f"noise/{number}"), text
+        return self.noise.apply(text, f"noise/{number}"), text

@@ -28,16 +28,17 @@ def gather(everyday: Path, commands: Path, wordnet: Path) -> Gathered:
     words = load_words(wordnet)
     names = {of: make_names(judging=of == "judge") for of in ("train", "judge")}
     cleaner = sources.Cleaner(words)
-    found = (
-        *sources.everyday(everyday, cleaner),
-        *sources.commands(commands, cleaner, names["train"]),
-        *sources.examples(wordnet, cleaner),
-        *sources.definitions(wordnet, cleaner),
-        *sources.written(WRITTEN, cleaner),
-    )
+    found = {
+        "everyday": sources.everyday(everyday, cleaner),
+        "commands": sources.commands(commands, cleaner, names["train"]),
+        "examples": sources.examples(wordnet, cleaner),
+        "definitions": sources.definitions(wordnet, cleaner),
+        "written": sources.written(WRITTEN, cleaner),
+    }
     texts: dict[str, dict[str, dict[str, None]]] = {"train": {}, "dev": {}, "judge": {}}
-    for text in found:
-        texts[side(text.text)].setdefault(text.source, {})[text.text] = None
+    for source, those in found.items():
+        for text in those:
+            texts[side(text)].setdefault(source, {})[text] = None
     for number, pattern in enumerate(PATTERNS):  # too few for a hash
         of = {0: "judge", 4: "dev"}.get(number % 8, "train")
         texts[of].setdefault("patterns", {})[pattern] = None

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -40,12 +39,6 @@ JUNK = re.compile(
     r"[^\x20-\x7eé’£€]"
 )
 ASKS = re.compile(r"(?:What|When|Where|Who|How|Is|Are|Do|Does|Did|Can|Could|Would|Will)\b")
-
-
-@dataclass(frozen=True)
-class Text:
-    text: str
-    source: str  # everyday, commands, examples, definitions, written
 
 
 def side(text: str) -> Side:
@@ -105,17 +98,17 @@ def refilled(text: str, names: Names, draw: Random) -> str:
     return other_names(other_numbers(text, draw), names, draw)
 
 
-def everyday(path: Path, cleaner: Cleaner) -> Iterator[Text]:
+def everyday(path: Path, cleaner: Cleaner) -> Iterator[str]:
     for line in path.read_text("utf-8").splitlines():
         text = json.loads(line)["text"].strip()
         if not cleaner.faulty(text):
-            yield Text(text, "everyday")
+            yield text
 
 
 NAMES_IN_COMMANDS = frozenset(LISTS["name slots"])
 
 
-def commands(path: Path, cleaner: Cleaner, names: Names) -> Iterator[Text]:
+def commands(path: Path, cleaner: Cleaner, names: Names) -> Iterator[str]:
     """Spoken commands, with capitals and marks where they are certain: names come from the pools instead."""
     for line in path.read_text("utf-8").splitlines():
         row = json.loads(line)
@@ -138,7 +131,7 @@ def commands(path: Path, cleaner: Cleaner, names: Names) -> Iterator[Text]:
             ends = "?" if QUESTION.match(text) else "."
             text = text[:1].upper() + text[1:] + ends
             if not re.search(r"\b(?:a|p)m\b|[_/]", text) and not cleaner.faulty(text):
-                yield Text(text, "commands")
+                yield text
 
 
 SUBJECT = re.compile(
@@ -151,7 +144,7 @@ VERB = re.compile(
 )
 
 
-def examples(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
+def examples(folder: Path, cleaner: Cleaner) -> Iterator[str]:
     """Sentences by which WordNet shows how a word is used."""
     for entry in wordnet(folder):
         for quoted in re.findall(r'"([^"]+)"', entry.gloss):
@@ -168,10 +161,10 @@ def examples(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
                 continue  # a question without its mark, or a clause
             text = text[0].upper() + text[1:] + ("" if text[-1] in "?!" else ".")
             if not cleaner.faulty(text) and len(text.split()) > 2:
-                yield Text(text, "examples")
+                yield text
 
 
-def definitions(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
+def definitions(folder: Path, cleaner: Cleaner) -> Iterator[str]:
     """Sentences of WordNet's definitions of things."""
     for part, _, lemmas, gloss in wordnet(folder):
         first = re.sub(r" ?\([^)]*\)", "", gloss.split(";")[0].split('"')[0]).strip()
@@ -181,11 +174,11 @@ def definitions(folder: Path, cleaner: Cleaner) -> Iterator[Text]:
         article = "An" if lemma[0] in "aeio" else "A"
         text = f"{article} {lemma} is {first}."
         if len(text.split()) <= 30 and not re.search(r"[^\w ,.'$-]", text) and not cleaner.faulty(text):
-            yield Text(text, "definitions")
+            yield text
 
 
-def written(path: Path, cleaner: Cleaner) -> Iterator[Text]:
+def written(path: Path, cleaner: Cleaner) -> Iterator[str]:
     """Sentences that the base wrote."""
     for line in gzip.decompress(path.read_bytes()).decode().splitlines():
         if not cleaner.faulty(line):
-            yield Text(line, "written")
+            yield line

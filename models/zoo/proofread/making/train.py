@@ -92,18 +92,6 @@ CALIBRATED = (
 Judge = Callable[["Run", int, int, float], None]  # run, step, tokens, share of the time
 
 
-class Clock:
-    """How much of the time has passed, 0 to 1, and on which step the run is."""
-
-    def __init__(self, minutes: float, begun: float = 0.0):
-        self.seconds = 60 * minutes
-        self.start = time.monotonic() - begun * self.seconds
-
-    @property
-    def share(self) -> float:
-        return min(1.0, (time.monotonic() - self.start) / self.seconds)
-
-
 class Run:
     """One stage: what learns, on what, for how long."""
 
@@ -131,9 +119,15 @@ class Run:
 
     def fit(self, batches: Iterator[TrainingBatch], judge: Judge) -> None:
         step, tokens, begun = self._load()
-        clock, shown, saved = Clock(self.options.minutes, begun), time.monotonic(), time.monotonic()
+        seconds, shown, saved = 60 * self.options.minutes, time.monotonic(), time.monotonic()
+        start = time.monotonic() - begun * seconds
+
+        def passed() -> float:
+            """The share of the time."""
+            return min(1.0, (time.monotonic() - start) / seconds)
+
         total = torch.zeros(2, device=self.device)
-        while (share := clock.share) < 1 and (not self.options.steps or step < self.options.steps):
+        while (share := passed()) < 1 and (not self.options.steps or step < self.options.steps):
             set_rate(self.optimizers, schedule(int(share * STEPS), STEPS, self.stage.warmup, FINAL_RATE))
             batch = next(batches).to(self.device)
             with self.autocast():
@@ -158,10 +152,10 @@ class Run:
                 self._save(step, tokens, share)
                 judge(self, step, tokens, share)
                 saved = now
-        judge(self, step, tokens, clock.share)
+        judge(self, step, tokens, passed())
         if self.mean.count:
             self.mean.exchange()
-            judge(self, step, tokens, clock.share)
+            judge(self, step, tokens, passed())
 
     def log(self, step: int, tokens: int, share: float, **found: object) -> None:
         line = json.dumps({"step": step, "tokens": tokens, "share": round(share, 3), **found})
@@ -293,7 +287,7 @@ def _examples(options: argparse.Namespace, portion: int, count: int) -> Encoded:
     """Portion -1 comes behind all others."""
     first = portion * count if portion >= 0 else 1 << 40
     made = (options.maker.example(number) for number in range(first, first + count))
-    return encode(((noisy.text, right.text) for noisy, right in made), options.tokenizer)
+    return encode(((noisy.text, right) for noisy, right in made), options.tokenizer)
 
 
 def _write(
@@ -318,7 +312,7 @@ def _write(
     )
     write_into(folder, edits_prompt=True)
     examples = (options.maker.example(number) for number in range(CALIBRATED, CALIBRATED + 600))
-    texts = [CalibrationExample(noisy.text, text.text) for noisy, text in examples]
+    texts = [CalibrationExample(noisy.text, text) for noisy, text in examples]
     write_calibration(folder / CALIBRATION, texts)
 
 
