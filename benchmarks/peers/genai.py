@@ -67,31 +67,22 @@ class Genai:
 
         self.made = self.made or self.prepare()
         self.genai = genai
+        settings = json.loads((self.made / "genai_config.json").read_text(encoding="utf-8"))["model"]
         config = genai.Config(str(self.made))
         session = {"intra_op_num_threads": self.source.threads}
         # The builder sets the padding token to the end token, and padding is masked in prompts. Our prompts
         # contain the end token at the end of each turn, so use the last token of the vocabulary as padding.
-        model = {"decoder": {"session_options": session}, "pad_token_id": self._settings()["vocab_size"] - 1}
+        model = {"decoder": {"session_options": session}, "pad_token_id": settings["vocab_size"] - 1}
         config.overlay(json.dumps({"model": model}))
         self.model = genai.Model(config)
-        decoder = self._decoder()
+        decoder = self.decoder = settings["decoder"]
         heads = decoder["num_key_value_heads"] * decoder["head_size"]
         self.kv_bytes_per_slot = 2 * decoder["num_hidden_layers"] * heads * 4
         return Facts(self.precision, self.kv_bytes_per_slot)
 
     def weight_bytes(self) -> WeightBytes:
         assert self.made is not None
-        return WeightBytes(onnx_weight_bytes(self.made / self._decoder()["filename"]))
-
-    def _settings(self) -> dict[str, Any]:
-        assert self.made is not None
-        config = json.loads((self.made / "genai_config.json").read_text(encoding="utf-8"))
-        settings: dict[str, Any] = config["model"]
-        return settings
-
-    def _decoder(self) -> dict[str, Any]:
-        decoder: dict[str, Any] = self._settings()["decoder"]
-        return decoder
+        return WeightBytes(onnx_weight_bytes(self.made / self.decoder["filename"]))
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> TimedTurn:
         began = perf_counter()
