@@ -150,27 +150,6 @@ class Contender(Protocol):
     def close(self) -> None: ...
 
 
-class Continued(Contender, Protocol):
-    """A contender that can extend an answer step by step until its cache is full."""
-
-    def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
-        """Start an answer of at most `tokens` tokens. The prefill runs here or in the first `advance`."""
-        ...
-
-    def advance(self, tokens: int) -> tuple[int, float, int]:
-        """Generate until the answer has at least `tokens` tokens.
-
-        Return its number of tokens, the seconds since the first one, and the cache bytes in use.
-        """
-        ...
-
-
-class Answering(Protocol):
-    """A contender that answers whole requests."""
-
-    def answer(self, request: Request, variant: str) -> TimedAnswer: ...
-
-
 @dataclass(frozen=True)
 class Program:
     """The adapter of a contender, its requirements and its variants."""
@@ -181,8 +160,8 @@ class Program:
     variants: tuple[str, ...] = ("",)  # settings to measure, all in the same process
     options: dict[str, Any] = field(default_factory=dict)
     needs_checkpoint: bool = True
-    continues: bool = False  # a `Continued` peer: measure its cost against length
-    answers: bool = False  # an `Answering` peer
+    continues: bool = False  # its `begin` and `advance` extend an answer, as those of `Ours`
+    answers: bool = False  # its `answer(request, variant)` returns a TimedAnswer
     unusable: str | None = None  # reason why it cannot run, independent of packages
 
     @property

@@ -1,4 +1,4 @@
-"""Our runtimes as `Answering` contenders, called through the public `Model.stream`."""
+"""Our runtimes as contenders that answer whole requests, called through the public `Model.stream`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ CHUNK = 64  # tokens per stretch; no group is larger
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)  # rows of the table: mean cost since the previous length
 
 
-Ask = Callable[..., Any]  # calls a method of a `Continued` contender with its arguments
+Ask = Callable[..., Any]  # calls a method of a contender with its arguments
 Point = Mapping[str, Any]
 
 

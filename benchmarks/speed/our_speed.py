@@ -55,7 +55,7 @@ class Ours:
         return as_turn(groups, slots, first, stream.stats)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
-        """Start an answer that `advance` extends."""
+        """Start an answer of at most `tokens` tokens, which `advance` extends."""
         self.stream = self._stream(prompt, tokens, variant)
 
     def advance(self, tokens: int) -> tuple[int, float, int]:

@@ -116,7 +116,7 @@ class Bench:
         return scores
 
     def _curve(self, chosen: Mapping[str, Program]) -> list[dict[str, Any]]:
-        """Measure cost against length for our first runtime, plain and in groups, and for `Continued` peers.
+        """Measure cost against length: our first runtime, plain and in groups, and peers that continue.
 
         A second process of the same runtime generates in groups.
         """
