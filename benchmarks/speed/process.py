@@ -36,29 +36,25 @@ class Process:
         theirs.close()
 
     def prepare(self) -> Path:
-        path: Path = self._ask("prepare")
+        path: Path = self.ask("prepare")
         return path
 
     def load(self) -> Facts:
-        facts: Facts = self._ask("load")
+        facts: Facts = self.ask("load")
         return facts
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
-        turn: TimedTurn = self._ask("turn", list(prompt), tokens, variant)
+        turn: TimedTurn = self.ask("turn", list(prompt), tokens, variant)
         return turn
 
     def weight_bytes(self) -> WeightBytes:
-        read: WeightBytes = self._ask("weight_bytes")
+        read: WeightBytes = self.ask("weight_bytes")
         return read
 
     def usage(self) -> tuple[float, float | None]:
         """Return the load time in seconds, imports included, and the peak memory so far in MB."""
-        seconds, peak = self._ask("usage")
+        seconds, peak = self.ask("usage")
         return seconds, peak
-
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Call any other method of the contender."""
-        return self._ask(method, *arguments)
 
     def close(self) -> None:
         if self.child.is_alive():
@@ -70,7 +66,8 @@ class Process:
                 self.child.join()
         self.pipe.close()
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the contender."""
         try:
             self.pipe.send((method, arguments))
             kind, answer = self.pipe.recv()
