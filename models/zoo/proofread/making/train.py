@@ -119,7 +119,8 @@ class Run:
 
     def fit(self, batches: Iterator[TrainingBatch], judge: Judge) -> None:
         step, tokens, begun = self._load()
-        seconds, shown, saved = 60 * self.options.minutes, time.monotonic(), time.monotonic()
+        seconds: float = 60 * self.options.minutes
+        shown = saved = time.monotonic()
         start = time.monotonic() - begun * seconds
 
         def passed() -> float:
