@@ -123,7 +123,7 @@ class Genai:
 
     def _capacity(self, length: int) -> int:
         """Return the cache's size for texts of this length: a layer with a window needs all of the window."""
-        window: int = self._decoder().get("sliding_window", {}).get("window_size", 0)
+        window: int = self.decoder.get("sliding_window", {}).get("window_size", 0)
         return max(length, window)
 
     def _draft(self, params: Any) -> None:

@@ -58,7 +58,7 @@ def _captured(graph: Graph, *, decomposed: bool) -> torch.export.ExportedProgram
     )
     if decomposed:
         _plain_casts(program)
-        program.run_decompositions = lambda *_: program  # type: ignore[method-assign]
+        program.run_decompositions = lambda *_: program
     return program
 
 
