@@ -27,9 +27,15 @@ from hamburger_edge.models.architecture.micro_step_decoder import MicroStepDecod
 
 
 def own_structure(model: Hamburger) -> Hamburger:
-    """Copy the modules around the same tensors, so that layers can be replaced."""
+    """Copy the modules around the same tensors, so that layers can be replaced.
+
+    Calibration listens to the original's modules; a copied hook would be traced.
+    """
     tensors = [*model.parameters(), *model.buffers()]
-    return copy.deepcopy(model, memo={id(tensor): tensor for tensor in tensors})
+    own = copy.deepcopy(model, memo={id(tensor): tensor for tensor in tensors})
+    for module in own.modules():
+        module._forward_hooks.clear()
+    return own
 
 
 def shortened(model: Hamburger, positions: int) -> Hamburger:
