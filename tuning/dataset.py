@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -90,13 +91,17 @@ class Dataset:
         return tuple(one for one in examples if one.turns[0].prompt not in asked)
 
     def requests(self, split: Split) -> list[Request]:
-        """Return the held-out prompts and their answers, from the `held_out` file or else from the split."""
+        """Return the held-out prompts and their answers, from the `held_out` file or else from the split.
+
+        Their order is random and always the same: a file may be sorted, or take turns among several sources,
+        and measurements take parts of them.
+        """
         if self.judged is not None:
             held_out = self.judged.examples
         else:
             held_out = tuple(self.examples.examples[number] for number in split.held_out)
-        most = self.recipe.evaluation.prompts
-        chosen = held_out[:: max(1, len(held_out) // most)][:most]  # evenly spaced: the file may be sorted
+        most = min(self.recipe.evaluation.prompts, len(held_out))
+        chosen = random.Random(0).sample(held_out, most)
         return [
             Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
         ]

@@ -107,7 +107,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
 
 
 def _fitting(tuning: Tuning, model: Model) -> list[Request]:
-    """Return as many evenly spaced requests as the budget has time for, at least FEWEST."""
+    """Return as many requests as the budget has time for, at least FEWEST."""
     requests, budget, plan = tuning.requests, tuning.budget, tuning.recipe.evaluation
     if budget is None or len(requests) <= FEWEST:
         return requests
@@ -119,7 +119,7 @@ def _fitting(tuning: Tuning, model: Model) -> list[Request]:
     count = max(FEWEST, min(len(requests), int(budget.left / each / answers)))
     if count < len(requests):
         tuning.report(f"{count} of {len(requests)} held-out examples are evaluated in the time that is left")
-    return [requests[number * len(requests) // count] for number in range(count)]
+    return requests[:count]
 
 
 def _asked(tuning: Tuning) -> dict[str, Any]:

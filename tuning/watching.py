@@ -30,7 +30,7 @@ class AnswersRight:
         longest: int,
         autocast: Callable[[str], AbstractContextManager[Any]],
     ):
-        self.requests = requests[:: max(1, len(requests) // SAMPLE)][:SAMPLE]
+        self.requests = requests[:SAMPLE]
         self.judge, self.tokenizer, self.end, self.longest = judge, tokenizer, end, longest
         self.autocast = autocast
 
