@@ -51,7 +51,7 @@ def test_such_a_head_is_read_and_scored_by_the_graphs(tmp_path: Path) -> None:
 
 def test_a_base_for_speed_averages_nothing(tmp_path: Path) -> None:
     """Integer zero points, in blocks of 64 where that loses least: what is fed the same is one product."""
-    checkpoint = toy_checkpoint(tmp_path / "toy", hidden_size=64, intermediate_size=96, **ONE_LAYER)
+    checkpoint = toy_checkpoint(tmp_path / "toy", hidden_size=64, intermediate_size=96, num_layers=2)
     for module in checkpoint.model.base.layers.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)  # a grid of its own that is given up

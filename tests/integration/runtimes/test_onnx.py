@@ -175,7 +175,8 @@ def test_nothing_grows_over_two_thousand_steps(ours: OnnxBackend) -> None:
     finally:
         tracemalloc.stop()
     (rss_before, traced_before), (rss_after, traced_after) = used
-    assert traced_after - traced_before < 20_000
+    # the smallest object that a step could leave has more; other threads of the process take a little
+    assert traced_after - traced_before < 1500 * 28
     # the cache's own pages are the only thing that may come into being
     assert rss_after - rss_before < 1500 * written + 2 * 2**20
 
