@@ -68,7 +68,9 @@ def test_what_is_found_is_written_and_used(
     found = json.loads(report.read_text())
     assert [row["name"] for row in found["choosing"]] == ["plain", *MERGING, "verify-0.8"]
     plain, *others = found["confirming"]
-    assert (plain["name"], plain["prompts"], len(others)) == ("plain", 80, 2)
+    assert (plain["name"], plain["prompts"]) == ("plain", 80)
+    faster = sum(row["faster"] > 1 for row in found["choosing"][1:])  # beside a busy program, few are
+    assert len(others) == min(2, faster)
     assert f"recommended: {found['recommended']}" in out
     assert f"written into {bundle} and {checkpoint}" in out
     best = next(row for row in found["confirming"] if row["name"] == found["recommended"])
