@@ -186,6 +186,7 @@ MUTANTS = [
     ),
     *_of(
         f"{QUANTIZATION}/error_compensation.py",
+        "unit/export/test_quantization.py integration/export/test_calibration.py",
         ("columns[stop:].addmm_(share[start:stop, stop:].T, errors, alpha=-1)", "pass"),
         ("columns[last:stop].addmm_(share[first:last, last:stop].T, own, alpha=-1)", "pass"),
         ("normal[:, blocks:, b] = each[:, b] @ summed[rows]", "pass"),

@@ -56,6 +56,29 @@ def test_error_is_that_of_its_bits(bits: int, size: int, most: float, K: int) ->
     assert (back - weight).norm() / weight.norm() < most
 
 
+def test_a_block_takes_the_better_of_neighbouring_zero_points() -> None:
+    weight = weights(64, 32)
+    low, high = weight.amin(1).clamp(max=0), weight.amax(1).clamp(min=0)
+    natural = (-low / ((high - low) / 15)).round()
+    zeros = unpacked(quantize(weight, 4, 32))[1][:, 0]
+    assert {int(shift) for shift in zeros - natural} == {-1, 0, 1}
+
+
+def test_a_matrix_is_quantized_in_parts() -> None:
+    weight = weights(3, block_quantizer.AT_ONCE // 2)
+    assert (dequantize(quantize(weight, 8, 128)) - weight).norm() < 0.01 * weight.norm()
+
+
+def test_minima_and_scales_are_fitted_to_the_rounded_weights() -> None:
+    weight = weights(64, 256)
+    q, scales, minima = quantize_with_minimum(weight, 32)
+    fitted = q.unflatten(1, (-1, 32)) * scales[..., None] + minima[..., None]
+    blocks = weight.unflatten(1, (-1, 32))
+    step = (blocks.amax(-1, keepdim=True) - blocks.amin(-1, keepdim=True)) / 15
+    plain = ((blocks - blocks.amin(-1, keepdim=True)) / step).round() * step + blocks.amin(-1, keepdim=True)
+    assert (fitted - blocks).norm() < 0.97 * (plain - blocks).norm()
+
+
 def test_least_squares_beats_plain_rounding() -> None:
     weight = weights(64, 256)
     plain, best = (dequantize(quantize(weight, 4, 32, ranges=n)) for n in (1, 8))
