@@ -49,3 +49,4 @@ def check_the_books(engine: Engine, prompt: list[int], steps: list[Step]) -> Non
     assert engine.ledger.groups == engine.backend.context
     assert [t for g in engine.sequence for t in g] == prompt + said(steps)
     assert engine.ledger.tokens + sum(map(len, engine.unread)) == len(prompt) + len(said(steps))
+    assert max(map(len, engine.sequence)) <= engine.info.max_group_tokens

@@ -119,6 +119,12 @@ def test_merged_forced_tokens_fill_groups(loop: Loop) -> None:
     assert backend.macro_calls == [len(PROMPT), len(backend.context) - len(PROMPT)]
 
 
+def test_a_slot_of_a_draft_holds_no_more_forced_tokens_than_a_group(loop: Loop) -> None:
+    backend = loop.backend(p_stop=0.0)
+    loop.run(backend, {"regex": "[0-9]the cat sat on the mat[0-9]x"}, forced="merge", mode="hybrid")
+    assert 1 < max(map(len, backend.context)) <= backend.info.max_group_tokens
+
+
 def test_in_verify_mode_forced_tokens_are_read_with_the_draft_and_not_verified(loop: Loop) -> None:
     backend = loop.backend(p_stop=1.0)
     structure = {"regex": "[0-9]the cat sat on the mat[0-9]"}
