@@ -37,10 +37,10 @@ from hamburger_edge.support.progress import Progress, no_progress
 
 BLOCK_SIZE = 64  # weights that share a scale
 TABLE, HEAD_WEIGHT = "base.embed_tokens.weight", "base.lm_head.weight"
-SMALLEST = 16  # a layer with fewer outputs stays in float32: the stop head's last
+SMALLEST = 16  # outputs; a layer with fewer stays in float32, as the last one of the stop head
 
-# at int4, measured on SmolLM2 (docs/research/quantization.md): v_proj does most damage for its size, then
-# down_proj; the stop head is small; the micro decoder's queries and keys are one product with values
+# At int4, v_proj does most damage for its size, then down_proj (docs/research/quantization.md). The stop head
+# is small. Queries and keys of the micro decoder are one product with its values.
 GRAFT_INT8_LAYERS = ("micro.*.self_attn.[qkv]_proj", "stop_head.[02]")
 INT8_LAYERS = ("base.*.self_attn.v_proj", *GRAFT_INT8_LAYERS)
 NARROW_LAYERS = ("*.mlp.down_proj", HEAD)  # of the head, the rows of rare tokens
@@ -83,7 +83,8 @@ def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> Precision
         return plan
     if plan.narrow_layers == NARROW_LAYERS:  # others: given block sizes, or those for speed
         layers = sum(parameter.numel() for parameter in model.base.layers.parameters())
-        narrow = NARROW_LAYERS if model.base.head_weight.numel() <= layers else NARROW_LAYERS[:1]
+        large = model.base.head_weight.numel() > layers
+        narrow = tuple(name for name in NARROW_LAYERS if not (large and name == HEAD))
         plan = dataclasses.replace(plan, grid=grid_of(model.base.layers[0]), narrow_layers=narrow)
     frequent = 2 * model.config.draft_vocab_size
     if tiers and plan.head == "int8" and 0 < frequent < model.config.base.vocab_size:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.fetch import base_folder
-from hamburger_edge.models.bases.renaming import GGUF
+from hamburger_edge.models.bases.renaming import GGUF, rename_back
 from hamburger_edge.models.bases.weights import shapes
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 
@@ -38,11 +37,9 @@ def write_over(original: Path, model: Hamburger, path: Path) -> None:
             continue
         inner = field.types[-1] if len(field.types) > 1 else None
         writer.add_key_value(field.name, field.contents(), field.types[0], inner)
-    theirs = {ours: name for name, ours in GGUF.items() if ours is not None}
     state = model.base.state_dict()
     for ours in shapes(model.base):
-        pattern, number = re.sub(r"\.\d+\.", ".{}.", ours, count=1), re.search(r"\.(\d+)\.", ours)
-        writer.add_tensor(theirs[pattern].format(number and number.group(1)), state[ours].float().numpy())
+        writer.add_tensor(rename_back(ours, GGUF), state[ours].float().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -13,7 +13,6 @@ import ctypes
 import dataclasses
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -84,7 +83,7 @@ def write_hugging_face(path: Path | None, folder: Path) -> None:
     """Write a checkpoint's base, with its delta applied, in the Hugging Face format."""
     from safetensors.torch import save_file
 
-    from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset
+    from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename_back
     from hamburger_edge.models.bases.weights import shapes
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
@@ -93,16 +92,10 @@ def write_hugging_face(path: Path | None, folder: Path) -> None:
     model = checkpoint.model
     config = hugging_face_config(model.config)
     family = config["model_type"]
-    theirs = {ours: name for name, ours in hugging_face_names(family).items() if ours is not None}
-
-    def rename(ours: str) -> str:
-        number = re.search(r"(?<=\.)\d+(?=\.)", ours)
-        pattern = re.sub(r"(?<=\.)\d+(?=\.)", "{}", ours, count=1)
-        return theirs[pattern].format(number and number.group())
-
-    state = model.base.state_dict()
+    names, state = hugging_face_names(family), model.base.state_dict()
     tensors = {
-        rename(ours): (state[ours] - norm_offset(family, ours)).contiguous() for ours in shapes(model.base)
+        rename_back(ours, names): (state[ours] - norm_offset(family, ours)).contiguous()
+        for ours in shapes(model.base)
     }
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     _save_json(folder / "config.json", config)

@@ -79,9 +79,10 @@ def _tokenizer(checkpoint: Path, about: CheckpointManifest, base: Path | None) -
 
 
 def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: CheckpointManifest) -> Manifest:
-    """Return the manifest with what may change after the export.
+    """Return the manifest of the assembled files.
 
-    The library's version changes how the tokenizer is spelled, and facts are measured later."""
+    The hash of the tokenizer depends on the library's version, and some facts are measured after the export.
+    """
     entries = tuple(file_entries(folder))
     wanted = {entry.path: entry.sha256 for entry in manifest.files}
     for entry in entries:

@@ -105,3 +105,10 @@ def rename(name: str, table: Mapping[str, str | None]) -> str | None:
     pattern, found = re.sub(r"(?<=\.)\d+(?=\.)", "{}", name, count=1), re.search(r"(?<=\.)\d+(?=\.)", name)
     ours = table[pattern]
     return None if ours is None or found is None else ours.format(found.group())
+
+
+def rename_back(ours: str, table: Mapping[str, str | None]) -> str:
+    """Return the name that a table gives to a tensor of ours. Raise KeyError if it has none."""
+    name = rename(ours, {mine: theirs for theirs, mine in table.items() if mine is not None})
+    assert name is not None  # the reversed table has no None
+    return name
