@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
 from hamburger_edge.models.training.training_recipe import Recipe
+from hamburger_edge.models.training.updates.muon import StackedMuon
 
 TABLES = ("embed_tokens.weight", "lm_head.weight", "places")  # a row per token, or per position in a group
 
@@ -25,7 +26,7 @@ def make_optimizers(model: nn.Module, groups: list[dict[str, Any]], recipe: Reci
     matrices, others = (_those(groups, inner, wanted) for wanted in (True, False))
     chosen: list[Optimizer] = []
     if matrices:
-        chosen.append(Muon(matrices, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+        chosen.append(StackedMuon(matrices, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
     if others:
         chosen.append(AdamW(others, betas=betas, weight_decay=decay, fused=True))
     return chosen
