@@ -1,13 +1,17 @@
-"""The number of processors that this process may use, the default of `threads`."""
+"""What this process takes of the machine: its processors, and memory."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import sys
 
 MOST_THREADS = 1024  # more than any supported machine has
 
 
 def usable_processors() -> int:
+    """Return the number of processors that this process may use, the default of `threads`."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -25,3 +29,10 @@ def let_threads_sleep() -> None:
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+def give_back_memory() -> None:
+    """Return to Linux what was freed. Between steps of a training, glibc keeps up to 40 MB more each time."""
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)

@@ -32,6 +32,7 @@ from hamburger_edge.models.training.updates.averaging import WeightMean
 from hamburger_edge.models.training.updates.processes import Processes
 from hamburger_edge.models.training.updates.step_limit import StepLimit
 from hamburger_edge.support.files import write_atomically
+from hamburger_edge.support.processors import give_back_memory
 from hamburger_edge.support.progress import LogCallback
 
 Watch = Callable[[Hamburger], dict[str, float]]  # figures of a model in training, logged as "answers"
@@ -139,6 +140,7 @@ class Trainer:
                 self.report(f"{stage.name} {step + 1}/{steps}  {window}  {pace}  {left / 60:.1f} min left")
                 self._log("train", stage, window.means())
                 window, shown = Totals(), now
+                give_back_memory()
             if last:
                 run.mean.exchange()  # the stage ends with them
                 self._judge(stage, run)
