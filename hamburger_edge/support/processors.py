@@ -1,4 +1,4 @@
-"""What this process takes of the machine: its processors, and memory."""
+"""The processors and the memory of this process."""
 
 from __future__ import annotations
 

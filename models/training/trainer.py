@@ -234,7 +234,7 @@ class Trainer:
         self.look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)
 
     def _pace(self, stage: Stage, run: StageRun, slots: int, results: dict[str, Any]) -> str:
-        """Slots a second and, where the base learns, their products' share of what the machine multiplies."""
+        """Return slots a second. Where the base learns, add its products' share of the machine's peak."""
         told = f"{slots / self.step_seconds:.0f} slots/s"
         if "base" not in stage.learns or self.processes.count > 1:
             return told

@@ -1,7 +1,7 @@
 """Muon for models of many small matrices: those of one shape are made orthogonal together.
 
-One after another, the updates of a base's low-rank pairs took half of a training step on a GPU, which waited
-for thousands of small products to be started.
+One after another, the updates of a base's low-rank pairs took nearly half of a training step on a GPU, which
+waited for thousands of small products to be started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.optim import Muon
 
 
 class StackedMuon(Muon):
-    """`torch.optim.Muon` with the same settings and state."""
+    """`torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`; other settings and the state are its own."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
