@@ -43,7 +43,7 @@ def load_manifest(folder: str | Path) -> Manifest:
         raise BundleError(
             f"{path}: not a bundle's manifest (kind is {data.get('kind')!r}, expected {KIND!r})"
         )
-    if version != FORMAT or isinstance(version, bool):
+    if version != FORMAT:
         raise BundleError(
             f"{path}: format version {version!r}, but this program reads version {FORMAT}: "
             "update hamburger-edge or export the model again"
