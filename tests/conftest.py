@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import os
@@ -134,10 +133,12 @@ def bundles(shared: Path) -> Callable[..., Path]:
     """Toy bundles by their configuration; do not write into them."""
 
     def bundle(**changes: object) -> Path:
-        from toy_bundles import toy_bundle  # not at the top: it imports torch
+        def make(folder: Path) -> None:
+            from toy_bundles import toy_bundle  # not at the top: it imports torch
+
+            toy_bundle(folder, **changes)
 
         asked = hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
-        make = functools.partial(toy_bundle, **changes)
         return made_once(shared / "toys" / asked, make) / "bundle"
 
     return bundle

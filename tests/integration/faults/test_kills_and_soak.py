@@ -19,7 +19,7 @@ import hamburger_edge
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.model import Model
 
-KILLS, SEED = os.environ.get("KILLS", "4"), os.environ.get("SEED", "0")
+KILLS, SEED = os.environ.get("KILLS"), os.environ.get("SEED", "0")
 SPOKEN = int(os.environ.get("SPOKEN", "1500"))  # tokens
 GROWTH = 16 << 20  # bytes of memory that a process may still gain after a fifth of its conversations
 QUESTIONS = (
@@ -33,8 +33,9 @@ QUESTIONS = (
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
 @pytest.mark.parametrize("work", WORKS)
 def test_kills(work: str, tmp_path: Path) -> None:
+    kills = KILLS or ("20" if work == "export" else "4")
     subprocess.run(
-        [sys.executable, PROGRAMS / "killed_work.py", work, KILLS, SEED, tmp_path],
+        [sys.executable, PROGRAMS / "killed_work.py", work, kills, SEED, tmp_path],
         check=True,
         env=environment(OMP_NUM_THREADS="1"),
     )
