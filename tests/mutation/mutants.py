@@ -142,7 +142,10 @@ MUTANTS = [
     *_of(
         "export/precision_plan.py",
         "integration/export/test_quantized_graphs.py integration/export/test_graph_contents.py",
-        ('precision == "int4" and _among(path, plan.int8_layers)', "False"),
+        (
+            'return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision',
+            "return precision",
+        ),
         ("(whole and width % size)", "False"),
         ("size = self.plan.block_size // (2 if narrow else 1)", "size = self.plan.block_size"),
         ("0 < frequent < model.config.base.vocab_size", "0 < frequent"),
