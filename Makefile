@@ -6,7 +6,7 @@
 # make browser BUNDLES="tiny voice-commands"  a page in which built-in models, or bundles, run inside the browser
 # make docs   build the site of docs/ into site/; a broken link fails
 # make bench BUNDLE=... CHECKPOINT=...  measure speed, and draw the pictures of docs/research/speed.md anew
-# make fuzz N=1000 SEED=0  damaged files, each in a process of its own; goes on where it stopped; then random tests, drawn anew
+# make fuzz N=1000 SEED=0  damaged files, each in a process of its own; then random tests, drawn anew
 # make mutation  the tests against single-line changes of the program, which they have to notice; some hours
 # make kills KILLS=100  export, distill, train, tune and sessions killed at random moments; nothing half-made is ever taken for whole
 # make soak SPOKEN=200000  one process talks for long, its sessions saved and resumed: memory level, texts unchanged
@@ -68,18 +68,18 @@ zoo-parts: $(VENV)/.demo
 N    ?= 1000
 SEED ?= 0
 fuzz: $(VENV)/.dev
-	@$(BIN)/python tests/fuzzing --cases $(N) --seed $(SEED)
+	@CASES=$(N) HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -v tests/fuzzing/damaged_files.py --hypothesis-seed=$(SEED)
 	@HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -q -m hypothesis
 
 mutation: $(VENV)/.dev
-	@$(BIN)/python tests/mutation --whole
+	@$(BIN)/python tests/mutation
 
 kills: $(VENV)/.dev
-	@PYTHONPATH=tests/support:tests/support/toys $(BIN)/python tests/faults/kills.py --kills $(or $(KILLS),100) --seed $(SEED)
+	@KILLS=$(or $(KILLS),100) SEED=$(SEED) $(BIN)/python -m pytest -v tests/integration/faults -k test_kills
 
 SPOKEN ?= 200000
 soak: $(VENV)/.dev
-	@$(BIN)/python tests/faults/soak.py --tokens $(SPOKEN)
+	@SPOKEN=$(SPOKEN) $(BIN)/python -m pytest -q -s tests/integration/faults -k test_soak
 
 test-matrix: $(VENV)/.dev
 	@$(PIP) install "uv>=0.8"

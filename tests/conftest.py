@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import places
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
 from hamburger_edge.models.distillation.cluster import Cluster
-from hamburger_edge.support.files import locked
+from hamburger_edge.support.folders import made_once
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -43,10 +44,7 @@ SLOW = {
     "cli/test_eval_recommend.py": ("test_a_killed_run_goes_on",),
     "cli/test_process.py": ("test_a_reader_of_progress_that_goes_away",),
     "docs/test_documents.py": ("test_every_block_of_a_page_runs",),
-    "export/test_pipeline.py": (
-        "test_killed_exports_leave_nothing_that_loads",
-        "test_two_exports_to_one_place_do_not_mix",
-    ),
+    "export/test_pipeline.py": ("test_two_exports_to_one_place_do_not_mix",),
     "faults/test_full_disk.py": (),
     "faults/test_kills_and_soak.py": (),
     "models/test_distill.py": ("test_killed_in_between_it_ends_with_the_same_bytes",),
@@ -99,21 +97,14 @@ def unit_tests_first(items: list[pytest.Item], workers: int) -> list[pytest.Item
     return list(itertools.chain(*stretches))
 
 
-class Failures:
-    """Tells each failure as it happens, not after the last test."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
-        if report.failed and terminal:
-            crash = getattr(report.longrepr, "reprcrash", None)
-            terminal.write_line(f"\n{report.nodeid} failed: {crash.message if crash else ''}"[:500])
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tell each failure as it happens, not after the last test."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        print(f"\n{report.nodeid} failed: {crash.message if crash else ''}"[:500], flush=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Failures(config))
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker or not getattr(config.option, "numprocesses", None):
         _take_one_core(int(worker.removeprefix("gw") or 0))
@@ -142,13 +133,13 @@ def bundles(shared: Path) -> Callable[..., Path]:
     """Toy bundles by their configuration; do not write into them."""
 
     def bundle(**changes: object) -> Path:
-        folder = shared / "toys" / hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
-        with locked(folder.with_suffix(".lock")):
-            if not (folder / "bundle").exists():
-                from toy_bundles import toy_bundle  # not at the top: it imports torch
+        def make(folder: Path) -> None:
+            from toy_bundles import toy_bundle  # not at the top: it imports torch
 
-                toy_bundle(folder, **changes)
-        return folder / "bundle"
+            toy_bundle(folder, **changes)
+
+        asked = hashlib.sha256(repr(sorted(changes.items())).encode()).hexdigest()[:16]
+        return made_once(shared / "toys" / asked, make) / "bundle"
 
     return bundle
 
@@ -157,14 +148,13 @@ def bundles(shared: Path) -> Callable[..., Path]:
 def exported_tiny(shared: Path) -> Callable[..., Path]:
     """Bundles of `tiny` by their precision, likewise; without the parity gate, which has its own tests."""
 
-    def bundle(precision: str) -> Path:
-        folder = shared / "tiny" / precision
-        with locked(folder.with_suffix(".lock")):
-            if not folder.exists():
-                from hamburger_edge import export_checkpoint
+    def bundle(precision: Any) -> Path:
+        from hamburger_edge import export_checkpoint
 
-                export_checkpoint("tiny", folder, precision=precision, verify=False)  # type: ignore[arg-type]
-        return folder
+        def make(folder: Path) -> None:
+            export_checkpoint("tiny", folder / precision, precision=precision, verify=False)
+
+        return made_once(shared / f"tiny-{precision}", make) / precision
 
     return bundle
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge import export_checkpoint
+
 ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "runs" / "processors"
+BUNDLES = FOLDER / "bundles"
 ANSWERS = Path(__file__).with_name("answers.py")
 CORE_TESTS = ("tests/unit/loop", "tests/unit/chat", "tests/unit/support")
 TOOLS = ("pytest", "hypothesis", "jsonschema", "pydantic", "llguidance")  # of those tests
@@ -24,71 +30,61 @@ FORMS: dict[str, dict[str, Any]] = {
 Command = list[str | Path]
 
 
-def make(folder: Path, models: list[str]) -> Path:
-    """Of every model in every form, once."""
-    for model in models:
-        for form, options in FORMS.items():
-            if not (bundle := folder / f"{model}-{form}").exists():
-                from hamburger_edge import export_checkpoint
-
-                folder.mkdir(parents=True, exist_ok=True)
-                export_checkpoint(model, bundle, verify=False, **options)
-    if not folder.with_name(f"{folder.name}.here.json").exists():
-        answer([sys.executable], folder, "here", {})
-    return folder
+def make() -> None:
+    """Of `tiny` in every form, once."""
+    BUNDLES.mkdir(parents=True, exist_ok=True)
+    for form, options in FORMS.items():
+        if not (bundle := BUNDLES / f"tiny-{form}").exists():
+            export_checkpoint("tiny", bundle, verify=False, **options)
+    if not _answers("here").exists():
+        _run([sys.executable, ANSWERS, BUNDLES, "here"])
 
 
-def environment(site: Path | None = None) -> dict[str, str]:
-    """The checkout's own package; on one thread, which an emulator has no more of."""
+def _answers(name: str) -> Path:
+    return BUNDLES.with_name(f"bundles.{name}.json")
+
+
+def _run(command: Command, site: Path | None = None) -> bool:
+    """With the checkout's own package; on one thread, which an emulator has no more of."""
     path = os.pathsep.join(str(each) for each in (site, ROOT) if each is not None)
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    changes = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **changes}).returncode == 0
 
 
-def answer(python: Command, folder: Path, name: str, env: dict[str, str]) -> bool:
-    """By that Python, which also goes on with the sessions that were saved here."""
-    there = [] if name == "here" else ["here"]
-    command = [*python, ANSWERS, folder, name, *there]
-    return subprocess.run(command, cwd=ROOT, env=env or environment()).returncode == 0
+def passes_tests(python: Command, site: Path | None = None) -> bool:
+    """The core's tests, but for those that export a bundle, with PyTorch."""
+    options = ["-q", "-p", "no:cacheprovider", "-k", "not options_of_loading"]
+    return _run([*python, "-m", "pytest", *options, *CORE_TESTS], site)
 
 
-def test(python: Command, env: dict[str, str]) -> bool:
-    command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE_TESTS]
-    command += ["-k", "not options_of_loading"]  # which exports a bundle first, with PyTorch
-    return subprocess.run(command, cwd=ROOT, env=env).returncode == 0
-
-
-def compare(
-    folder: Path, name: str, tell: Callable[[str], object] = print, *, refused: Collection[str] = ()
+def answers_alike(
+    python: Command, name: str, site: Path | None = None, *, refused: Collection[str] = ()
 ) -> bool:
-    """Whether float32 says the same; what share of the tokens others do, up to the first that differs.
+    """Whether float32 says the same by that Python, also in sessions that were saved here; what share of the
+    tokens others do is printed, up to the first that differs.
 
     Bundles of the forms `refused` must not open there.
     """
-    import json
-
-    here, there = (
-        json.loads(folder.with_name(f"{folder.name}.{each}.json").read_text()) for each in ("here", name)
-    )
+    if not _run([*python, ANSWERS, BUNDLES, name, "here"], site):
+        return False
+    here, there = (json.loads(_answers(each).read_text()) for each in ("here", name))
     good = True
     for bundle, facts in here.items():
-        is_refused = "refused" in there[bundle]
-        good &= is_refused == any(bundle.endswith(f"-{form}") for form in refused)
-        if is_refused:
-            tell(f"{bundle}: refused: {there[bundle]['refused']}")
+        found = there[bundle]
+        good &= ("refused" in found) == any(bundle.endswith(f"-{form}") for form in refused)
+        if "refused" in found:
+            print(f"{bundle}: refused: {found['refused']}")
             continue
-        ours, theirs = facts["answers"], there[bundle]["answers"]
+        ours, theirs, resumed = facts["answers"], found["answers"], found["resumed"]
         same = sum(_prefix(a, b) for a, b in zip(ours, theirs, strict=True))
-        whole = sum(map(len, ours))
-        exact = "int" not in bundle
-        resumed = there[bundle]["resumed"]
-        said = (
+        on = (
             resumed if isinstance(resumed, str) else f"{_prefix(ours[-1], resumed)} of {len(ours[-1])} tokens"
         )
-        tell(f"{bundle}: {same} of {whole} tokens; a session from here: {said}")
-        good &= not exact or (same == whole and resumed == ours[-1])
+        print(f"{bundle}: {same} of {sum(map(len, ours))} tokens; a session from here: {on}")
+        good &= "int" in bundle or (theirs == ours and resumed == ours[-1])
     return good
 
 
 def _prefix(ours: list[int], theirs: list[int]) -> int:
     pairs = zip(ours, theirs, strict=False)
-    return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))

@@ -12,27 +12,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import bundles
 
-
-class Machine(NamedTuple):
-    emulator: str
-    cpu: str
-
-
-MACHINES = {
-    "arm64": Machine("qemu-aarch64", "cortex-a72"),
-    "x86-no-avx": Machine("qemu-x86_64", "Nehalem"),
-    "x86-avx2": Machine("qemu-x86_64", "Haswell"),
+MACHINES = {  # emulator, processor
+    "arm64": ("qemu-aarch64", "cortex-a72"),
+    "x86-no-avx": ("qemu-x86_64", "Nehalem"),
+    "x86-avx2": ("qemu-x86_64", "Haswell"),
 }
 MIRROR = "http://deb.debian.org/debian"
 
 
-def root(folder: Path) -> Path:
+def root() -> Path:
     """Debian's Python for arm64; nothing of it is run on the way."""
-    root = folder / "arm64"
+    root = bundles.FOLDER / "arm64"
     if not (root / "usr/bin/python3.11").exists():
         options = ["--arch=arm64", "--foreign", "--variant=minbase", "--include=python3,libstdc++6"]
         subprocess.run(["debootstrap", *options, "bookworm", root, MIRROR], check=True)
@@ -41,8 +34,8 @@ def root(folder: Path) -> Path:
     return root
 
 
-def site(folder: Path) -> Path:
-    site = folder / "arm64-site"
+def site() -> Path:
+    site = bundles.FOLDER / "arm64-site"
     if not site.exists():
         tags = [f"--platform=manylinux{tag}_aarch64" for tag in ("_2_28", "_2_27", "_2_17", "2014")]
         command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(site), "--only-binary=:all:"]
@@ -54,27 +47,22 @@ def site(folder: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("machine", choices=MACHINES)
-    parser.add_argument("--models", nargs="+", default=["tiny"])
-    parser.add_argument("--folder", type=Path, default=Path("runs/processors"))
     parser.add_argument("--answers-only", action="store_true")
     options = parser.parse_args()
-    machine, folder = MACHINES[options.machine], options.folder.absolute()
-    emulator = shutil.which(machine.emulator)
-    if emulator is None:
-        print(f"{machine.emulator} is not here: apt-get install qemu-user debootstrap")
+    emulator, cpu = MACHINES[options.machine]
+    if shutil.which(emulator) is None:
+        print(f"{emulator} is not here: apt-get install qemu-user debootstrap")
         return 1
-    made = bundles.make(folder / "bundles", options.models)
-    python: bundles.Command = [emulator, "-cpu", machine.cpu]
+    bundles.make()
+    python: bundles.Command = [emulator, "-cpu", cpu]
+    packages = None
     if options.machine == "arm64":
-        place = root(folder)
+        place, packages = root(), site()
         python += ["-L", place, place / "usr/bin/python3.11"]
-        env = bundles.environment(site(folder))
     else:
         python += [sys.executable]
-        env = bundles.environment()
-    good = bundles.answer(python, made, options.machine, env) and bundles.compare(made, options.machine)
-    if not options.answers_only:
-        good &= bundles.test(python, env)
+    good = bundles.answers_alike(python, options.machine, packages)
+    good &= options.answers_only or bundles.passes_tests(python, packages)
     print(f"{options.machine}: {'holds' if good else 'does not hold'}")
     return not good
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,25 +33,19 @@ class Served:
         return found
 
 
-class Cut:
+class Cut(io.BytesIO):
     """A connection that breaks after some bytes."""
 
     def __init__(self, connection: Any, left: int) -> None:
+        super().__init__()
         self.connection, self.left = connection, left
-        self.closed = False
 
-    def write(self, content: bytes) -> int:
+    def write(self, content: Any) -> int:
         self.connection.write(content[: self.left])
         self.left -= len(content)
         if self.left < 0:
             raise ConnectionAbortedError
         return len(content)
-
-    def flush(self) -> None:
-        self.connection.flush()
-
-    def close(self) -> None:
-        self.connection.close()
 
 
 @contextmanager

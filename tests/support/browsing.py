@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -40,17 +39,14 @@ class Browser:
         return self.driver.execute_script(script, *words)
 
     def until(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
-        from selenium.common.exceptions import StaleElementReferenceException
+        from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
+        from selenium.webdriver.support.ui import WebDriverWait
 
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                if found := condition():
-                    return found
-            except StaleElementReferenceException:
-                pass
-            time.sleep(0.02)
-        raise AssertionError(f"nothing came of it; the page: {self.find('body').text}")
+        wait = WebDriverWait(self.driver, seconds, 0.02, [StaleElementReferenceException])
+        try:
+            return wait.until(lambda _: condition())
+        except TimeoutException:
+            raise AssertionError(f"nothing came of it; the page: {self.find('body').text}") from None
 
     def say(self, text: str) -> None:
         self.find("#prompt").send_keys(text, "\ue007")
@@ -88,14 +84,8 @@ def browsing(*flags: str, width: int = 1180, height: int = 760) -> Iterator[Brow
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--disable-gpu",
-        "--no-proxy-server",
-        *flags,
-    ):
+    usual = ["headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "no-proxy-server"]
+    for flag in [*(f"--{name}" for name in usual), *flags]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(executable_path=DRIVER)
@@ -109,9 +99,6 @@ def browsing(*flags: str, width: int = 1180, height: int = 760) -> Iterator[Brow
 
 
 class _Files(SimpleHTTPRequestHandler):
-    def guess_type(self, path: Any) -> str:
-        return "text/javascript" if str(path).endswith(".mjs") else str(super().guess_type(path))
-
     def log_message(self, *_: Any) -> None:
         pass
 

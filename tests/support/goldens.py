@@ -53,11 +53,8 @@ BUNDLES: tuple[dict[str, Any], ...] = (
     MERGING,
     MERGING_GEMMA,
 )
-LOOPS = (
-    BUNDLES[0],
-    BUNDLES[3],
-    BUNDLES[4],
-)  # each position rule and stop rule, with a draft vocabulary or none
+# each position rule and stop rule, with a draft vocabulary or none
+LOOPS = (BUNDLES[0], BUNDLES[3], BUNDLES[4])
 CALLS = {
     "anyOf": [
         {

@@ -23,38 +23,31 @@ class LocalHub:
         self.revisions, self.commits, self.asked = revisions, commits, list[str]()
         self.messages: dict[str, str] = {}
 
-    def find(self, path: str) -> tuple[str, bytes, str] | None:
-        """Commit, content and kind of what lies at a path."""
-        match path.strip("/").split("/"):
-            case ["api", "models", "Org", "Name-1.5", *rest] if rest[:1] in ([], ["revision"]):
-                revision = rest[1] if rest else "main"
+    def find(self, path: list[str]) -> tuple[str, bytes] | None:
+        """The commit and the content of what lies at a path."""
+        match path:
+            case ["api", "models", "Org", "Name-1.5"]:
+                return self.find([*path, "revision", "main"])
+            case ["api", "models", "Org", "Name-1.5", "revision", revision]:
                 commit = self.revisions.get(revision, revision)
-                if commit not in self.commits:
-                    return None
-                files = [{"rfilename": name} for name in self.commits[commit]]
-                facts = {"id": "Org/Name-1.5", "modelId": "Org/Name-1.5", "sha": commit, "siblings": files}
-                return commit, json.dumps(facts).encode(), "application/json"
+                if commit in self.commits:
+                    files = [{"rfilename": name} for name in self.commits[commit]]
+                    facts = {
+                        "id": "Org/Name-1.5",
+                        "modelId": "Org/Name-1.5",
+                        "sha": commit,
+                        "siblings": files,
+                    }
+                    return commit, json.dumps(facts).encode()
             case ["Org", "Name-1.5", "resolve", revision, *name]:
                 commit = self.revisions.get(revision, revision)
                 content = self.commits.get(commit, {}).get("/".join(name))
-                return None if content is None else (commit, content, "application/octet-stream")
+                return None if content is None else (commit, content)
         return None
 
-    def missing(self, path: str) -> str:
-        """What the hub calls it that nothing lies there."""
-        match path.strip("/").split("/"):
-            case ["Org", "Name-1.5", "resolve", revision, *_]:
-                pass
-            case ["api", "models", "Org", "Name-1.5", "tree", revision, *_]:
-                pass
-            case _:
-                return "RevisionNotFound"
-        known = self.revisions.get(revision, revision) in self.commits
-        return "EntryNotFound" if known else "RevisionNotFound"
-
-    def receive(self, path: str, body: bytes, address: str) -> dict[str, Any] | None:
+    def receive(self, path: list[str], body: bytes, address: str) -> dict[str, Any]:
         """The answer to what is posted."""
-        match path.strip("/").split("/"):
+        match path:
             case ["api", "repos", "create"]:
                 asked = json.loads(body)
                 return {"url": f"{address}/{asked['organization']}/{asked['name']}"}
@@ -74,7 +67,7 @@ class LocalHub:
                 self.commits[commit] = before | files
                 self.revisions[revision] = commit
                 return {"commitUrl": f"{address}/Org/Name-1.5/commit/{commit}", "commitOid": commit}
-        return None
+        raise ValueError(f"nothing is posted to {path}")
 
 
 @contextlib.contextmanager
@@ -82,52 +75,41 @@ def serving(hub: LocalHub) -> Iterator[str]:
     """Its address, while it is open."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.answer(False)
-
-        def do_GET(self) -> None:
-            self.answer(True)
+        @property
+        def parts(self) -> list[str]:
+            return self.path.partition("?")[0].strip("/").split("/")
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            path, address = self.path.partition("?")[0], f"http://{self.headers['Host']}"
-            answer = hub.receive(path, body, address)
-            content = json.dumps(answer).encode()
-            self.send_response(404 if answer is None else 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            answer = hub.receive(self.parts, body, f"http://{self.headers['Host']}")
+            self.send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
-        def answer(self, body: bool) -> None:
+        def do_GET(self) -> None:
             hub.asked.append(self.path)
-            path = self.path.partition("?")[0]
-            found = hub.find(path)
-            if found is None:
-                self.send_response(404)
-                self.send_header("X-Error-Code", hub.missing(path))
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            commit, content, kind = found
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("X-Repo-Commit", commit)
-            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            if found := hub.find(self.parts):
+                commit, content = found
+                tag = hashlib.sha256(content).hexdigest()
+                self.send(200, content, {"X-Repo-Commit": commit, "ETag": f'"{tag}"'})
+            else:
+                known = any(part in hub.revisions or part in hub.commits for part in self.parts)
+                self.send(404, b"", {"X-Error-Code": "EntryNotFound" if known else "RevisionNotFound"})
+
+        do_HEAD = do_GET
+
+        def send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
             self.end_headers()
-            if body:
+            if self.command != "HEAD":
                 self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()

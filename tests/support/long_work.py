@@ -4,8 +4,6 @@ call; what it leaves is whole, or is not taken for anything.
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,82 +18,52 @@ from toy_training import short, toy_trainer
 import hamburger_edge
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.models.distillation.data_manifest import NAME
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.run_state import FILE as LAST
-from hamburger_edge.models.training.run_state import load_state
 from hamburger_edge.support.files import sha256
 from hamburger_edge.tuning.tune import Tuning
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
 
-RECIPES = short(0)
-
 
 class Work(NamedTuple):
-    given: Callable[[Path], None]  # makes what it starts from
-    run: Callable[[Path, Path], None]  # from there, into another folder
-    check: Callable[[Path], None]  # of what lies there, all that looks finished is
+    prepare: Callable[[Path], object]  # makes what it starts from
+    run: Callable[[Path, Path], object]  # from there, into another folder
 
 
-def _nothing(given: Path) -> None:
-    pass
-
-
-# -- a bundle ------------------------------------------------------------------------------------------
-
-
-def _checkpoint(given: Path) -> None:
+def _save_checkpoint(given: Path) -> None:
     saved_toy(given / "checkpoint")
 
 
-def _exported(format: str) -> Callable[[Path, Path], None]:
+def _export_twice(format: str) -> Callable[[Path, Path], None]:
+    """To a name where nothing is yet, and in the place of the bundle that is there then."""
+
     def run(given: Path, made: Path) -> None:
-        checkpoint, bundle = given / "checkpoint", made / "bundle"
-        export(checkpoint, bundle, formats=[format], precision="int8", verify=False, force=True)  # type: ignore[list-item]
+        for _ in range(2):
+            export(
+                given / "checkpoint",
+                made / "bundle",
+                formats=[format],  # type: ignore[list-item]
+                precision="int8",
+                verify=False,
+                force=True,
+            )
+        assert not list(made.glob(".*")), "what killed ones left is swept up"
 
     return run
 
 
-def _check_bundle(made: Path) -> None:
-    if (bundle := made / "bundle").exists():
-        check_files(bundle, load_manifest(bundle), hashes=True)
-
-
-# -- training data -------------------------------------------------------------------------------------
-
-
-def _distil(given: Path, made: Path) -> None:
-    make(made / "data")
-
-
-def _check_data(made: Path) -> None:
-    if (made / "data" / NAME).exists():
-        DistilledData.load(made / "data")  # which checks hashes
-
-
-# -- training ------------------------------------------------------------------------------------------
-
-
 def _train(given: Path, made: Path) -> None:
-    trainer = toy_trainer(made / "run", RECIPES)
+    trainer = toy_trainer(made / "run", short(0))
     assert trainer.run()
     save(made / "checkpoint", trainer.model)
 
 
-def _check_training(made: Path) -> None:
-    if (made / "run" / LAST).exists():
-        assert load_state(made / "run", dataclasses.replace(RECIPES, out=str(made / "run")), {}) is not None
-    if (made / "checkpoint").exists():
-        load_checkpoint(made / "checkpoint")
-
-
-# -- a task --------------------------------------------------------------------------------------------
-
-
-def _task(given: Path) -> None:
+def _write_task(given: Path) -> None:
     write_base(given / "base")
     write_examples(given / "examples.jsonl", 300)
 
@@ -104,25 +72,12 @@ def _tune(given: Path, made: Path) -> None:
     begun = made / "work" / "recipe.toml"
     recipe = TuneRecipe(base=str(given / "base"), examples=str(given / "examples.jsonl"))
     recipe = read_tune_recipe(begun) if begun.exists() else recipe
-    tuning = Tuning(recipe, made / "work", minutes=0.001, report=lambda line: None)
-    shutil.copytree(tuning.train(), made / "checkpoint", dirs_exist_ok=True)
+    Tuning(recipe, made / "work", minutes=0.001, report=lambda line: None).train()
 
 
-def _check_task(made: Path) -> None:
-    for folder in ("examples", "scored"):
-        if (made / "work" / folder / NAME).exists():
-            DistilledData.load(made / "work" / folder)
-    for folder in ("tuned", "checkpoint"):
-        if (made / "work" / folder / MANIFEST).exists():
-            load_checkpoint(made / "work" / folder)
-
-
-# -- a session -----------------------------------------------------------------------------------------
-
-
-def _bundle(given: Path) -> None:
-    _checkpoint(given)
-    _exported("onnx")(given, given)
+def _save_bundle(given: Path) -> None:
+    _save_checkpoint(given)
+    _export_twice("onnx")(given, given)
 
 
 def _talk(given: Path, made: Path) -> None:
@@ -134,33 +89,44 @@ def _talk(given: Path, made: Path) -> None:
             list(chat.send("hello"))
             chat.save(made / "talk")
             chat = model.resume(made / "talk")
-        (made / "bundle").write_text(str(given / "bundle"))
-
-
-def _check_session(made: Path) -> None:
-    if (made / "talk").exists() and (made / "bundle").exists():
-        with hamburger_edge.load(Path((made / "bundle").read_text()), threads=1) as model:
-            model.resume(made / "talk")
 
 
 WORKS = {
-    "export": Work(_checkpoint, _exported("onnx"), _check_bundle),
-    "export-gguf": Work(_checkpoint, _exported("gguf"), _check_bundle),
-    "distill": Work(_nothing, _distil, _check_data),
-    "train": Work(_nothing, _train, _check_training),
-    "tune": Work(_task, _tune, _check_task),
-    "session": Work(_bundle, _talk, _check_session),
+    "export": Work(_save_checkpoint, _export_twice("onnx")),
+    "export-gguf": Work(_save_checkpoint, _export_twice("gguf")),
+    "distill": Work(lambda given: None, lambda given, made: make(made / "data")),
+    "train": Work(lambda given: None, _train),
+    "tune": Work(_write_task, _tune),
+    "session": Work(_save_bundle, _talk),
 }
+
+
+def check(given: Path, made: Path) -> None:
+    """All that looks finished is."""
+    for path in _visible(made):
+        if path.name == FILE_NAME:
+            check_files(path.parent, load_manifest(path.parent), hashes=True)
+        elif path.name == NAME:
+            DistilledData.load(path.parent)  # which checks hashes
+        elif path.name == MANIFEST:
+            load_checkpoint(path.parent)
+        elif path.name == LAST:
+            torch.load(path, weights_only=True)
+        elif path.name == "talk":
+            with hamburger_edge.load(given / "bundle", threads=1) as model:
+                model.resume(path)
+    bundle = made / "bundle"
+    assert not bundle.exists() or (bundle / FILE_NAME).exists()
 
 
 def files(made: Path) -> dict[str, str]:
     """What a run leaves, by its hashes; figures of time aside, and what is sealed with random numbers."""
     torch.set_num_threads(1)
-    return {
-        str(path.relative_to(made)): sha256(path)
-        for path in sorted(made.rglob("*"))
-        if path.is_file() and path.name not in _OF_THE_CLOCK
-    }
+    of_the_clock = {"metrics.jsonl", LAST}
+    kept = [path for path in _visible(made) if path.name not in of_the_clock]
+    return {str(path.relative_to(made)): sha256(path) for path in kept}
 
 
-_OF_THE_CLOCK = {"metrics.jsonl", LAST}
+def _visible(made: Path) -> list[Path]:
+    found = sorted(path for path in made.rglob("*") if path.is_file())
+    return [path for path in found if not any(part[0] == "." for part in path.relative_to(made).parts)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from places import ROOT
 
 PROJECT = "hamburger_edge"
 # What stands beside hamburger_edge/ in the repository and inside it when installed.
-SISTERS = (*("benchmarks", "evaluation", "export", "integrations", "models", "runtimes", "serve", "tuning"),)
+SISTERS = ("benchmarks", "evaluation", "export", "integrations", "models", "runtimes", "serve", "tuning")
 
 # Run from the checkout alone; in no wheel.
 CHECKOUT = (ROOT / "benchmarks" / "peers", ROOT / "benchmarks" / "requests", ROOT / "models" / "zoo")
@@ -56,29 +57,9 @@ def _imported(node: ast.AST, top_level: bool) -> Iterator[str]:
 
 
 def circles() -> list[list[str]]:
-    """Modules that import each other, directly or by way of others: strongly connected components of more
-    than one, by Tarjan's algorithm."""
-    number: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    found = []
-
-    def visit(module: str) -> None:
-        number[module] = lowest[module] = len(number)
-        stack.append(module)
-        for other in sorted(imports(module)):
-            if other not in number:
-                visit(other)
-                lowest[module] = min(lowest[module], lowest[other])
-            elif other in stack:
-                lowest[module] = min(lowest[module], number[other])
-        if lowest[module] == number[module]:
-            circle = stack[stack.index(module) :]
-            del stack[-len(circle) :]
-            if len(circle) > 1:
-                found.append(sorted(circle))
-
-    for module in modules():
-        if module not in number:
-            visit(module)
-    return found
+    """Modules that import each other, directly or by way of others: the first circle, where there is one."""
+    try:
+        graphlib.TopologicalSorter({module: imports(module) for module in modules()}).prepare()
+    except graphlib.CycleError as error:
+        return [error.args[1]]
+    return []

@@ -12,19 +12,8 @@ import jsonschema
 from hypothesis import strategies as st
 
 NAMES = ["name", "naïve", "na", 'say "hi"', "日本", "tab\t", "back\\slash", "🙂", "x y", "a"]
-WORDS = [
-    "the",
-    "then",
-    "the cat",
-    "the cat sat",
-    "",
-    "héllo 🙂",
-    'a "quoted" word',
-    "new\nline",
-    "日本",
-    "9",
-    "\\u0041",
-]
+WORDS = ["the", "then", "the cat", "the cat sat", "", "new\nline", "日本", "9", "\\u0041"]
+WORDS += ["héllo 🙂", 'a "quoted" word']
 
 _scalars = st.one_of(
     st.sampled_from([{"type": "boolean"}, {"type": "null"}]),
@@ -54,39 +43,27 @@ def _objects(draw: st.DrawFn, inner: st.SearchStrategy[dict[str, Any]]) -> dict[
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+def _tuple(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "array", "prefixItems": schemas, "items": False, "minItems": len(schemas)}
+
+
+def _array(schema: dict[str, Any], least: int, more: int) -> dict[str, Any]:
+    return {"type": "array", "items": schema, "minItems": least, "maxItems": least + more}
+
+
 def _nested(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    several = st.lists(inner, min_size=1, max_size=3)
     return st.one_of(
         _objects(inner),
         _objects(inner),
-        st.tuples(inner, st.integers(0, 2), st.integers(0, 2)).map(
-            lambda given: {
-                "type": "array",
-                "items": given[0],
-                "minItems": given[1],
-                "maxItems": given[1] + given[2],
-            }
-        ),
-        st.lists(inner, min_size=1, max_size=3).map(lambda schemas: {"anyOf": schemas}),
-        st.lists(inner, min_size=1, max_size=3).map(
-            lambda schemas: {
-                "type": "array",
-                "prefixItems": schemas,
-                "items": False,
-                "minItems": len(schemas),
-            }
-        ),
+        st.builds(_array, inner, st.integers(0, 2), st.integers(0, 2)),
+        several.map(lambda schemas: {"anyOf": schemas}),
+        several.map(_tuple),
     )
 
 
 def _referred(schema: dict[str, Any]) -> dict[str, Any]:
-    part = {"$ref": "#/$defs/part"}
-    return {
-        "$defs": {"part": schema},
-        "type": "array",
-        "prefixItems": [part, part],
-        "minItems": 2,
-        "items": False,
-    }
+    return {"$defs": {"part": schema}, **_tuple([{"$ref": "#/$defs/part"}] * 2)}
 
 
 _plain = st.recursive(_scalars, _nested, max_leaves=6)

@@ -126,12 +126,11 @@ class ScriptedBackend:
         return {"sizes": sizes, "tokens": np.array(self.text, dtype=np.int32)}
 
     def restore(self, snapshot: Snapshot, slots: int) -> None:
-        if snapshot["sizes"].shape != (slots,):
-            raise SessionError(f"{snapshot['sizes'].shape} sizes of {slots} slots")
-        parts = (
-            np.split(snapshot["tokens"], np.cumsum(snapshot["sizes"])[:-1]) if snapshot["sizes"].size else []
-        )
-        self.context = [tuple(part.tolist()) for part in parts]
+        sizes, tokens = snapshot["sizes"], snapshot["tokens"].tolist()
+        if sizes.shape != (slots,):
+            raise SessionError(f"{sizes.shape} sizes of {slots} slots")
+        ends = np.cumsum(sizes)
+        self.context = [tuple(tokens[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
         self._draft = None
 
     def close(self) -> None:

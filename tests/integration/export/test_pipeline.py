@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from exports import export
-from places import PROGRAMS, environment
+from places import environment
 from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
 from hamburger_edge.bundle.reading import load_manifest
@@ -60,15 +59,6 @@ def test_a_head_size_the_operator_cannot_take_is_refused(tmp_path: Path) -> None
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", head_dim=12, position_rule="slot")
     with pytest.raises(ConfigError, match=r"12.*--flavor portable"):
         export(checkpoint, tmp_path / "bundle", precision="fp32")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
-def test_killed_exports_leave_nothing_that_loads(tmp_path: Path) -> None:
-    command = [sys.executable, str(PROGRAMS / "killed_exports.py"), str(tmp_path), "20"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(OMP_NUM_THREADS="1"))
-    assert done.returncode == 0, done.stderr[-2000:]
-    # the exports that were let finish swept up what the killed ones left
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "checkpoint", "new"]
 
 
 def test_two_exports_to_one_place_do_not_mix(bundles: Callable[..., Path], tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ same work goes on as soon as there is room. The disk is a small one of memory, m
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from long_work import WORKS, Work, files
+from long_work import WORKS, Work, check, files
 
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import LONGEST, HamburgerError
@@ -20,33 +18,25 @@ from hamburger_edge.errors import LONGEST, HamburgerError
 PLENTY = 1 << 28
 
 
-class Disk:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self._mount(PLENTY)
+def mount(folder: Path, size: int, how: str = "") -> None:
+    command = ["mount", "-t", "tmpfs", "-o", f"{how}size={size}", "none", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
 
-    def resize(self, size: int) -> None:
-        self._mount(size, "remount,")
 
-    def _mount(self, size: int, how: str = "") -> None:
-        command = ["mount", "-t", "tmpfs", "-o", f"{how}size={size}", "none", str(self.folder)]
-        subprocess.run(command, check=True, capture_output=True)
-
-    def close(self) -> None:
-        subprocess.run(["umount", "-l", str(self.folder)], check=True)  # a caught error may hold a file open
+def resize(disk: Path, size: int) -> None:
+    mount(disk, size, "remount,")
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("a disk of memory can be mounted on Linux, by root")
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
     try:
-        disk = Disk(tmp_path / "disk")
+        mount(folder, PLENTY)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no disk of memory can be mounted here: {error}")
-    yield disk
-    disk.close()
+        pytest.skip(f"a disk of memory can be mounted on Linux, by root: {error}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)  # a caught error may hold a file open
 
 
 @pytest.fixture(scope="module", params=WORKS)
@@ -56,42 +46,42 @@ def begun(
     """Work, what it starts from, and what comes of it where there is room."""
     work = WORKS[request.param]
     given = tmp_path_factory.mktemp("given")
-    work.given(given)
+    work.prepare(given)
     made = tmp_path_factory.mktemp("whole")
     work.run(given, made)
-    work.check(made)
+    check(given, made)
     return work, given, made
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
-def test_a_full_disk(share: float, begun: tuple[Work, Path, Path], disk: Disk) -> None:
+def test_a_full_disk(share: float, begun: tuple[Work, Path, Path], disk: Path) -> None:
     work, given, whole = begun
     pages = sum(-(-path.stat().st_size // 4096) for path in whole.rglob("*") if path.is_file())
-    disk.resize(max(1, int(share * pages)) * 4096)
-    made = disk.folder / "made"
+    resize(disk, max(1, int(share * pages)) * 4096)
+    made = disk / "made"
     with pytest.raises((OSError, HamburgerError)) as caught:
         work.run(given, made)
     error = caught.value
     assert "No space left on device" in str(error)
     assert isinstance(error, HamburgerError) or error.errno == errno.ENOSPC
-    work.check(made)
-    disk.resize(PLENTY)
+    check(given, made)
+    resize(disk, PLENTY)
     work.run(given, made)
-    work.check(made)
+    check(given, made)
     assert files(made).keys() >= files(whole).keys()
     assert not list(made.rglob("*.tmp"))
 
 
 def test_the_command_line_says_so_in_a_line(
-    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    WORKS["export"].given(tmp_path)
-    disk.resize(40 * 4096)
-    words = ["export", str(tmp_path / "checkpoint"), "-o", str(disk.folder / "bundle"), "--precision", "fp32"]
+    WORKS["export"].prepare(tmp_path)
+    resize(disk, 40 * 4096)
+    words = ["export", str(tmp_path / "checkpoint"), "-o", str(disk / "bundle"), "--precision", "fp32"]
     assert main(words) == 1
     [said] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "No space left on device" in said
     assert len(said) <= LONGEST + len("error: ")
-    assert list(disk.folder.iterdir()) == []
-    disk.resize(PLENTY)
+    assert list(disk.iterdir()) == []
+    resize(disk, PLENTY)
     assert main(words) == 0

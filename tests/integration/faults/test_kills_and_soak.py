@@ -1,32 +1,85 @@
-"""`make kills` and `make soak`, for a minute instead of an hour."""
+"""Work that is killed, and a process that talks for long: for a minute here; `make kills KILLS=100` and `make
+soak SPOKEN=200000` take an hour."""
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
-from places import ROOT, environment
+from long_work import WORKS
+from places import PROGRAMS, environment
 
-FAULTS = ROOT / "tests" / "faults"
+import hamburger_edge
+from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.model import Model
 
-
-def run(*words: str | Path) -> str:
-    command = [sys.executable, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(OMP_NUM_THREADS="1"))
-    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
-    return done.stdout
+KILLS, SEED = os.environ.get("KILLS"), os.environ.get("SEED", "0")
+SPOKEN = int(os.environ.get("SPOKEN", "1500"))  # tokens
+GROWTH = 16 << 20  # bytes of memory that a process may still gain after a fifth of its conversations
+QUESTIONS = (
+    "What is {} plus {}?",
+    "Count from {} to {}.",
+    "Write the list of {} and {}.",
+    "Why is the sky blue, and what has {} to do with {}?",
+)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
-@pytest.mark.parametrize("work", ["distill", "train", "session"])
+@pytest.mark.parametrize("work", WORKS)
 def test_kills(work: str, tmp_path: Path) -> None:
-    said = run(FAULTS / "kills.py", "--work", work, "--kills", "4", "--folder", tmp_path)
-    assert f"{work}: " in said
-    assert "all that was left is whole" in said
+    kills = KILLS or ("20" if work == "export" else "4")
+    subprocess.run(
+        [sys.executable, PROGRAMS / "killed_work.py", work, kills, SEED, tmp_path],
+        check=True,
+        env=environment(OMP_NUM_THREADS="1"),
+    )
 
 
-def test_soak(tmp_path: Path) -> None:
-    assert "texts identical" in run(FAULTS / "soak.py", "--tokens", "1500", "--folder", tmp_path)
+def settings(pick: random.Random) -> dict[str, Any]:
+    return {
+        "mode": pick.choice(["merge", "merge", "hybrid", "verify"]),
+        "confidence": pick.choice([0.5, 0.8, 0.95]),
+        "temperature": pick.choice([0.0, 0.8]),
+        "seed": pick.randrange(1000),
+        "max_tokens": 64,
+    }
+
+
+def say(chat: Chat, text: str) -> list[int]:
+    return [token for chunk in chat.send(text) for token in chunk.tokens]
+
+
+def converse(whole: Model, broken: Model, number: int, place: Path) -> int:
+    """A conversation held twice, in turns: left alone, and saved and resumed after every answer. Return how
+    many tokens were said."""
+    pick = random.Random(number)
+    options = settings(pick)
+    one, other = whole.chat(**options), broken.chat(**options)
+    tokens = 0
+    for _ in range(6):
+        asked = pick.choice(QUESTIONS).format(pick.randrange(1, 20), pick.randrange(1, 20))
+        said = say(other, asked)
+        assert said == say(one, asked)
+        tokens += len(said)
+        other.save(place)
+        other = broken.resume(place)
+    return tokens
+
+
+def test_soak(tiny: Path, tmp_path: Path) -> None:
+    """In float32: int8 rounds by call, so that a text depends on which of its tokens were read together."""
+    memory: list[int] = []  # bytes, after every conversation
+    tokens, load = 0, hamburger_edge.load
+    with load(tiny, threads=1) as whole, load(tiny, threads=1) as broken:
+        while tokens < SPOKEN:
+            tokens += converse(whole, broken, len(memory), tmp_path / "talk")
+            memory.append(psutil.Process().memory_info().rss)
+            print(f"{tokens} tokens, {memory[-1] >> 20} MiB", flush=True)
+    settled = memory[len(memory) // 5 :]
+    assert max(settled) - settled[0] <= GROWTH

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 import resource
 import sys
 from typing import Any
 
+from grammar_walks import start, walk
+
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.grammar import Grammars
-from hamburger_edge.loop.structure import Structure
 
 LIMIT = 3 << 30  # bytes of address space
 SECONDS = 60  # of a processor's time
@@ -97,33 +99,17 @@ GRAMMARS = {
 }
 
 
-def follow(grammars: Grammars, structure: dict[str, Any]) -> str:
-    wanted = Structure.of(**structure)
-    assert wanted
-    grammar = grammars.start(wanted, None)
-    for step in range(60):
-        if grammar.ended:
-            break
-        allowed = grammar.allowed().nonzero()[0]
-        forced = grammar.forced
-        grammar.consume(int(allowed[step % len(allowed)]) if forced is None else forced)
-    return "works"
-
-
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     tokenizer = Tokenizer(sys.argv[1])
     grammars = Grammars(tokenizer.to_json, tokenizer.vocab_size, [2])
-    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("json_schema", SCHEMAS),
-        ("regex", REGEXES),
-        ("grammar", GRAMMARS),
-    )
-    for kind, bombs in kinds:
+    kinds: dict[str, dict[str, Any]] = {"json_schema": SCHEMAS, "regex": REGEXES, "grammar": GRAMMARS}
+    for kind, bombs in kinds.items():
         for name, bomb in bombs.items():
             try:
-                ended = follow(grammars, {kind: bomb})
+                walk(start(grammars, **{kind: bomb}), random.Random(0).choice, most=60)
+                ended = "works"
             except InputError as error:
                 ended = f"InputError: {error}"
             print(json.dumps([f"{kind}: {name}", ended]), flush=True)

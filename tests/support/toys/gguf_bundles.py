@@ -13,7 +13,7 @@ from exports import export
 from toy_bundles import toy_checkpoint
 
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
-from hamburger_edge.support.files import locked
+from hamburger_edge.support.folders import made_once
 
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "draft_vocab_size": 100}
 
@@ -22,11 +22,12 @@ WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_layers": 4, "draft_voca
 def gguf_bundle(precision: str = "f32", **changes: object) -> tuple[Path, Checkpoint]:
     """Made once for all processes that run tests; do not write into it. At fp32 it has graphs as well."""
     torch.set_num_threads(1)
-    made = hashlib.sha256(repr([precision, sorted(changes.items())]).encode()).hexdigest()[:16]
-    folder = places.shared / "gguf" / made
-    checkpoint = toy_checkpoint(folder / f"checkpoint-{os.getpid()}", **{**WIDE, **changes})
+    asked = hashlib.sha256(repr([precision, sorted(changes.items())]).encode()).hexdigest()[:16]
+    folder = places.shared / "gguf" / asked
+    checkpoint = toy_checkpoint(folder.with_name(f"{asked}-{os.getpid()}"), **{**WIDE, **changes})
     formats = ["onnx", "gguf"] if precision == "fp32" else ["gguf"]
-    with locked(folder.with_suffix(".lock")):
-        if not (folder / "bundle").exists():
-            export(checkpoint, folder / "bundle", formats=formats, precision=precision, verify=False)
-    return folder / "bundle", checkpoint
+
+    def make(folder: Path) -> None:
+        export(checkpoint, folder / "bundle", formats=formats, precision=precision, verify=False)
+
+    return made_once(folder, make) / "bundle", checkpoint

@@ -12,44 +12,20 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Type
 from tokenizers import pre_tokenizers
+from toy_models import toy_config
 
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.llama import Base, inverse_frequencies
 
-BLOCK = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "attention_output_norm": "post_attention_norm",
-    "feed_forward_output_norm": "post_ffw_norm",
-}
+NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 8)
+OUTPUT_NORMS = {"attention_output_norm": "post_attention_norm", "feed_forward_output_norm": "post_ffw_norm"}
 PERMUTED = ("llama", "granite", "smollm3")
 
 
-def small_base(seed: int = 0, **changes: Any) -> tuple[BaseConfig, dict[str, torch.Tensor]]:
-    config = BaseConfig(
-        **{
-            "family": "llama",
-            "vocab_size": 300,
-            "hidden_size": 256,
-            "intermediate_size": 512,
-            "num_layers": 2,
-            "num_heads": 4,
-            "num_kv_heads": 2,
-            "head_dim": 64,
-            "context_length": 512,
-            **changes,
-        }
-    )
-    torch.manual_seed(seed)
+def small_base(**changes: Any) -> tuple[BaseConfig, dict[str, torch.Tensor]]:
+    sizes = {"vocab_size": 300, "hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+    config = toy_config(**{**sizes, "num_layers": 2, "context_length": 512, **changes}).base
+    torch.manual_seed(0)
     state = {
         name: 1 + 0.1 * torch.randn(tensor.shape)
         if "norm" in name
@@ -61,18 +37,12 @@ def small_base(seed: int = 0, **changes: Any) -> tuple[BaseConfig, dict[str, tor
 
 def ggml_quantize(values: np.ndarray, kind: Type) -> np.ndarray:
     """llama.cpp's own quantizer, for the types that the gguf package can only read."""
-    import llama_cpp
+    from llama_cpp._ggml import libggml
 
-    library = min((Path(llama_cpp.__file__).parent / "lib").glob("*ggml-base.*"))
-    quantize = ctypes.CDLL(str(library)).ggml_quantize_chunk
+    quantize = libggml.ggml_quantize_chunk
     quantize.restype = ctypes.c_size_t
-    quantize.argtypes = [
-        ctypes.c_int,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        *[ctypes.c_int64] * 3,
-        ctypes.c_void_p,
-    ]
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    quantize.argtypes = [ctypes.c_int, pointer, pointer, number, number, number, pointer]
     block, size = gguf.GGML_QUANT_SIZES[kind]
     rows, columns = values.shape
     values = np.ascontiguousarray(values, dtype=np.float32)
@@ -174,17 +144,10 @@ def _of_family(config: BaseConfig) -> dict[str, Any]:
 
 def theirs(name: str) -> str:
     """embed_tokens.weight -> token_embd.weight; layers.3.mlp.up_proj.weight -> blk.3.ffn_up.weight"""
-    whole = {
-        "embed_tokens.weight": "token_embd.weight",
-        "norm.weight": "output_norm.weight",
-        "lm_head.weight": "output.weight",
-        "rope_freqs.weight": "rope_freqs.weight",
-    }
-    if name in whole:
-        return whole[name]
-    _, layer, rest = name.split(".", 2)
-    stem, kind = rest.rsplit(".", 1)
-    return f"blk.{layer}.{BLOCK[stem]}.{kind}"
+    prefix, _, stem = name.removesuffix(".weight").rpartition(".")
+    if stem in OUTPUT_NORMS:
+        return f"{prefix.replace('layers', 'blk')}.{OUTPUT_NORMS[stem]}.weight"
+    return NAMES.get_name(name if stem == "lm_head" else f"model.{name}", (".weight", ".bias")) or name
 
 
 def llama_cpp_logits(path: Path, ids: torch.Tensor) -> torch.Tensor:

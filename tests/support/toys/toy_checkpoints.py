@@ -78,9 +78,7 @@ def same_outputs(a: Hamburger, b: Hamburger) -> None:
 
 def edit_json(name: str, **changes: Any) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
-        data = json.loads((folder / name).read_text())
-        for key, value in changes.items():
-            data[key] = value
+        data = json.loads((folder / name).read_text()) | changes
         (folder / name).write_text(json.dumps({k: v for k, v in data.items() if v != "absent"}))
 
     return edit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
@@ -51,21 +52,14 @@ def toy_model(seed: int = 0, **changes: object) -> Hamburger:
 def toy_batch(model: Hamburger, sequences: list[tuple[list[int], list[list[int]]]]) -> GroupBatch:
     """(prompt tokens, answer groups) pairs -> a right-padded batch, one sequence a row."""
     m = model.config.max_group_tokens
-    slots = [[[t] for t in prompt] + groups for prompt, groups in sequences]
-    longest = max(map(len, slots))
-    shape = (len(slots), longest)
-    batch = GroupBatch(
-        groups=torch.zeros(*shape, m, dtype=torch.long),
-        sizes=torch.zeros(shape, dtype=torch.long),
-        targets=torch.zeros(*shape, m, dtype=torch.long),
-        target_sizes=torch.zeros(shape, dtype=torch.long),
-    )
-    for row, (sequence, (prompt, _)) in enumerate(zip(slots, sequences, strict=True)):
-        for slot, group in enumerate(sequence):
-            batch.groups[row, slot, : len(group)] = torch.tensor(group)
-            batch.sizes[row, slot] = len(group)
-        answer = slice(len(prompt), len(sequence))
-        before = slice(len(prompt) - 1, len(sequence) - 1)
-        batch.targets[row, before] = batch.groups[row, answer]
-        batch.target_sizes[row, before] = batch.sizes[row, answer]
-    return batch
+
+    def padded(rows: list[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens [rows, slots, m] of groups, and their sizes [rows, slots]."""
+        tokens = [torch.tensor([group + [0] * (m - len(group)) for group in row]) for row in rows]
+        sizes = [torch.tensor([len(group) for group in row]) for row in rows]
+        return pad_sequence(tokens, batch_first=True), pad_sequence(sizes, batch_first=True)
+
+    groups, sizes = padded([[[token] for token in prompt] + answer for prompt, answer in sequences])
+    # a slot's target is the next group, if it is of the answer
+    targets = [[[]] * (len(prompt) - 1) + answer + [[]] for prompt, answer in sequences]
+    return GroupBatch(groups, sizes, *padded(targets))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
-from hamburger_edge.models.distillation.data_manifest import FORMAT
-from hamburger_edge.models.training.data.batches import Batches, DistilledData, TrainingBatch
+from hamburger_edge.models.distillation.written import write_shard
+from hamburger_edge.models.training.data.batches import ARRAYS, Batches, DistilledData, TrainingBatch
 
 END = 2
-FIELDS = ("starts", "ids", "roles", "entropies", "top_ids", "top_log_probabilities")
 
 
 class DataFiles:
@@ -53,19 +49,8 @@ class DataFiles:
 
     @staticmethod
     def write(folder: Path, data: DistilledData, source: dict[str, str] | None = None) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: np.ascontiguousarray(getattr(data, name)) for name in FIELDS}, folder / "shard.safetensors"
-        )
-        shard = {
-            "file": "shard.safetensors",
-            "sha256": hashlib.sha256((folder / "shard.safetensors").read_bytes()).hexdigest(),
-            "conversations": len(data),
-            "tokens": len(data.ids),
-            "answer_tokens": int((data.roles == ANSWER).sum()),
-        }
-        manifest = {"format": FORMAT, "source": source or {"base": "toy"}, "shards": [shard]}
-        (folder / "data.json").write_text(json.dumps(manifest))
+        arrays = {name: np.ascontiguousarray(getattr(data, name)) for name in ARRAYS}
+        write_shard(folder, "shard", arrays, source or {"base": "toy"})
         return folder
 
 

@@ -1,21 +1,26 @@
-"""What has a path and is no regular file is refused at once; a finished folder is on the disk before it takes
-its name."""
+"""Regular files alone are opened; a finished folder is on the disk before it takes its name; locks between
+processes; memory that a process gives back."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from places import names
 
-from hamburger_edge.support.files import open_regular, read_regular, write_atomically
+from hamburger_edge.support.cache import lock_for
+from hamburger_edge.support.files import locked, open_regular, read_regular, write_atomically
 from hamburger_edge.support.folders import publish
 
-pipes = pytest.mark.skipif(os.name == "nt", reason="no pipes with a path there")
 
-
-@pipes
-def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="no pipes with a path there")
+def test_only_regular_files_of_a_bounded_size_are_opened_or_replaced(tmp_path: Path) -> None:
+    """A file would take the place of a device, for who has the right to."""
     (tmp_path / "file").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
@@ -24,24 +29,17 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path: Path) -> None
     for place, error, told in (
         ("file", OSError, "5 bytes, of which at most 4 are read"),
         ("pipe", OSError, "not a regular file"),
-        ("/dev/zero", OSError, "not a regular file"),
         ("", IsADirectoryError, None),
         ("nothing", FileNotFoundError, None),
         ("a\0b", OSError, "null"),
     ):
         with pytest.raises(error, match=told):
             open_regular(tmp_path / place, most=4)
-
-
-@pipes
-def test_what_is_no_regular_file_keeps_its_name(tmp_path: Path) -> None:
-    """A file would take the place of a device, for who has the right to."""
-    os.mkfifo(tmp_path / "pipe")
-    for place in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(OSError, match="not a regular file"), write_atomically(place):
+    for place in ("pipe", ""):
+        with pytest.raises(OSError, match="not a regular file"), write_atomically(tmp_path / place):
             pass
     assert (tmp_path / "pipe").is_fifo()
-    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert names(tmp_path) == ["file", "link", "pipe"]
 
 
 @pytest.mark.parametrize("replace", [False, True], ids=["new", "swapped"])
@@ -55,7 +53,7 @@ def test_files_are_flushed_before_the_name_is_theirs(
         (partial / file).write_text("new")
     if replace:
         folder.mkdir()
-        (folder / "weights.bin").write_text("old")
+        (folder / "old.bin").write_text("old")
     flushed: set[int] = set()
     to_disk = os.fsync
 
@@ -69,3 +67,55 @@ def test_files_are_flushed_before_the_name_is_theirs(
     assert {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} == files
     assert {(folder / file).stat().st_ino for file in files} <= flushed
     assert not partial.exists()
+
+
+def test_a_lock_needs_no_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every export locked below the home folder, also where that is read-only."""
+    (tmp_path / "file").write_text("no folder can be made in this")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
+    assert lock_for(tmp_path / "bundle").parent == tmp_path / "home" / "locks"
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "file" / "home"))
+    lock = lock_for(tmp_path / "bundle")
+    assert lock.is_relative_to(tmp_path / "temporary")
+    assert lock == lock_for(tmp_path / "bundle") != lock_for(tmp_path / "another")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "file"))
+    with pytest.raises(OSError, match="file"):
+        lock_for(tmp_path / "bundle")
+
+
+def test_one_at_a_time_although_the_file_goes_each_time(tmp_path: Path) -> None:
+    holders: list[int] = []
+
+    def hold(number: int) -> int:
+        with locked(tmp_path / "lock"):
+            holders.append(number)
+            time.sleep(0.001)
+            together = len(holders)
+            holders.remove(number)
+        return together
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(hold, range(200))) == {1}
+    assert names(tmp_path) == []
+
+
+# blocks too small for a mapping of their own; the last one keeps the heap from shrinking
+FREED = """
+from pathlib import Path
+from hamburger_edge.support.processors import give_back_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+blocks = [bytes(1 << 16) for _ in range(2000)]
+del blocks[:-1]
+kept = resident()
+give_back_memory()
+print(kept - resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take memory back themselves")
+def test_freed_memory_goes_back_to_the_system() -> None:
+    assert int(subprocess.check_output([sys.executable, "-c", FREED])) > 50_000_000

@@ -23,24 +23,19 @@ class Told:
 
 
 def test_stages_add_up_to_one_work_with_the_time_left() -> None:
+    """Not a download: it is reported as it is, and no part of the time."""
     told = Told({"loading": 1, "quantizing": 6, "tracing": 3})
     assert told.at(0, "loading") == ("loading", 0, 1000, "")
-    assert told.at(2, "quantizing", 0, 4) == ("quantizing", 100, 1000, "about 18 s left")
-    assert told.at(8, "quantizing", 2, 4) == ("quantizing", 400, 1000, "about 12 s left")
-    assert told.at(14, "tracing") == ("tracing", 700, 1000, "about 6 s left")
+    assert told.at(50, "fetching", 5, 93) == ("fetching", 5, 93, "")
+    assert told.at(52, "quantizing", 0, 4) == ("quantizing", 100, 1000, "about 18 s left")
+    assert told.at(58, "quantizing", 2, 4) == ("quantizing", 400, 1000, "about 12 s left")
+    assert told.at(64, "tracing") == ("tracing", 700, 1000, "about 6 s left")
 
 
 def test_a_stage_that_comes_again_or_is_left_out_does_not_turn_the_bar_back() -> None:
     told = Told({"loading": 1, "hashing": 1, "verifying": 8})
     assert told.at(1, "verifying", 1, 2)[1] == 600
     assert told.at(2, "hashing")[1] == 600
-
-
-def test_a_download_is_reported_as_it_is_and_not_part_of_the_time() -> None:
-    told = Told({"loading": 1, "tracing": 9})
-    told.at(0, "loading")
-    assert told.at(50, "fetching", 5, 93) == ("fetching", 5, 93, "")
-    assert told.at(51, "tracing") == ("tracing", 100, 1000, "about 9 s left")
 
 
 def test_a_log_gets_a_line_a_stage_with_the_share_of_the_whole() -> None:

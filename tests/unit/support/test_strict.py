@@ -41,18 +41,18 @@ def test_what_is_right_is_read() -> None:
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        ([], "here: expected a table"),
         (GOOD | {"colour": 1}, "here: unknown key 'colour' (known: name, parts"),
         ({"name": "n"}, "here: missing key 'parts'"),
         (GOOD | {"name": 3}, "here.name: expected str, got 3"),
         (GOOD | {"parts": 3}, "here.parts: expected a list, got 3"),
         (GOOD | {"parts": [7]}, "here.parts[0]: expected a table"),
         (GOOD | {"parts": [{"size": 1}, {"size": True}]}, "here.parts[1].size: expected int, got True"),
-        (GOOD | {"parts": [{"size": 1.0}]}, "here.parts[0].size: expected int, got 1.0"),
         (GOOD | {"parts": [{"size": 1, "shares": [True]}]}, "here.parts[0].shares[0]: expected float"),
-        (GOOD | {"parts": [{"size": 1, "kind": "3"}]}, "here.parts[0].kind: expected one of 'one', 'two'"),
-        (GOOD | {"parts": [{"size": 1, "kind": ["one"]}]}, "here.parts[0].kind: expected one of"),
-        (GOOD | {"most": "many"}, "here.most: expected int, got 'many'"),
+        (
+            GOOD | {"parts": [{"size": 1, "kind": ["one"]}]},
+            "here.parts[0].kind: expected one of 'one', 'two'",
+        ),
+        (GOOD | {"most": 1.5}, "here.most: expected int, got 1.5"),
         (GOOD | {"settings": []}, "here.settings: expected dict"),
     ],
 )
@@ -66,7 +66,7 @@ def test_files(tmp_path: Path) -> None:
     for read in (strict.read_json, strict.read_toml, strict.read_lines):
         with pytest.raises((ConfigError, InputError), match="x: cannot be read"):
             read(path)
-    for content in (b"{", b"\xff\xfe", b"[" * 100_000, b"= 1"):
+    for content in (b"{", b"\xff\xfe", b"[" * 100_000):
         path.write_bytes(content)
         with pytest.raises(ConfigError, match="x: not valid JSON"):
             strict.read_json(path)
@@ -85,26 +85,22 @@ def test_lines(tmp_path: Path) -> None:
         assert places == (f"{file}, line 2", f"{file}, line 4")
         assert [strict.decode_line(line, "x") for line in lines] == ["one\u2028two", "three\x85four"]
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not UTF-8"):
-        strict.read_lines(path)
     packed.write_bytes(gzip.compress(text)[:-9])
-    with pytest.raises(InputError, match=r"x\.gz: not a whole gzip file"):
-        strict.read_lines(packed)
+    for file, told in ((path, "not UTF-8"), (packed, r"x\.gz: not a whole gzip file")):
+        with pytest.raises(InputError, match=told):
+            strict.read_lines(file)
     for line in ("{", "[" * 100_000):
         with pytest.raises(InputError, match=r"^line 7: not JSON"):
             strict.decode_line(line, "line 7")
 
 
-def test_objects_of_a_line() -> None:
+def test_objects() -> None:
     strict.only_keys({"a": 1}, ("a", "b"), "here")
     for data, named in (([1], "here: expected an object with a, b"), ({"c": 1}, "here: unknown key 'c'")):
         with pytest.raises(InputError, match=named):
             strict.only_keys(data, ("a", "b"), "here")
     with pytest.raises(ValueError, match="key 'a' stands there twice"):
         strict.unique_keys([("a", 1), ("b", 2), ("a", 3)])
-
-
-def test_equal_values_have_one_form() -> None:
     assert strict.canonical_json('{"b": 1, "a": [2.0]}') == strict.canonical_json('{"a":[2],"b":1.0}')
     assert strict.canonical_json("1") != strict.canonical_json("true")
     assert strict.canonical_json("{") is None

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from chat_models import toy_model
 
 import hamburger_edge
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import HamburgerError, InputError, one_line
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
-from hamburger_edge.support.values import flag, safe_repr
+from hamburger_edge.support.values import safe_repr
 
 
 class Unkind:
@@ -40,6 +39,8 @@ ODD: dict[str, Any] = {
     "set": {1},
     "number": 10**5000,
     "one": 1,
+    "minus one": -1,
+    "truth of numpy": np.True_,
     "text": "x" * 10**6,
     "lines": "a\nb\x1b[2J\x00",
     "half a character": "\ud800",
@@ -57,33 +58,31 @@ def refused(call: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize(
-    "name", ["backend", "provider", "kv_cache_dtype", "verify", "provider_options", "threads", "cache_slots"]
-)
-def test_options_of_loading(name: str, odd: str, bundle: Path) -> None:
-    if (name, odd) in {("threads", "one"), ("cache_slots", "one"), ("provider_options", "dictionary")}:
-        pytest.skip("possible, or for ONNX Runtime to say")
-    refused(lambda: hamburger_edge.load(bundle, **{name: ODD[odd]}))
+def test_options_of_loading(odd: str, bundle: Path) -> None:
+    possible = {"threads": "one", "cache_slots": "one", "provider_options": "dictionary"}
+    for name in ("backend", "provider", "kv_cache_dtype", "verify", *possible):
+        if possible.get(name) != odd:
+            refused(lambda name=name: hamburger_edge.load(bundle, **{name: ODD[odd]}))
+
+
+ANSWER: dict[str, tuple[str, ...]] = {  # option -> what is possible, or for a grammar's compiler to refuse
+    **dict.fromkeys(("confidence", "force_group", "max_tokens", "temperature", "seed"), ("one",)),
+    **dict.fromkeys(("top_k", "top_p", "min_p", "repetition_penalty", "top_probabilities"), ("one",)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), ("one", "minus one")),
+    **dict.fromkeys(("mode", "forced", "ignore_eos", "logit_bias", "unheard of"), ()),
+    **dict.fromkeys(("regex", "grammar"), ("lines",)),
+    "json_schema": ("dictionary",),
+    "stop": ("list", "text", "lines", "half a character"),
+}
 
 
 @pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("mode", "forced", "confidence", "force_group", "max_tokens", "stop", "ignore_eos"),
-        *("temperature", "seed", "logit_bias", "top_probabilities"),
-        *("json_schema", "regex", "grammar", "unheard of"),
-    ],
-)
-def test_options_of_an_answer(name: str, odd: str) -> None:
-    whole = ("seed", "max_tokens", "force_group", "confidence", "top_probabilities")
-    possible = {(each, "one") for each in (*whole, "temperature")} | {("json_schema", "dictionary")}
-    possible |= {("stop", text) for text in ("list", "text", "lines", "half a character")}
-    possible |= {(kind, "lines") for kind in ("regex", "grammar")}  # for the compiler to say
-    if (name, odd) in possible:
-        Settings.of({name: ODD[odd]})
-    else:
-        refused(lambda: Settings.of({name: ODD[odd]}))
+def test_options_of_an_answer(odd: str) -> None:
+    for name, possible in ANSWER.items():
+        if odd in possible:
+            Settings.of({name: ODD[odd]})
+        else:
+            refused(lambda name=name: Settings.of({name: ODD[odd]}))
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -102,40 +101,21 @@ def test_what_is_said_and_how(odd: str, model: Model) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("formats", "flavor", "precision", "gguf_precision", "block_size", "keep_head", "prefer"),
-        *("kv_cache_dtype", "verify", "force"),
-    ],
-)
-def test_options_of_an_export(name: str, odd: str) -> None:
-    given = {"formats": ("onnx", "gguf")} if name == "gguf_precision" else {}
-    refused(lambda: ExportOptions(**{**given, name: ODD[odd]}))
-
-
-@pytest.mark.parametrize("odd", ODD)
-def test_a_value_is_named_in_a_short_line(odd: str) -> None:
-    text = safe_repr(ODD[odd])
-    assert text.isprintable()
-    assert 0 < len(text) <= 80
+def test_options_of_an_export(odd: str) -> None:
+    names = ["formats", "flavor", "precision", "block_size", "keep_head", "prefer"]
+    for name in (*names, "kv_cache_dtype", "verify", "force"):
+        refused(lambda name=name: ExportOptions(**{name: ODD[odd]}))
+    refused(lambda: ExportOptions(formats=("onnx", "gguf"), gguf_precision=ODD[odd]))
 
 
 def test_messages_are_cleaned_and_cut_in_the_middle() -> None:
     error = InputError("a" * 10**6 + "\nthe way out")
     assert len(str(error)) == 500
-    assert str(error).endswith("a\\nthe way out")
-    assert str(error).startswith("aaa")
-    assert " ... " in str(error)
+    assert re.fullmatch(r"a+ \.\.\. a+\\nthe way out", str(error))
     assert str(InputError("\x1b[2J\ud800")) == "\\x1b[2J\\ud800"
     assert one_line("\x00" * 100, 50).isprintable()
     assert len(one_line("\x00" * 100, 50)) == 50
     assert one_line("fine") == "fine"
-
-
-def test_true_is_true(tokenizer: Tokenizer) -> None:
-    assert flag("verify", True) is True
-    for value in (1, 0, "yes", None, np.bool_(True)):
-        with pytest.raises(InputError, match="verify must be true or false"):
-            flag("verify", value)
-    assert toy_model(tokenizer).generate("hi", max_tokens=1, raw=True).tokens
+    for value in ODD.values():
+        assert safe_repr(value).isprintable()
+        assert 0 < len(safe_repr(value)) <= 80
