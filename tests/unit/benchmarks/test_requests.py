@@ -66,7 +66,7 @@ def test_settings_are_confidences_modes_or_both() -> None:
     given = ("plain", "merge-0.90", "verify", "verify-.60", "hybrid-.9", "merge-0.7")
     wanted = ["plain", "merge-0.9", "verify", "verify-0.6", "hybrid-0.9", "merge-0.7"]
     assert [setting(text) for text in given] == wanted
-    for text in ("1.5", "-1", "nan", "", "sure", "verify-2", "verify-", "verify0.5"):
+    for text in ("1.5", "-1", "nan", "", "sure", "verify-2", "verify-", "verify0.5", "plain-0.9"):
         with pytest.raises(InputError, match=r"--confidence: a setting is a mode"):
             setting(text)
 

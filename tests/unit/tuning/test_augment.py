@@ -11,26 +11,22 @@ from hamburger_edge.tuning.augment import augmented
 from hamburger_edge.tuning.examples import Example, Turn
 
 NAMES = ["Ann", "Bo", "Cy Twombly", "Dé", "Eve O'Hara", "Flo"]
+TOPICS = ["rent", "the wedding", "jazz", "a $5 bill", "C++", "work"]
+CALL = "call {who} on the {where} about {topic}"
 
 
 def example(prompt: str, answer: object, **style: bool) -> Example:
     return Example((Turn(prompt, answer if isinstance(answer, str) else json.dumps(answer, **style)),))
 
 
-TOPICS = ["rent", "the wedding", "jazz", "a $5 bill", "C++", "work"]
-
-
 def calls(ascii_only: bool = False) -> list[Example]:
     """Six names and what is to be said to each, on two lines."""
-    return [
-        example(
-            f"call {name} on the {where} about {topic}",
-            {"who": name, "where": where, "topic": topic, "n": number},
-            ensure_ascii=ascii_only,
-        )
+    answers = [
+        {"who": name, "where": where, "topic": topic, "n": number}
         for number, (name, topic) in enumerate(zip(NAMES, TOPICS, strict=True))
         for where in ("mobile", "landline")
     ]
+    return [example(CALL.format(**answer), answer, ensure_ascii=ascii_only) for answer in answers]
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])
@@ -41,28 +37,22 @@ def test_copied_texts_change_places(ascii_only: bool) -> None:
     assert len({one.turns[0].prompt for one in made} | given) == len(made) + len(given)  # all are new
     for one in made:
         answer = json.loads(one.answer)
-        assert one.turns[0].prompt == "call {who} on the {where} about {topic}".format(**answer)
+        assert one.turns[0].prompt == CALL.format(**answer)
         assert answer["who"] in NAMES
         assert answer["topic"] in TOPICS
         assert one.answer == json.dumps(answer, ensure_ascii=ascii_only)  # as the examples are written
+    assert augmented(calls(ascii_only), 20) == made
+    assert augmented(calls(ascii_only), 20, seed=1) != made
 
 
 def test_where_few_texts_return_they_stay() -> None:
     """Which line it is decides more than whose name it is."""
     only = [one for one in calls() if "mobile" in one.answer]
-    rare = [
-        example("call Gil on the pager about tea", {"who": "Gil", "where": "pager", "topic": "tea", "n": 9})
-    ]
-    made = [json.loads(one.answer) for one in augmented(only + rare, 10)]
-    assert {answer["where"] for answer in made if answer["n"] != 9} == {"mobile", "pager"}
-    made = [json.loads(one.answer) for one in augmented(only * 2 + rare, 10)]
-    assert {answer["where"] for answer in made if answer["n"] != 9} == {"mobile"}
-
-
-def test_the_same_seed_gives_the_same() -> None:
-    assert augmented(calls(), 3) == augmented(calls(), 3)
-    assert augmented(calls(), 3) != augmented(calls(), 3, seed=1)
-    assert augmented(calls(), 0) == []
+    gil = {"who": "Gil", "where": "pager", "topic": "tea", "n": 9}
+    rare = [example(CALL.format(**gil), gil)]
+    for examples, places in ((only + rare, {"mobile", "pager"}), (only * 2 + rare, {"mobile"})):
+        made = [json.loads(one.answer) for one in augmented(examples, 10)]
+        assert {answer["where"] for answer in made if answer["n"] != 9} == places
 
 
 @pytest.mark.parametrize(
@@ -79,15 +69,14 @@ def test_the_same_seed_gives_the_same() -> None:
     ],
 )
 def test_what_is_not_clear_is_left_as_it_is(odd: Example) -> None:
-    others = calls()
-    for one in augmented([odd, *others], 10):
-        assert one.turns[0].prompt.startswith("call ")
-        assert " on the " in one.turns[0].prompt
+    assert all(" on the " in one.turns[0].prompt for one in augmented([odd, *calls()], 10))
     assert augmented([odd], 10) == []
 
 
 def test_items_of_a_list_are_of_one_kind() -> None:
     asked = [example(f"{a} and {b}", {"who": [a, b]}) for a, b in pairwise(NAMES)]
-    for one in augmented(asked, 10):
+    made = augmented(asked, 10)
+    assert made
+    for one in made:
         first, second = json.loads(one.answer)["who"]
         assert one.turns[0].prompt == f"{first} and {second}"
