@@ -1,10 +1,10 @@
-"""What is recommended out of what was measured, and the exact test behind it: it is wrong as seldom as it
-says, whatever share of the answers differs."""
+"""The recommended setting, and the exact test behind it, which keeps its level at any share of answers that
+differ."""
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise, product
+from itertools import product
 
 import pytest
 from measured_rows import row
@@ -85,14 +85,6 @@ def test_known_chances() -> None:
     assert chance_of_loss(0, 0, 5000, 0.01) == 0.001
     assert prompts_needed(0.01, 0.05) == 301
     assert prompts_needed(0.05, 0.025) == 73
-
-
-def test_more_losses_are_no_better() -> None:
-    grid = [[chance_of_loss(worse, better, 500, 0.01) for worse in range(8)] for better in (0, 2, 5)]
-    for chances in grid:
-        assert chances == sorted(chances)
-    for fewer, more in pairwise(grid):
-        assert all(m <= f + 1e-9 for f, m in zip(fewer, more, strict=True))
 
 
 @pytest.mark.parametrize("share", [0.01, 0.012, 0.02, 0.04])  # of pairs that differ

@@ -1,5 +1,4 @@
-"""The trainings that a task is given where its recipe has none, and what of them fits into the minutes of a
-run, by paces that are given here."""
+"""Trainings chosen from the data of a task, and the share of them that fits into the minutes of a run."""
 
 from __future__ import annotations
 
