@@ -62,28 +62,19 @@ def test_distance() -> None:
 
 
 def test_fields_are_paths_and_what_stands_there() -> None:
-    expected = json.dumps({"intent": "play", "slots": {"artist": "x", "years": [1, 2]}})
-    other_order = json.dumps({"slots": {"years": [1, 2], "artist": "x"}, "intent": "play"}, indent=1)
-    half = json.dumps({"intent": "play", "slots": {"artist": "y", "years": [2]}})
+    expected = json.dumps({"intent": "play", "slots": {"artist": "x", "years": [1, 2]}, "more": {}})
+    other_order = json.dumps(
+        {"more": {}, "slots": {"years": [1.0, 2], "artist": "x"}, "intent": "play"}, indent=1
+    )
+    half = json.dumps({"intent": "play", "slots": {"artist": "y", "years": [2, True]}, "more": []})
     judged = find_judge("fields")(cases((expected, other_order), (expected, half), (expected, "{")))
     assert judged.scores == (1, 0, 0)
     assert judged.figures == {
         "valid": pytest.approx(2 / 3),
-        "field_precision": pytest.approx(6 / 7),  # said: 4 + 3 fields, 6 of them wanted
-        "field_recall": pytest.approx(6 / 12),  # wanted: 3 times 4
-        "field_f1": pytest.approx(12 / 19),
+        "field_precision": pytest.approx(7 / 10),  # said: 5 + 5 fields, 7 of them wanted
+        "field_recall": pytest.approx(7 / 15),  # wanted: 3 times 5
+        "field_f1": pytest.approx(14 / 25),
     }
-
-
-@pytest.mark.parametrize(
-    ("expected", "right", "wrong"),
-    [('{"n": 1}', '{"n": 1.0}', '{"n": true}'), ('{"slots": {}}', '{"slots": {}}', '{"slots": []}')],
-    ids=["equal numbers, and true is none", "empty objects"],
-)
-def test_which_values_of_fields_are_equal(expected: str, right: str, wrong: str) -> None:
-    judged = find_judge("fields")(cases((expected, right), (expected, wrong)))
-    assert judged.scores == (1, 0)
-    assert judged.figures["field_f1"] == 0.5
 
 
 @pytest.mark.parametrize("python", ["python", sys.executable])
