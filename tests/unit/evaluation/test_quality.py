@@ -16,7 +16,7 @@ from scripted_backend import ScriptedBackend, info
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.base_judge import Judge, ask
+from hamburger_edge.evaluation.base_judge import Judge, ask, prompt_ids
 from hamburger_edge.evaluation.checks import Check, Prompt
 from hamburger_edge.evaluation.figures import reliability
 from hamburger_edge.evaluation.models import own_base
@@ -73,13 +73,13 @@ def test_known_agreement_and_prefix(tokenizer: Tokenizer, agreement: float) -> N
     right = groups + merged.micro_agreement * merged_tokens
     assert merged.agreement == pytest.approx(right / merged.tokens)
     assert merged.nll_difference == pytest.approx(merged.nll - report.base.all.nll, abs=1e-5)
-    assert merged.prefix == merged.base_prefix
-    if agreement == 1:
-        assert (merged.prefix, merged.identical, merged.nll_difference) == (40, 1, 0)
-    else:
-        assert 2 < merged.prefix < 4  # (1 + 0.6 + 0.6**2 + 0.6**3) / (1 - 0.6**3) = 2.8 are expected
-        assert merged.identical == 0
-        assert merged.nll_difference > 0.5
+    prefixes = []
+    for number, prompt in enumerate(PROMPTS):
+        answer = ask(model, Judge(judge), prompt, number, max_tokens=40, confidence=0.8)
+        alone = ScriptedBackend(model.info, eos_rate=0.0).plain(prompt_ids(model, prompt.text), 40)
+        prefixes.append([*np.equal(answer.tokens, alone), False].index(False))
+    assert merged.prefix == merged.base_prefix == np.mean(prefixes)
+    assert merged.identical == np.mean([length == 40 for length in prefixes]) == (agreement == 1)
     calibration = found.rows[1].calibration  # the head promises 0.85 everywhere
     assert calibration.counts[8] == sum(calibration.counts) == pytest.approx(merged_tokens)
     assert calibration.expected[8] == pytest.approx(0.85)
