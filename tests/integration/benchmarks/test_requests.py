@@ -3,9 +3,8 @@ under a schema everybody gives one that is valid."""
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,13 @@ pytest.importorskip("jsonschema")
 import jsonschema
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.benchmarks.contender import Request, Source
+from hamburger_edge.benchmarks.contender import Facts, Request, Source
 from hamburger_edge.benchmarks.peers.programs import PEERS
 from hamburger_edge.benchmarks.requests.our_answers import AnsweringModel
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
 
+PeerOf = Callable[[str, Source], tuple[Any, Facts]]
 QUESTIONS = ("What is 7 plus 8?", "List four animals.")
 SCHEMA = {
     "type": "object",
@@ -56,16 +56,6 @@ def text_of(model: Model, tokens: tuple[int, ...]) -> str:
     return model.decode([token for token in tokens if token not in model.info.eos_ids])
 
 
-def peer_of(name: str, source: Source) -> Any:
-    program = PEERS[name]
-    if why := program.missing:
-        pytest.skip(why)
-    module, _, adapter = program.adapter.partition(":")
-    peer = getattr(importlib.import_module(module), adapter)(source, **program.options)
-    peer.load()
-    return peer
-
-
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_our_answers_are_counted(source: Source, model: Model, question: str) -> None:
     ours = AnsweringModel(source, backend="onnx", model=model)
@@ -73,6 +63,9 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
     assert plain.base_calls == plain.steps == plain.slots == len(plain.tokens)
     assert plain.tokens[-1] in model.info.eos_ids
     assert 0 < plain.ttft_s < plain.total_s
+    assert plain.host_s is not None
+    assert 0 < plain.host_s < plain.total_s
+    assert ours.answer(request_of(model, question, most=3), "plain").tokens == plain.tokens[:3]
     verified = ours.answer(request_of(model, question), "verify")
     assert verified.tokens == plain.tokens
     assert verified.slots == len(plain.tokens) > verified.base_calls
@@ -91,41 +84,27 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_peer_answers_up_to_the_end_token_as_we_do(name: str, source: Source, model: Model) -> None:
-    peer, ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
-    try:
-        for question in QUESTIONS * 2:  # nothing is left of the answer before
-            request = request_of(model, question)
-            theirs = peer.answer(request, "")
-            assert theirs.tokens == ours.answer(request, "plain").tokens
-            assert theirs.base_calls <= theirs.slots == len(theirs.tokens)
-            assert theirs.base_calls == theirs.slots or name.endswith("lookup")
-            assert 0 < theirs.ttft_s < theirs.total_s
+def test_a_peer_answers_as_we_do(name: str, source: Source, model: Model, peer_of: PeerOf) -> None:
+    """Up to the end token, and under the schema in our layout."""
+    (peer, _), ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
+    for question in QUESTIONS * 2:  # nothing is left of the answer before
+        request = request_of(model, question)
+        theirs = peer.answer(request, "")
+        assert theirs.tokens == ours.answer(request, "plain").tokens
+        assert theirs.base_calls <= theirs.slots == len(theirs.tokens)
+        assert theirs.base_calls == theirs.slots or name.endswith("lookup")
+        assert 0 < theirs.ttft_s < theirs.total_s
         cut = peer.answer(request_of(model, question, most=3), "")
         assert cut.tokens == theirs.tokens[:3]
-    finally:
-        peer.close()
 
-
-@pytest.mark.parametrize("name", EXACT)
-def test_a_peer_holds_to_the_schema_in_our_layout(name: str, source: Source, model: Model) -> None:
-    peer, ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
-    try:
-        for question in QUESTIONS:
-            request = request_of(model, question, SCHEMA)
-            theirs = peer.answer(request, "")
-            text = text_of(model, theirs.tokens)
-            assert text == json.dumps(json.loads(text))
-            jsonschema.validate(json.loads(text), SCHEMA)
-            if name.startswith(
-                "onnxruntime-genai"
-            ):  # llama.cpp cuts forced text into tokens as the model likes
-                assert text == text_of(model, ours.answer(request, "plain+split").tokens)
-                assert theirs.base_calls < len(theirs.tokens) / 2
-        free = request_of(model, question)
-        assert peer.answer(free, "").tokens == ours.answer(free, "plain").tokens
-    finally:
-        peer.close()
+        request = request_of(model, question, SCHEMA)
+        theirs = peer.answer(request, "")
+        text = text_of(model, theirs.tokens)
+        assert text == json.dumps(json.loads(text))
+        jsonschema.validate(json.loads(text), SCHEMA)
+        if name.startswith("onnxruntime-genai"):  # llama.cpp cuts forced text into tokens as the model likes
+            assert text == text_of(model, ours.answer(request, "plain+split").tokens)
+            assert theirs.base_calls < len(theirs.tokens) / 2
 
 
 def test_the_whole_command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,96 +15,69 @@ from hamburger_edge import load
 from hamburger_edge.bundle.inspection import describe, show
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.main import main
-from hamburger_edge.errors import ConfigError
+from hamburger_edge.evaluation.asking import EvaluationPlan
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.batches import Cuts, DistilledData
+from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 from hamburger_edge.tuning import planning, tune
 from hamburger_edge.tuning.examples import read_examples
-from hamburger_edge.tuning.tune_recipe import read_tune_recipe
+from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe, write_tune_recipe
 
-RECIPE = """
-base = "{base}"
-examples = "{examples}"
-held_out = "{held_out}"
-precision = "fp32"
-more_answers = 20
-
-[evaluation]
-prompts = 120
-points = 50.0
-confidences = [0.0]
-
-[tuning]
-row_slots = 128
-precision = "fp32"
-patience = 2
-judge_every = 20
-judge_batches = 1
-calibrate = false
-
-[tuning.shape]
-taps = []
-micro_layers = 1
-merger_heads = 4
-max_group_tokens = 2
-initialise = "random"
-
-[[tuning.stages]]
-name = "tuning"
-learns = ["base"]
-epochs = 2
-learning_rate = 1e-3
-base_learning_rate = 5e-3
-lora_rank = 8
-loss = {{ micro = 0.0, hard = 0.0 }}
-
-[graft]
-row_slots = 128
-precision = "fp32"
-judge_every = 200
-judge_batches = 1
-
-[graft.shape]
-taps = [0]
-micro_layers = 1
-merger_heads = 4
-merge_residual = "last"
-max_group_tokens = 8
-initialise = "random"
-
-[[graft.stages]]
-name = "graft"
-learns = ["embedder", "base", "micro", "stop_head"]
-epochs = 1.5
-learning_rate = 5e-3
-base_learning_rate = 3e-3
-lora_rank = 8
-cuts = {{ entropy = 0.4, random = 0.3, low = [2.0], ratio = [0.9] }}
-loss = {{ features = 0.5, micro_every = 2 }}
-"""
+SHAPE = Shape(
+    taps=(0,), micro_layers=1, merger_heads=4, merge_residual="last", max_group_tokens=8, initialise="random"
+)
+GRAFTED = Stage(
+    name="graft",
+    learns=("embedder", "base", "micro", "stop_head"),
+    epochs=1.5,
+    learning_rate=5e-3,
+    base_learning_rate=3e-3,
+    lora_rank=8,
+    cuts=Cuts(entropy=0.4, random=0.3, low=(2.0,), ratio=(0.9,)),
+    loss=LossWeights(features=0.5, micro_every=2),
+)
+TUNED = Stage(
+    name="tuning",
+    learns=("base",),
+    epochs=2,
+    learning_rate=1e-3,
+    base_learning_rate=5e-3,
+    lora_rank=8,
+    loss=LossWeights(micro=0.0, hard=0.0),
+)
+FAST: dict[str, Any] = {"row_slots": 128, "precision": "fp32", "judge_batches": 1}
+GRAFT = Recipe(base="", data="", out="", shape=SHAPE, stages=(GRAFTED,), **FAST)
+TUNING = replace(
+    GRAFT,
+    shape=replace(SHAPE, taps=(), max_group_tokens=2, merge_residual="mean"),
+    stages=(TUNED,),
+    patience=2,
+    judge_every=20,
+    calibrate=False,
+)
+COMMAND = ["tune", "--threads", "1"]
 
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a base, examples and a recipe, in which `tune` has run."""
     folder = tmp_path_factory.mktemp("task")
-    write_base(folder / "base")
-    files = {
-        "examples": write_examples(folder / "examples.jsonl", 500),
-        "held_out": write_examples(folder / "held_out.jsonl", 120, seed=1),
-    }
-    recipe = RECIPE.format(base=folder / "base", **files)
-    (folder / "recipe.toml").write_text(recipe)
-    assert main([*COMMAND, *paths(folder), "--json", str(folder / "figures.json")]) == 0
+    recipe = TuneRecipe(
+        base=str(write_base(folder / "base")),
+        examples=str(write_examples(folder / "examples.jsonl", 500)),
+        held_out=str(write_examples(folder / "held_out.jsonl", 120, seed=1)),
+        precision="fp32",
+        more_answers=20,
+        evaluation=EvaluationPlan(prompts=120, points=50.0, confidences=(0.0,)),
+        tuning=TUNING,
+        graft=GRAFT,
+    )
+    write_tune_recipe(folder / "recipe.toml", recipe)
+    paths = ["--recipe", str(folder / "recipe.toml"), "-o", str(folder / "made")]
+    assert main([*COMMAND, *paths, "--json", str(folder / "figures.json")]) == 0
     return folder
-
-
-COMMAND = ["tune", "--threads", "1"]
-
-
-def paths(folder: Path) -> list[str]:
-    return ["--recipe", str(folder / "recipe.toml"), "-o", str(folder / "made")]
 
 
 def test_the_base_learns_to_read_the_groups_of_its_graft(task: Path) -> None:
@@ -111,15 +85,12 @@ def test_the_base_learns_to_read_the_groups_of_its_graft(task: Path) -> None:
     [stage] = read_tune_recipe(work / "recipe.toml").reading.stages  # type: ignore[union-attr]
     assert stage.cuts is not None
     assert stage.cuts.agreement > 0.5
-    made, grafted = (
-        load_checkpoint(folder).manifest["provenance"] for folder in (task / "made", work / "grafted")
-    )
-    assert [each["name"] for each in made["recipe"]["stages"]] == ["reading"]
-    assert [each["name"] for each in grafted["recipe"]["stages"]] == ["graft"]
+    grafted, made = (load_checkpoint(folder) for folder in (work / "grafted", task / "made"))
+    for checkpoint, stage_name in ((grafted, "graft"), (made, "reading")):
+        [trained] = checkpoint.manifest["provenance"]["recipe"]["stages"]
+        assert trained["name"] == stage_name
     assert len(DistilledData.load(work / "read")) == len(DistilledData.load(work / "examples"))
-    before, after = (
-        load_checkpoint(folder).model.state_dict() for folder in (work / "grafted", task / "made")
-    )
+    before, after = grafted.model.state_dict(), made.model.state_dict()
     changed = {name.split(".")[0] for name in before if not before[name].equal(after[name])}
     assert changed == {"base", "embedder", "micro", "stop_head", "stop_evidence"}
 
@@ -145,22 +116,15 @@ def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     assert "tuned to one task with" in card
     assert all(f"| {row['name']} |" in card for row in figures["choosing"])
     assert f"Recommended: {best['name']}" in card
-    assert [one["name"] for one in figures["baselines"]] == [
-        "most frequent",
-        "field by field",
-        "nearest example",
-    ]
+    names = ["most frequent", "field by field", "nearest example"]
+    assert [one["name"] for one in figures["baselines"]] == names
     assert "| the model, plain |" in card
-
-
-def test_answers_are_counted_while_the_base_is_tuned(task: Path) -> None:
-    """Agreement of tokens hides wrong answers, since most tokens of an answer are its form."""
+    # while the base is tuned answers are counted: agreement of tokens hides wrong ones, which are mostly form
     lines = (task / "made.work" / "tuning" / "metrics.jsonl").read_text().splitlines()
-    looks = [line for line in map(json.loads, lines) if line["kind"] == "answers"]
+    looks = [line["right"] for line in map(json.loads, lines) if line["kind"] == "answers"]
     assert looks
-    assert all(0 <= look["right"] <= 1 for look in looks)
-    last = json.loads((task / "figures.json").read_text())["plain"]["score"]
-    assert abs(looks[-1]["right"] - last) <= 0.5  # of other prompts, before the graft
+    assert all(0 <= right <= 1 for right in looks)
+    assert abs(looks[-1] - figures["plain"]["score"]) <= 0.5  # of other prompts, before the graft
 
 
 def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
@@ -196,9 +160,13 @@ def test_a_checkpoint_is_rounded_by_what_it_learned(task: Path) -> None:
 
 
 def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also if its recipe was stored before a key was added."""
     before = (task / "made.work" / "evaluation.json").read_bytes()
     weights = (task / "made" / "graft.safetensors").stat().st_mtime_ns
-    _as_before_a_key_was_added(task / "made.work" / "tuned" / "hamburger.json", "step_batches")
+    manifest = task / "made.work" / "tuned" / "hamburger.json"
+    written = json.loads(manifest.read_text())
+    del written["provenance"]["recipe"]["step_batches"]
+    manifest.write_text(json.dumps(written))
     assert main([*COMMAND, "-o", str(task / "made"), "--json", "-"]) == 0
     said = capsys.readouterr()
     assert "steps of" not in said.err  # nothing was trained
@@ -208,28 +176,27 @@ def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[
     assert (task / "made" / "graft.safetensors").stat().st_mtime_ns >= weights
 
 
-def _as_before_a_key_was_added(manifest: Path, key: str) -> None:
-    written = json.loads(manifest.read_text())
-    del written["provenance"]["recipe"][key]
-    manifest.write_text(json.dumps(written))
+def failing(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main([*COMMAND, *map(str, words)]) == 1
+    return capsys.readouterr().err
 
 
 def test_what_a_run_began_with_stays(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*COMMAND, str(task / "other.jsonl"), "-o", str(task / "made")]) == 1
-    assert "this run began with examples" in capsys.readouterr().err
-    assert main([*COMMAND, "-o", str(task / "nothing")]) == 1
-    assert "give a file of EXAMPLES" in capsys.readouterr().err
+    assert "this run began with examples" in failing(capsys, task / "other.jsonl", "-o", task / "made")
+    assert "give a file of EXAMPLES" in failing(capsys, "-o", task / "nothing")
 
 
-def test_a_base_that_there_is_not_leaves_nothing_behind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its recipe would be what the next run, with a better base, goes on from."""
-    (tmp_path / "one.jsonl").write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": "d"}\n')
-    options = [str(tmp_path / "one.jsonl"), "-o", str(tmp_path / "made"), "--base", "nobody"]
-    assert main([*COMMAND, *options]) == 1
-    assert "nobody: neither a base of that name" in capsys.readouterr().err
-    assert not (tmp_path / "made.work").exists()
+def test_bases_and_examples_that_cannot_be_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The recipe of a run with a missing base would be what the next run, with a better one, goes on from."""
+    base = write_base(tmp_path / "base")
+    for asked, given, told in (
+        ("a", "nobody", "nobody: neither a base of that name"),
+        ("a b " * 200, base, "the base's context 128: shorten it or leave it out"),
+        ("a", base, "the hash that holds prompts out chooses too few of 1 examples"),
+    ):
+        (tmp_path / "x.jsonl").write_text(json.dumps({"prompt": asked, "answer": "b"}) + "\n")
+        assert told in failing(capsys, tmp_path / "x.jsonl", "-o", tmp_path / "made", "--base", given)
+        assert (tmp_path / "made.work").exists() is (given == base)
 
 
 @pytest.mark.parametrize("module", ["accelerate", "matplotlib"])
@@ -244,27 +211,14 @@ def test_what_is_lacking_is_said_before_the_work(
     assert [path.name for path in tmp_path.iterdir()] == ["examples.jsonl"]
 
 
-def test_another_judge_asks_anew_without_training(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed = (task / "recipe.toml").read_text().replace("prompts = 120", "prompts = 3")
-    (task / "fewer.toml").write_text('judge = "distance"\n' + changed)
-    options = ["--recipe", str(task / "fewer.toml"), "--work", str(task / "made.work"), "--json", "-"]
-    assert main([*COMMAND, *options, "-o", str(task / "again")]) == 0
-    said = capsys.readouterr()
-    assert "steps of" not in said.err
-    figures = json.loads(said.out)
-    assert set(figures["confirming"][0]["figures"]) == {"exact"}
-    assert 0 < figures["confirming"][0]["score"] <= 1
-    assert figures["recommended"] is None  # of three prompts
-    assert "recommended" not in json.loads((task / "again" / "hamburger.json").read_text())
-
-
-def test_files_that_changed_under_their_names_are_asked_and_judged_anew(task: Path) -> None:
+def test_another_judge_and_files_that_changed_are_asked_and_judged_anew(task: Path) -> None:
     """The evaluation was kept by the name of the held-out file and of the judge's script."""
     held_out, judge = write_examples(task / "changing.jsonl", 5, seed=9), task / "judge.py"
     said = "import sys\nfor line in sys.stdin: print({})\n"
     judge.write_text(said.format(0.5))
-    recipe = (task / "recipe.toml").read_text().replace(str(task / "held_out.jsonl"), str(held_out))
-    (task / "changing.toml").write_text(f'judge = "python {judge}"\n{recipe}')
+    recipe = read_tune_recipe(task / "recipe.toml")
+    changed = replace(recipe, judge=f"python {judge}", held_out=str(held_out))
+    write_tune_recipe(task / "changing.toml", changed)
     options = ["--recipe", str(task / "changing.toml"), "--work", str(task / "made.work")]
 
     def found() -> Any:
@@ -275,6 +229,7 @@ def test_files_that_changed_under_their_names_are_asked_and_judged_anew(task: Pa
         return json.loads((task / "made.work" / "evaluation.json").read_text())
 
     first = found()
+    assert "recommended" not in json.loads((task / "changing" / "hamburger.json").read_text())  # of 5 prompts
     assert found() == first
     judge.write_text(said.format(0.25))
     second = found()
@@ -305,25 +260,11 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     assert chosen.tuning.stages[0].epochs < 1  # without a limit it is 2
     assert chosen.graft.shape.merge_residual == "last"
     assert chosen.scored == chosen.read == 100
-    whole, *parts = (
-        DistilledData.load(tmp_path / "made.work" / each) for each in ("examples", "scored", "read")
-    )
+    work = tmp_path / "made.work"
+    whole, *parts = (DistilledData.load(work / each) for each in ("examples", "scored", "read"))
     for part in parts:
         assert 90 <= len(part) <= 103 < len(whole)
         assert all(getattr(part.split(0.05), side) for side in ("train", "calibration", "held_out"))
-    assert not (tmp_path / "made.work" / "probe").exists()
-    evaluation = json.loads((tmp_path / "made.work" / "evaluation.json").read_text())
+    assert not (work / "probe").exists()
+    evaluation = json.loads((work / "evaluation.json").read_text())
     assert evaluation["asked"]["judge"] == "fields"
-
-
-def test_bases_that_cannot_be_tuned(task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    long = {"prompt": "a b " * 200, "answer": "c"}
-    (tmp_path / "long.jsonl").write_text(json.dumps(long) + "\n")
-    options = [str(tmp_path / "long.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
-    assert main([*COMMAND, *options]) == 1
-    assert "the base's context 128: shorten it or leave it out" in capsys.readouterr().err
-    (tmp_path / "few.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
-    assert main([*COMMAND, str(tmp_path / "few.jsonl"), *options[1:], "--work", str(tmp_path / "w")]) == 1
-    assert "the hash that holds prompts out chooses too few of 1 examples" in capsys.readouterr().err
-    with pytest.raises(ConfigError):
-        read_tune_recipe(tmp_path / "none.toml")

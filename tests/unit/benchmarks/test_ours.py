@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,7 @@ MACRO_S, MICRO_S, HOST_S = 0.010, 0.002, 0.001  # of the model below, by its own
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -109,27 +107,23 @@ def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:
     assert (plain.steps, plain.micro_steps, plain.merged, plain.slots) == (12, 0, 0, 12)
     assert plain.decode_tps == pytest.approx(1 / (MACRO_S + HOST_S))
     forced = ours.turn(PROMPT, 12, "force-2")
-    assert (forced.steps, forced.micro_steps, forced.merged) == (
-        6,
-        5,
-        6,
-    )  # the first is before the first token
+    # the micro step of the first group is before the first token
+    assert (forced.steps, forced.micro_steps, forced.merged) == (6, 5, 6)
 
 
 def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ours: bench_ours.Ours) -> None:
-    plain, verified = (ours.turn(PROMPT, 12, variant) for variant in ("plain", "verify"))
+    """The base call of the first verified group, before the first token, is not among those of decoding."""
+    plain = ours.turn(PROMPT, 12, "plain")
+    fed = ours.model.backend.fed  # type: ignore[attr-defined]
+    fed.clear()
+    verified = ours.turn(PROMPT, 12, "verify")
     assert verified.tokens == plain.tokens
     assert (verified.merged, verified.slots) == (0, 12)
     assert verified.steps < plain.steps
-
-
-def test_the_first_verified_group_is_not_among_what_decoding_took(ours: bench_ours.Ours) -> None:
-    """It takes a base call of its own, before the first token is out."""
-    turn = ours.turn(PROMPT, 12, "verify")
-    prompt, _, *later = ours.model.backend.fed  # type: ignore[attr-defined]
+    prompt, _, *later = fed
     assert prompt == len(PROMPT)
-    assert turn.base_calls == len(later)
-    assert turn.macro_s == pytest.approx(MACRO_S * sum(later))
+    assert verified.base_calls == len(later)
+    assert verified.macro_s == pytest.approx(MACRO_S * sum(later))
 
 
 def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
@@ -140,22 +134,21 @@ def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
 
 def test_an_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
     ours.begin(PROMPT, 60, "merge-0.8")
-    stretches = [ours.advance(until) for until in (20, 40, 60)]
-    assert [tokens for tokens, _, _ in stretches] == [21, 42, 60]
-    kv = [bytes_used for _, _, bytes_used in stretches]
+    tokens, seconds, kv = zip(*(ours.advance(until) for until in (20, 40, 60)), strict=True)
+    assert tokens == (21, 42, 60)
     assert kv[0] < kv[1] < kv[2] <= 100 * (len(PROMPT) + 20)
-    assert 0 < stretches[0][1] < stretches[1][1] < stretches[2][1]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
 
 
 def test_scores_are_the_base_s_own(ours: bench_ours.Ours) -> None:
     backend: Any = ours.model.backend
     plain = backend.plain(PROMPT, 8)
     other = [*plain[:5], (plain[5] + 1) % 10 + 20]
-    scores = [backend.scores((*PROMPT, *other[:i])) for i in range(len(other))]
-    losses = [math.log(np.exp(s - s[t], dtype=np.float64).sum()) for s, t in zip(scores, other, strict=True)]
+    scores = np.float64([backend.scores((*PROMPT, *other[:i])) for i in range(6)])  # [6, vocabulary]
+    losses = np.log(np.exp(scores).sum(1)) - scores[range(6), other]
     nll, agreement = bench_ours.score(backend, PROMPT, other)
-    assert nll == pytest.approx(sum(losses) / len(other), rel=1e-5)
-    assert agreement == pytest.approx(np.mean([s.argmax() == t for s, t in zip(scores, other, strict=True)]))
+    assert nll == pytest.approx(losses.mean(), rel=1e-5)
+    assert agreement == pytest.approx((scores.argmax(1) == other).mean())
     assert backend.slots == 0
 
 

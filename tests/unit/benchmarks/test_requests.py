@@ -12,14 +12,12 @@ from bench_contender import Known, source
 from hamburger_edge.benchmarks.contender import Program, Request, TimedAnswer
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
 from hamburger_edge.benchmarks.requests import request_report as request_report
-from hamburger_edge.benchmarks.requests.our_answers import as_answer, options_of
 from hamburger_edge.benchmarks.requests.prompts import Prompt, read_prompts, requests
 from hamburger_edge.benchmarks.requests.request_bench import RequestBench
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs, setting
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import HamburgerError, InputError
-from hamburger_edge.loop.stats import Stats
 
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 EOS = 2
@@ -27,24 +25,17 @@ EOS = 2
 
 def test_prompts_are_read_with_what_is_known_of_them(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
-    path.write_text('{"prompt": "a", "answer": "", "system": "s"}\n{"prompt": "b"}\n')
+    given = '{"prompt": "a", "answer": "", "system": "s"}\n{"prompt": "b"}\n'
+    path.write_text(given)
     assert read_prompts(path) == [Prompt("a", "", "s"), Prompt("b")]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"answer": "a"}', "line 2: prompt must be a text, got None"),
-        ('{"prompt": "a", "answer": {"b": 1}}', "line 2: answer must be a text, got {'b': 1}"),
-        ('{"prompt": "\\ud800"}', "line 2: prompt: the text is not valid UTF-8"),
-    ],
-)
-def test_a_line_at_fault_is_named(tmp_path: Path, line: str, message: str) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text('{"prompt": "fine"}\n' + line + "\n", encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        read_prompts(path)
-    assert message in str(caught.value)
+    for line, message in {
+        '{"answer": "a"}': "prompt must be a text, got None",
+        '{"prompt": "a", "answer": {"b": 1}}': "answer must be a text, got {'b': 1}",
+        '{"prompt": "\\ud800"}': "prompt: the text is not valid UTF-8",
+    }.items():
+        path.write_text(given + line)
+        with pytest.raises(InputError, match=f"line 3: {message}"):
+            read_prompts(path)
 
 
 def test_a_grammar_gets_a_fixed_layout_and_keeps_its_texts() -> None:
@@ -66,7 +57,7 @@ def test_settings_are_confidences_modes_or_both() -> None:
     given = ("plain", "merge-0.90", "verify", "verify-.60", "hybrid-.9", "merge-0.7")
     wanted = ["plain", "merge-0.9", "verify", "verify-0.6", "hybrid-0.9", "merge-0.7"]
     assert [setting(text) for text in given] == wanted
-    for text in ("1.5", "-1", "nan", "", "sure", "verify-2", "verify-", "verify0.5"):
+    for text in ("1.5", "-1", "nan", "", "sure", "verify-2", "verify-", "verify0.5", "plain-0.9"):
         with pytest.raises(InputError, match=r"--confidence: a setting is a mode"):
             setting(text)
 
@@ -89,41 +80,17 @@ def test_variants_and_who_is_compared() -> None:
     ]
 
 
-def test_a_variant_is_told_to_our_runtimes_as_options() -> None:
-    request = Request((5,), 9, (EOS,), SCHEMA)
-    for variant, options in {
-        "merge-0.9+merge": {"mode": "merge", "confidence": 0.9, "json_schema": SCHEMA, "forced": "merge"},
-        "verify": {"mode": "verify", "confidence": 0.8},
-        "verify-0.6": {"mode": "verify", "confidence": 0.6},
-    }.items():
-        assert options_of(variant, request) == {"max_tokens": 9, **options}
-
-
-def test_what_an_answer_took() -> None:
-    """Reading the prompt is a call of the base; what is not in the cache yet will take slots."""
-    stats = Stats(base_calls=3, macro_steps=4, forced_tokens=5, micro_steps=2, ttft_s=0.25, macro_s=0.5)
-    stats.prompt_tokens, stats.slots, stats.prefill_s = 5, 6, 0.125
-    groups = [(1, 2, 3), (4,)]
-    merged = as_answer(groups, {"mode": "merge", "forced": "merge"}, stats, 1.0, 1)
-    assert (merged.tokens, merged.slots, merged.base_calls, merged.steps) == ((1, 2, 3, 4), 2, 4, 4)
-    assert (merged.forced, merged.micro_steps, merged.host_s) == (5, 2, 0.375)
-    verified = as_answer(groups, {"mode": "verify"}, Stats(prompt_tokens=5, slots=9), 1.0, 0)
-    assert (verified.slots, verified.forced, verified.base_calls) == (4, None, 0)
-
-
 class Answering(Known):
     """Says the same text to everything, so many milliseconds a token, and writes down what it was asked."""
 
-    def __init__(
-        self, tokens: list[int], ms: float, calls: int, log: list[tuple[str, tuple[int, ...]]]
-    ) -> None:
+    def __init__(self, tokens: list[int], ms: float, calls: int, log: list[Any]) -> None:
         self.tokens, self.ms, self.calls, self.log = tuple(tokens), ms, calls, log
 
     def ask(self, method: str, request: Request, variant: str) -> TimedAnswer:
         assert method == "answer"
-        self.log.append((variant, request.prompt))
         if self.ms < 0:
             raise HamburgerError("it fell over")
+        self.log.append((variant, request.prompt))
         total = self.ms * len(self.tokens) / 1000
         forced = 2 if variant.endswith("+split") else None
         return TimedAnswer(
@@ -131,38 +98,35 @@ class Answering(Known):
         )
 
 
-def known_report(tokenizer: Tokenizer, **ms: float) -> tuple[request_report.RequestReport, Any]:
+def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
+    """And one that fails is skipped."""
+    pytest.importorskip("jsonschema")
     prompts = [Prompt("one", '{"n": 7}'), Prompt("two", "something else"), Prompt("three")]
-    plan = RequestPlan(schema=SCHEMA, only=("onnx@merge-0.8+split", "onnx@merge-0.8+single", "genai"))
+    plan = RequestPlan(schema=SCHEMA, only=("onnx@merge-0.8+split", "onnx@merge-0.8+single", "genai", "lost"))
     template = ChatTemplate.preset("chatml")
     asked = requests(prompts, tokenizer, template, most=20, eos_ids=(EOS,), schema=plan.schema)
-    log: list[tuple[str, tuple[int, ...]]] = []
-    said = [*tokenizer.encode('{"n": 7}'), EOS]
+    said, log = [*tokenizer.encode('{"n": 7}'), EOS], list[Any]()
     contenders = {
-        "onnx": Answering(said, ms["onnx"], 3, log),
-        "genai": Answering(tokenizer.encode('{"n": '), ms["genai"], 6, log),
+        "onnx": Answering(said, 10, 3, log),
+        "genai": Answering(tokenizer.encode('{"n": '), 40, 6, log),
+        "lost": Answering(said, -1, 3, log),
     }
-    programs = {
-        "onnx": Program("", variants=plan.variants, needs_checkpoint=False),
-        "genai": Program("", needs_checkpoint=False),
-    }
+    programs = {name: Program("", needs_checkpoint=False) for name in contenders}
+    programs["onnx"] = Program("", variants=plan.variants, needs_checkpoint=False)
     bench = RequestBench(source(), plan, prompts, asked, tokenizer, start=lambda name, *_: contenders[name])
     report = bench.run(programs)
     assert all(each.closed for each in contenders.values())
-    return report, (log, asked)
-
-
-def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
-    pytest.importorskip("jsonschema")
-    report, (log, asked) = known_report(tokenizer, onnx=10, genai=40)
     variants = ["merge-0.8+split", "merge-0.8+single", ""]
     order = [asked[number].prompt for number in (0, 1, 2, 0)]  # the first warms up
     assert log == [(variant, prompt) for prompt in order for variant in variants]
+    assert report.skipped == [{"name": "lost", "why": "it fell over"}]
+
     data = report.to_json()
     assert json.loads(json.dumps(data)) == data
     rows = {row["name"]: row for row in data["results"]}
+    assert list(rows) == ["onnx@merge-0.8+split", "onnx@merge-0.8+single", "genai"]
     split, genai = rows["onnx@merge-0.8+split"], rows["genai"]
-    length = len(tokenizer.encode('{"n": 7}')) + 1
+    length = len(said)
     assert split["request_ms"]["median"] == pytest.approx(10 * length)
     assert split["first_token_ms"]["median"] == pytest.approx(2.5 * length)
     assert split["tokens_per_call"] == pytest.approx(length / 3)
@@ -177,17 +141,12 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     assert beside["request"]["median"] == pytest.approx(4 * genai["tokens"] / length)
     assert [each["prompt"] for each in data["answers"][:3]] == [1, 2, 0]
     assert data["answers"][0]["text"] == '{"n": 7}'  # without the end token
-    shown = request_report.tables(report)
-    assert "requests of each: 3" in shown
-    assert "onnxruntime-genai says forced tokens by itself" in shown
-    table = request_report.markdown(data)
+    shown, table = request_report.tables(report), request_report.markdown(data)
+    for words in (
+        "requests of each: 3",
+        "onnxruntime-genai says forced tokens by itself",
+        "skipped lost: it fell",
+    ):
+        assert words in shown
     assert "| onnx@merge-0.8+split | fp32 |" in table
     assert "| 100.0% | 50.0% |" in table
-
-
-def test_who_fails_is_skipped_and_the_others_go_on(tokenizer: Tokenizer) -> None:
-    pytest.importorskip("jsonschema")
-    report, _ = known_report(tokenizer, onnx=10, genai=-1)
-    assert {row["name"] for row in report.results} == {"onnx@merge-0.8+split", "onnx@merge-0.8+single"}
-    assert report.skipped == [{"name": "genai", "why": "it fell over"}]
-    assert "skipped genai: it fell over" in request_report.tables(report)

@@ -7,14 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.judges import (
     Case,
     Validator,
-    edits,
     equal,
     find_judge,
     fitting_judge,
@@ -26,12 +23,6 @@ def cases(*pairs: tuple[str, str]) -> list[Case]:
     return [Case("asked", expected, answer) for expected, answer in pairs]
 
 
-def test_exact() -> None:
-    judged = find_judge("exact")(cases(("a b", " a b\n"), ("a b", "a  b")))
-    assert judged.scores == (1, 0)
-    assert judged.score == 0.5
-
-
 @pytest.mark.parametrize(
     ("answer", "expected", "found"),
     [
@@ -41,7 +32,6 @@ def test_exact() -> None:
         ('{"a": 1', '{"a": 1}', False),
         (" Paris.\n", "Paris.", True),
         ("paris.", "Paris.", False),
-        ("42", " 42 ", True),
         ("42 of them", "42", False),
     ],
 )
@@ -54,46 +44,37 @@ def test_valid_answers_are_those_of_the_schema() -> None:
     validator = Validator('{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
     assert validator.accepts('{"n": 7}')
     assert not any(map(validator.accepts, ('{"n": "7"}', '{"n": 7', "", "[" * 100_000)))
-    with pytest.raises(InputError, match=r"the JSON schema is not one: 'thing' is not valid"):
+    with pytest.raises(InputError, match="'thing' is not valid"):
         Validator('{"type": "thing"}')
 
 
-def test_fields_are_paths_and_what_stands_there() -> None:
-    expected = json.dumps({"intent": "play", "slots": {"artist": "x", "years": [1, 2]}})
-    other_order = json.dumps({"slots": {"years": [1, 2], "artist": "x"}, "intent": "play"}, indent=1)
-    half = json.dumps({"intent": "play", "slots": {"artist": "y", "years": [2]}})
-    judged = find_judge("fields")(cases((expected, other_order), (expected, half), (expected, "{")))
-    assert judged.scores == (1, 0, 0)
-    assert judged.figures["valid"] == pytest.approx(2 / 3)
-    # said: 4 + 3 fields, 6 of them wanted; wanted: 3 times 4
-    assert judged.figures["field_precision"] == pytest.approx(6 / 7)
-    assert judged.figures["field_recall"] == pytest.approx(6 / 12)
-    assert judged.figures["field_f1"] == pytest.approx(12 / 19)
-
-
-@pytest.mark.parametrize(
-    ("expected", "right", "wrong"),
-    [('{"n": 1}', '{"n": 1.0}', '{"n": true}'), ('{"slots": {}}', '{"slots": {}}', '{"slots": []}')],
-    ids=["equal numbers, and true is none", "empty objects"],
-)
-def test_which_values_of_fields_are_equal(expected: str, right: str, wrong: str) -> None:
-    judged = find_judge("fields")(cases((expected, right), (expected, wrong)))
+def test_exact() -> None:
+    judged = find_judge("exact")(cases(("a b", " a b\n"), ("a b", "a  b")))
     assert judged.scores == (1, 0)
-    assert judged.figures["field_f1"] == 0.5
-
-
-@given(st.text("abc", max_size=8), st.text("abc", max_size=8), st.text("abc", max_size=8))
-def test_edits_are_a_distance(a: str, b: str, c: str) -> None:
-    assert edits(a, a) == 0
-    assert edits(a, b) == edits(b, a) >= abs(len(a) - len(b))
-    assert edits(a, c) <= edits(a, b) + edits(b, c)
-    assert edits(a, a + b) == len(b)
+    assert judged.score == 0.5
 
 
 def test_distance() -> None:
-    judged = find_judge("distance")(cases(("kitten", "sitting"), ("same", "same")))
-    assert judged.scores == pytest.approx((1 - 3 / 7, 1))
-    assert judged.figures == {"exact": 0.5}
+    pairs = cases(("kitten", "sitting"), ("sitting", "kitten"), ("same", "same"), ("", "abc"), ("", ""))
+    judged = find_judge("distance")(pairs)
+    assert judged.scores == pytest.approx((4 / 7, 4 / 7, 1, 0, 1))
+    assert judged.figures == {"exact": 0.4}
+
+
+def test_fields_are_paths_and_what_stands_there() -> None:
+    expected = json.dumps({"intent": "play", "slots": {"artist": "x", "years": [1, 2]}, "more": {}})
+    other_order = json.dumps(
+        {"more": {}, "slots": {"years": [1.0, 2], "artist": "x"}, "intent": "play"}, indent=1
+    )
+    half = json.dumps({"intent": "play", "slots": {"artist": "y", "years": [2, True]}, "more": []})
+    judged = find_judge("fields")(cases((expected, other_order), (expected, half), (expected, "{")))
+    assert judged.scores == (1, 0, 0)
+    assert judged.figures == {
+        "valid": pytest.approx(2 / 3),
+        "field_precision": pytest.approx(7 / 10),  # said: 5 + 5 fields, 7 of them wanted
+        "field_recall": pytest.approx(7 / 15),  # wanted: 3 times 5
+        "field_f1": pytest.approx(14 / 25),
+    }
 
 
 @pytest.mark.parametrize("python", ["python", sys.executable])
@@ -114,11 +95,11 @@ def test_a_command_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytho
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("raise SystemExit('no idea')", "ended with status 1: no idea"),
-        ("print(1)", "wrote 1 numbers for 2 lines"),
-        ("print(1, 2)", "wrote '2': a number from 0 to 1 is expected"),
-        ("print(1, 'nan')", "wrote 'nan': a number from 0 to 1"),
-        ("import sys; sys.stdout.buffer.write(b'\\xff 1')", "wrote what is not UTF-8"),
+        ("raise SystemExit('no idea')", "status 1: no idea"),
+        ("print(1)", "1 numbers for 2 lines"),
+        ("print(1, 2)", "'2': a number from 0 to 1"),
+        ("print(1, 'nan')", "'nan': a number from 0 to 1"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff 1')", "not UTF-8"),
     ],
 )
 def test_a_command_that_does_not(tmp_path: Path, code: str, message: str) -> None:
@@ -140,14 +121,10 @@ def test_a_command_is_known_by_its_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert judge_files("exact") == judge_files("python -m no_such_module") == []
 
 
-def test_unknown_judges() -> None:
-    with pytest.raises(InputError, match="judge 'bleu' is unknown: take exact, fields, distance"):
+def test_which_judge_there_is_and_which_fits() -> None:
+    with pytest.raises(InputError, match="'bleu' is unknown: take exact, fields, distance"):
         find_judge("bleu")
     with pytest.raises(InputError, match="cannot be run"):
         find_judge("/no/such/program x")(cases(("a", "b")))
-
-
-def test_what_fits() -> None:
     assert fitting_judge(['{"a": 1}', "{}"]) == "fields"
-    assert fitting_judge(['{"a": 1}', "5"]) == "exact"
-    assert fitting_judge([]) == "exact"
+    assert fitting_judge(['{"a": 1}', "5"]) == fitting_judge([]) == "exact"

@@ -6,7 +6,6 @@ The toy language depends on the text alone, so every figure can be worked out he
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from scripted_backend import ScriptedBackend, info
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.base_judge import Judge, JudgedAnswer, ask, prompt_ids
+from hamburger_edge.evaluation.base_judge import Judge, ask, prompt_ids
 from hamburger_edge.evaluation.checks import Check, Prompt
 from hamburger_edge.evaluation.figures import reliability
 from hamburger_edge.evaluation.models import own_base
@@ -47,110 +46,86 @@ def scripted(tokenizer: Tokenizer, backend: type[ScriptedBackend] = ScriptedBack
     return Model(backend(described, **{"eos_rate": 0.0, **options}), tokenizer, ChatTemplate.preset("chatml"))
 
 
-def truth(model: Model, answer: JudgedAnswer, prompt: Prompt) -> tuple[list[int], float]:
-    """What an undamaged base would choose at every place, and the answer's nats under it."""
-    base = ScriptedBackend(model.info, eos_rate=0.0)
-    text, best, nats = prompt_ids(model, prompt.text), [], 0.0
-    for token in answer.tokens:
-        scores = base.scores(tuple(text)).astype(np.float64)
-        best.append(int(scores.argmax()))
-        nats += math.log(np.exp(scores).sum()) - scores[token]
-        text.append(token)
-    return best, nats
-
-
 def evaluate(judge: Model, models: dict[str, Model], plan: EvalPlan, prompts: list[Prompt]) -> QualityReport:
     evaluation = Evaluation(own_base(judge, "judge"), prompts, plan, models=len(models))
     return evaluation.report([evaluation.run(name, model) for name, model in models.items()], "a list")
 
 
-@pytest.mark.parametrize("agreement", [1.0, 0.8, 0.3])
-def test_known_agreement_nll_and_prefix(tokenizer: Tokenizer, agreement: float) -> None:
+@pytest.mark.parametrize("agreement", [1.0, 0.6])
+def test_known_agreement_and_prefix(tokenizer: Tokenizer, agreement: float) -> None:
     judge, model = scripted(tokenizer), scripted(tokenizer, agreement=agreement, p_stop=0.15)
     report = evaluate(judge, {"toy": model}, EvalPlan((0.8,), max_tokens=40), PROMPTS)
     [found] = report.models
-    plain, merged = found.rows
-    assert (plain.confidence, merged.confidence) == (1, 0.8)
-    assert plain.all.tokens_per_step == plain.all.kv_compression == plain.all.agreement == 1
-    assert plain.all.nll_difference == plain.all.kv_saved == 0
-    assert plain.all.micro_agreement is None
-    assert plain.all.prefix == 40
+    plain, merged = (row.all for row in found.rows)
+    assert [row.confidence for row in found.rows] == [1, 0.8]
+    assert plain.tokens_per_step == plain.kv_compression == plain.agreement == 1
+    assert plain.nll_difference == plain.kv_saved == 0
+    assert plain.micro_agreement is None
+    assert plain.prefix == 40
 
-    answers = [ask(model, Judge(judge), p, i, max_tokens=40, confidence=0.8) for i, p in enumerate(PROMPTS)]
-    right, firsts, prefixes, nats = [], [], [], 0.0
-    for prompt, answer in zip(PROMPTS, answers, strict=True):
-        best, lost = truth(model, answer, prompt)
-        right += [token == choice for token, choice in zip(answer.tokens, best, strict=True)]
-        firsts += [i == 0 for group in answer.groups for i in range(len(group))]
-        nats += lost
+    assert merged.tokens == 40 * len(PROMPTS)
+    assert merged.tokens_per_step == merged.kv_compression > 3.6
+    assert merged.group_shares[4] > 0.9  # p_stop is low
+    groups = merged.tokens / merged.tokens_per_step
+    merged_tokens = merged.tokens - groups  # those not first in a group
+    assert merged.first_agreement == 1  # what the base says itself is never wrong
+    assert merged.micro_agreement == pytest.approx(agreement, abs=0.06)
+    right = groups + merged.micro_agreement * merged_tokens
+    assert merged.agreement == pytest.approx(right / merged.tokens)
+    assert merged.nll_difference == pytest.approx(merged.nll - report.base.all.nll, abs=1e-5)
+    prefixes = []
+    for number, prompt in enumerate(PROMPTS):
+        answer = ask(model, Judge(judge), prompt, number, max_tokens=40, confidence=0.8)
         alone = ScriptedBackend(model.info, eos_rate=0.0).plain(prompt_ids(model, prompt.text), 40)
-        same = [a == b for a, b in zip(answer.tokens, alone, strict=True)]
-        prefixes.append([*same, False].index(False))
-    groups = [group for answer in answers for group in answer.groups]
-    figures = merged.all
-    assert figures.tokens == 40 * len(PROMPTS)
-    assert figures.tokens_per_step == figures.tokens / len(groups)
-    assert figures.kv_compression == figures.tokens_per_step
-    assert figures.group_shares[4] > 0.9  # p_stop is low
-    assert figures.agreement == pytest.approx(np.mean(right))
-    assert figures.first_agreement == 1  # what the base says itself is never wrong
-    assert figures.micro_agreement == pytest.approx(np.mean(np.array(right)[~np.array(firsts)]))
-    assert figures.micro_agreement == pytest.approx(agreement, abs=0.06)
-    assert figures.nll == pytest.approx(nats / figures.tokens, rel=1e-4)
-    assert figures.nll_difference == pytest.approx(nats / figures.tokens - report.base.all.nll, abs=1e-5)
-    assert figures.prefix == figures.base_prefix == np.mean(prefixes)
-    assert figures.identical == np.mean([length == 40 for length in prefixes])
-    # the head promises 0.85 everywhere
-    assert merged.calibration.counts[8] == sum(merged.calibration.counts) == firsts.count(False)
-    assert merged.calibration.expected[8] == pytest.approx(0.85)
-    assert merged.calibration.observed[8] == pytest.approx(figures.micro_agreement)
-    assert merged.calibration.error == pytest.approx(abs(0.85 - figures.micro_agreement))
+        prefixes.append([*np.equal(answer.tokens, alone), False].index(False))
+    assert merged.prefix == merged.base_prefix == np.mean(prefixes)
+    assert merged.identical == np.mean([length == 40 for length in prefixes]) == (agreement == 1)
+    calibration = found.rows[1].calibration  # the head promises 0.85 everywhere
+    assert calibration.counts[8] == sum(calibration.counts) == pytest.approx(merged_tokens)
+    assert calibration.expected[8] == pytest.approx(0.85)
+    assert calibration.observed[8] == pytest.approx(merged.micro_agreement)
+    assert calibration.error == pytest.approx(abs(0.85 - merged.micro_agreement))
 
 
 def test_refused_proposals_count_where_they_are_computed(tokenizer: Tokenizer) -> None:
-    """By stop rule "after" the head can be judged on tokens that it refused."""
-    model = scripted(tokenizer, agreement=0.6, stop_rule="after")
+    """By stop rule "after" the head can be judged on tokens that it refused; by "before" they never are."""
+    models = [scripted(tokenizer, agreement=0.6, stop_rule=rule) for rule in ("after", "before")]
     judge = Judge(scripted(tokenizer))
-    answers = [ask(model, judge, p, i, confidence=0.5, **GREEDY) for i, p in enumerate(PROMPTS)]
-    found = reliability(answers)
-    assert sum(found.counts) == model.backend.micro_calls  # type: ignore[attr-defined]
+    answers = [
+        [ask(model, judge, p, i, confidence=0.5, **GREEDY) for i, p in enumerate(PROMPTS)] for model in models
+    ]
+    found, heard = map(reliability, answers)
+    assert sum(found.counts) == models[0].backend.micro_calls  # type: ignore[attr-defined]
     assert sum(found.counts[:5]) > 50  # refused
-    assert sum(found.counts[5:]) == sum(len(g) - 1 for answer in answers for g in answer.groups)
+    assert sum(found.counts[5:]) == sum(len(group) - 1 for answer in answers[0] for group in answer.groups)
     for low, expected in enumerate(found.expected):
         assert expected is None or low / 10 <= expected <= (low + 1) / 10
     shares = [share for share in found.observed if share is not None]
     observed = np.average(shares, weights=[n for n in found.counts if n])
     assert observed == pytest.approx(0.6, abs=0.08)  # whatever the head says: its chances are noise here
-
-    heard = reliability(
-        [ask(scripted(tokenizer, agreement=0.6), judge, p, confidence=0.5, **GREEDY) for p in PROMPTS]
-    )
-    assert sum(heard.counts[:5]) == 0  # by rule "before" they are never computed
+    assert sum(heard.counts[:5]) == 0
 
 
 def test_the_watch_is_taken_off_again(tokenizer: Tokenizer) -> None:
     model = scripted(tokenizer)
-    ask(model, Judge(model), PROMPTS[0], **GREEDY)
-    assert model._engine.backend is model.backend
     with pytest.raises(InputError):
         ask(model, Judge(model), PROMPTS[0], confidence=2)
     assert model._engine.backend is model.backend
-    assert model.generate("the cat", max_tokens=5).tokens
 
 
-def test_a_judge_reads_in_pieces_what_it_would_read_at_once(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("chunk", [1, 7, 19, 20, 21, 128])
+def test_a_judge_reads_the_base_s_scores_in_pieces(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
+    monkeypatch.setattr("hamburger_edge.evaluation.base_judge.CHUNK", chunk)
     model = scripted(tokenizer)
+    backend: Any = model.backend
     prompt, answer = list(range(5, 25)), list(range(30, 60))
-    whole = Judge(model).read(prompt, answer)
-    assert whole.nll.shape == whole.choices.shape == (30,)
-    for chunk in (1, 7, 19, 20, 21):
-        monkeypatch.setattr("hamburger_edge.evaluation.base_judge.CHUNK", chunk)
-        parts = Judge(model).read(prompt, answer)
-        assert np.array_equal(parts.choices, whole.choices)
-        assert np.allclose(parts.nll, whole.nll)
-    assert model.backend.slots == 0
+    scores = np.float64([backend.scores((*prompt, *answer[:at])) for at in range(30)])  # [30, vocabulary]
+    found = Judge(model).read(prompt, answer)
+    assert np.array_equal(found.choices, scores.argmax(1))
+    assert np.allclose(found.nll, np.log(np.exp(scores).sum(1)) - scores[range(30), answer], rtol=1e-4)
+    assert backend.slots == 0
 
 
 def test_damaged_weights_and_merging_are_told_apart(tokenizer: Tokenizer) -> None:
@@ -231,7 +206,7 @@ def test_sampling_is_compared_with_plain_decoding_of_the_same_seed(tokenizer: To
     assert "with what sampling costs" in tables(report)
 
 
-def test_prompts_that_do_not_fit_are_left_out_and_said(tokenizer: Tokenizer) -> None:
+def test_prompts_that_do_not_fit_are_left_out_and_other_tokens_refused(tokenizer: Tokenizer) -> None:
     small, large = scripted(tokenizer, cache_slots=70), scripted(tokenizer)
     prompts = [Prompt("the cat"), Prompt("0123456789" * 8, "long")]
     report = evaluate(large, {"large": large, "small": small}, EvalPlan((0.5,), max_tokens=20), prompts)
@@ -241,24 +216,16 @@ def test_prompts_that_do_not_fit_are_left_out_and_said(tokenizer: Tokenizer) -> 
     assert "some of them only by small" in tables(report)
     with pytest.raises(InputError, match="no prompt fits"):
         evaluate(small, {"small": small}, EvalPlan(max_tokens=80), prompts)
-
-
-def test_a_judge_of_another_language_is_refused(tokenizer: Tokenizer) -> None:
     other = Model(ScriptedBackend(info(vocab_size=tokenizer.vocab_size)), tokenizer, ChatTemplate())
     with pytest.raises(InputError, match="the same tokens"):
-        evaluate(scripted(tokenizer), {"other": other}, EvalPlan(max_tokens=4), PROMPTS[:1])
+        evaluate(large, {"other": other}, EvalPlan(max_tokens=4), PROMPTS[:1])
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"confidences": (1.5,)}, {"max_tokens": 0}, {"temperature": -1}, {"seed": -1}]
-)
-def test_wrong_plans(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        EvalPlan(**wrong)
-
-
-def test_plans_begin_plainly() -> None:
+def test_plans_begin_plainly_are_checked_and_may_be_quick() -> None:
     assert EvalPlan((0.5, 0.9)).confidences == (1.0, 0.9, 0.5)
+    for wrong in ({"confidences": (1.5,)}, {"max_tokens": 0}, {"temperature": -1}, {"seed": -1}):
+        with pytest.raises(InputError):
+            EvalPlan(**wrong)
     prompts = [Prompt(str(n), "a" if n < 5 else "b") for n in range(9)]
     assert quick(prompts) == [prompts[n] for n in (0, 1, 5, 6)]
 
@@ -269,25 +236,19 @@ def test_the_estimate_follows_what_prompts_took() -> None:
     for number, seconds in ((0, 10.0), (1, 30.0), (0, 20.0)):
         estimate.took(number, seconds)
     assert estimate.left([1], [0, 1]) == "about 75 s left"  # 30 in this pass, 15 and 30 in the next
-    assert estimate.left([2], [0, 1, 2]) == "about 90 s left".replace("90 s", "2 min")
+    assert estimate.left([2], [0, 1, 2]) == "about 2 min left"
 
 
 def test_report_as_json_and_as_text(tokenizer: Tokenizer) -> None:
     judge, model = scripted(tokenizer), scripted(tokenizer, agreement=0.5, p_stop=0.0)
     report = evaluate(judge, {"judge": judge, "toy": model}, EvalPlan((0.5,), max_tokens=12), PROMPTS)
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert set(data) == {
-        *("format", "date", "machine", "versions", "settings"),
-        *("prompts", "base", "models", "losses", "skipped"),
-    }
+    assert {"format", "date", "machine", "versions", "base", "losses", "skipped"} < set(data)
     assert data["settings"] == {"confidences": [1.0, 0.5], "max_tokens": 12, "temperature": 0, "seed": 0}
     assert data["prompts"]["kinds"] == {"mat": 6, "sat": 6}
-    assert [each["name"] for each in data["models"]] == ["judge", "toy"]
     row = data["models"][1]["rows"][1]
     assert set(row) == {"confidence", "all", "non_looping", "kinds", "calibration"}
-    assert set(row["calibration"]) == {"expected", "observed", "counts", "error"}
-    assert set(row["all"]) == set(data["base"]["all"]) == set(row["kinds"]["sat"])
-    assert "description" in data["base"]
+    assert row["calibration"]["error"] is not None
     text = tables(report)
     for words in ("plain base: the base of judge", "tok/step", "stop head of toy", "loss against the plain"):
         assert words in text

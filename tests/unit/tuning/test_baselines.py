@@ -15,7 +15,6 @@ from hamburger_edge.tuning.baselines import (
     baselines,
     comparison,
     frequent_fields,
-    most_frequent,
     nearest,
     plain_score,
     unbeaten,
@@ -29,13 +28,8 @@ ANSWERS = ["jazz", "blues", "table", "weather"]
 def test_the_nearest_example_shares_the_rare_words() -> None:
     """`in Rome` is in two prompts, `weather` in one."""
     asked = ["the weather please", "some BLUES!", "nothing alike"]
-    assert nearest(PROMPTS, [*ANSWERS[:3], "table"], asked)[1] == "blues"
     assert nearest(PROMPTS, ANSWERS, asked)[:2] == ["weather", "blues"]
-
-
-def test_what_shares_no_word_gets_the_most_frequent_answer() -> None:
-    assert nearest(["a b", "c d", "e f"], ["x", "y", "y"], ["zzz"]) == ["y"]
-    assert most_frequent(["x", "y", "y"]) == "y"
+    assert nearest(PROMPTS, ["x", "y", "y", "z"], asked)[2] == "y"  # no word alike: the most frequent
 
 
 def test_fields_that_most_answers_have_take_their_most_frequent_value() -> None:
@@ -51,28 +45,21 @@ def test_fields_that_most_answers_have_take_their_most_frequent_value() -> None:
 
 
 def test_baselines_are_judged_as_answers_are() -> None:
-    examples = [
-        Example((Turn(prompt, json.dumps({"what": answer})),))
-        for prompt, answer in zip(PROMPTS * 2, ANSWERS * 2, strict=True)
-    ]
-    requests = [
-        Request((1,), prompt, example.answer) for prompt, example in zip(PROMPTS, examples, strict=False)
-    ]
+    pairs = [(prompt, json.dumps({"what": answer})) for prompt, answer in zip(PROMPTS, ANSWERS, strict=True)]
+    examples = [Example((Turn(*pair),)) for pair in pairs]
+    requests = [Request((1,), *pair) for pair in pairs]
     found = {one.name: one for one in baselines(examples, requests, find_judge("fields"))}
     assert list(found) == ["most frequent", "field by field", "nearest example"]
     assert found["most frequent"].score == 0.25
-    assert found["nearest example"].score == 1.0
-    assert found["nearest example"].figures["field_f1"] == 1.0
+    assert found["nearest example"].score == found["nearest example"].figures["field_f1"] == 1.0
 
 
 def test_a_model_that_beats_no_baseline_is_reported_with_a_remedy() -> None:
-    plain = Baseline("the model, plain", 0.4)
-    found = [Baseline("most frequent", 0.1), Baseline("nearest example", 0.45)]
-    message = unbeaten(plain, found)
-    assert message.startswith("the model does not beat an answer without one: 40.0 against 45.0")
-    assert "--minutes" in message
+    plain, near = Baseline("the model, plain", 0.4), Baseline("nearest example", 0.45)
+    found = [Baseline("most frequent", 0.1), near]
+    assert "40.0 against 45.0 (nearest example); give more --minutes" in unbeaten(plain, found)
     assert unbeaten(plain, found[:1]) == ""
-    assert unbeaten(plain, [Baseline("most frequent", 0.4)])
+    assert unbeaten(plain, [plain])
 
 
 def test_prompts_that_choose_and_prompts_that_confirm_count_together() -> None:
@@ -81,7 +68,6 @@ def test_prompts_that_choose_and_prompts_that_confirm_count_together() -> None:
         for score, prompts in ((0.5, 10), (0.2, 20))
     ]
     plain = plain_score(rows)
-    assert plain.score == pytest.approx(0.3)
-    assert plain.figures["valid"] == pytest.approx(0.15)
+    assert (plain.score, plain.figures["valid"]) == pytest.approx((0.3, 0.15))
     table = comparison(plain, [Baseline("most frequent", 0.1, {"valid": 1.0})])
     assert table[1:] == [["most frequent", "10.0", "100.0"], ["the model, plain", "30.0", "15.0"]]

@@ -1,8 +1,9 @@
-"""What is learned from, and what is kept apart to judge by."""
+"""The training and held-out examples of a task, and more examples by exchange of copied texts."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,71 +12,59 @@ from training_data_files import DataFiles
 
 from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.data.batches import DistilledData, Split, side
+from hamburger_edge.models.training.data.batches import Split, side
 from hamburger_edge.support.progress import no_progress
+from hamburger_edge.tuning.augment import augmented
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
+from hamburger_edge.tuning.examples import Example, Turn
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
-NAMES = [f"{first}{last}" for first in ("Ann", "Bo", "Cy", "Di") for last in ("ber", "lin", "mar")]
+CALLS = [
+    Turn(f"call {name} about {topic}", json.dumps({"who": name, "what": topic}))
+    for number, name in enumerate(f"{a}{b}" for a in ("Ann", "Bo", "Cy", "Di") for b in ("ber", "lin", "mar"))
+    for topic in (f"work {number}", f"rent {number}")
+]
 
 
-def write(path: Path, names: list[str]) -> Path:
-    lines = (
-        {"prompt": f"call {name} about {topic}", "answer": json.dumps({"who": name, "what": topic})}
-        for number, name in enumerate(names)
-        for topic in (f"work {number}", f"rent {number}")
+def write(path: Path, turns: list[Turn]) -> str:
+    lines = (json.dumps({"prompt": turn.prompt, "answer": turn.answer}) + "\n" for turn in turns)
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def dataset(tmp_path: Path, *, judged: list[Turn] | None = None) -> Dataset:
+    """A file of examples, and one of these turns that are held out."""
+    recipe = TuneRecipe(
+        base=str(write_base(tmp_path / "base")),
+        examples=write(tmp_path / "examples.jsonl", CALLS),
+        held_out="" if judged is None else write(tmp_path / "held_out.jsonl", judged),
+        augment=20,
     )
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return Dataset(recipe, print, no_progress)
 
 
 def test_no_example_by_augmenting_asks_what_a_file_judges(tmp_path: Path) -> None:
     """They were compared with the split's held-out prompts alone, so that judged prompts entered training."""
-    examples, base = write(tmp_path / "examples.jsonl", NAMES), write_base(tmp_path / "base")
-    recipe = TuneRecipe(base=str(base), examples=str(examples), augment=20)
-    dataset = Dataset(recipe, print, no_progress)
-    number = len(dataset.examples.examples)
-    sides = [side(dataset.encoder.question(one), recipe.share) for one in dataset.examples.examples]
-    train = [i for i in range(number) if sides[i] == "train"]
-    split = Split(train, [], [])
-    made = dataset.more_by_augmenting(split)
-    judged = made[: len(made) // 2]
-    held_out = tmp_path / "held_out.jsonl"
-    turns = [one.turns[0] for one in judged]
-    held_out.write_text("".join(json.dumps({"prompt": t.prompt, "answer": t.answer}) + "\n" for t in turns))
-    beside = Dataset(TuneRecipe(**{**vars(recipe), "held_out": str(held_out)}), print, no_progress)
-    assert len(judged) > 10
-    assert beside.more_by_augmenting(split) == made[len(judged) :]
+    alone = dataset(tmp_path)
+    sides = [side(alone.encoder.question(one), alone.recipe.share) for one in alone.examples.examples]
+    split = Split([number for number, each in enumerate(sides) if each == "train"], [], [])
+    made = alone.more_by_augmenting(split)
+    half = len(made) // 2
+    assert half > 10
+    beside = dataset(tmp_path, judged=[one.turns[0] for one in made[:half]])
+    assert beside.more_by_augmenting(split) == made[half:]
 
 
 def test_held_out_prompts_come_in_random_order(tmp_path: Path) -> None:
     """In a file that took turns among three sources, every third prompt was of one kind: 88% of these were
     right, 68% of all."""
-    held_out, base = write(tmp_path / "held_out.jsonl", NAMES * 3), write_base(tmp_path / "base")
-    recipe = TuneRecipe(base=str(base), examples=str(held_out), held_out=str(held_out))
-    dataset = Dataset(recipe, print, no_progress)
-    asked = [request.prompt for request in dataset.requests(Split([], [], []))]
-    assert sorted(asked) == sorted(one.turns[0].prompt for one in dataset.judged.examples)
-    assert asked == [request.prompt for request in dataset.requests(Split([], [], []))]
+    held_out = [Turn(f"{turn.prompt} {copy}", turn.answer) for copy in range(3) for turn in CALLS]
+    found = dataset(tmp_path, judged=held_out)
+    asked = [request.prompt for request in found.requests(Split([], [], []))]
+    assert sorted(asked) == sorted(turn.prompt for turn in held_out)
+    assert asked == [request.prompt for request in found.requests(Split([], [], []))]
     work = ["about work" in prompt for prompt in asked]  # every second one in the file
     assert 0.3 < sum(work[::2]) / len(work[::2]) < 0.7
-
-
-# What all answers begin with
-
-ASKED = ANSWER + 1  # any other role
-
-
-def data(*conversations: tuple[list[int], list[int]]) -> DistilledData:
-    """Of questions and answers."""
-    roles = [[ASKED] * len(question) + [ANSWER] * len(answer) for question, answer in conversations]
-    ids = [[*question, *answer] for question, answer in conversations]
-    return DataFiles.in_memory(roles=roles, ids=ids, entropies=[[0.0] * len(each) for each in ids])
-
-
-def answer_prefix(*answers: list[int]) -> list[int]:
-    found = data(*(([90, number], answer) for number, answer in enumerate(answers)))
-    return common_answer_prefix(found, range(len(found)))
 
 
 @pytest.mark.parametrize(
@@ -85,18 +74,91 @@ def answer_prefix(*answers: list[int]) -> list[int]:
         ([[5, 6, 7], [4, 6, 7]], []),
         ([[5, 6, 7, 2], [5, 6, 7, 2]], [5, 6, 7]),  # an answer's end is no beginning
         ([[5], [5]], []),
+        ([], []),
         ([[*range(80)], [*range(80)]], [*range(LONGEST_ANSWER_PREFIX)]),
         ([[5, 6, 7]] * 1999 + [[8, 9]], [5, 6]),  # one in two thousand may be a mistake
         ([[5, 6, 7]] * 500 + [[8, 9]], []),
     ],
 )
-def test_the_answer_prefix_is_what_all_answers_begin_with(
+def test_the_answer_prefix_is_what_the_given_answers_begin_with(
     answers: list[list[int]], expected: list[int]
 ) -> None:
-    assert answer_prefix(*answers) == expected
+    every = [*answers, [4, 4, 4]]  # the last is not among the given ones
+    ids = [[90, number, *answer] for number, answer in enumerate(every)]
+    roles = [[ANSWER + 1] * 2 + [ANSWER] * len(answer) for answer in every]  # of the question: any other
+    found = DataFiles.in_memory(roles=roles, ids=ids, entropies=[[0.0] * len(each) for each in ids])
+    assert common_answer_prefix(found, range(len(answers))) == expected
 
 
-def test_only_the_given_conversations_count() -> None:
-    found = data(([90], [5, 6, 7]), ([91], [5, 6, 8]), ([92], [4, 4, 4]))
-    assert common_answer_prefix(found, [0, 1]) == [5, 6]
-    assert common_answer_prefix(found, []) == []
+# More examples, by exchange of texts that answers copy from their prompts
+
+NAMES = ["Ann", "Bo", "Cy Twombly", "Dé", "Eve O'Hara", "Flo"]
+TOPICS = ["rent", "the wedding", "jazz", "a $5 bill", "C++", "work"]
+CALL = "call {who} on the {where} about {topic}"
+
+
+def example(prompt: str, answer: object, **style: bool) -> Example:
+    return Example((Turn(prompt, answer if isinstance(answer, str) else json.dumps(answer, **style)),))
+
+
+def calls(ascii_only: bool = False) -> list[Example]:
+    """Six names and what is to be said to each, on two lines."""
+    answers = [
+        {"who": name, "where": where, "topic": topic, "n": number}
+        for number, (name, topic) in enumerate(zip(NAMES, TOPICS, strict=True))
+        for where in ("mobile", "landline")
+    ]
+    return [example(CALL.format(**answer), answer, ensure_ascii=ascii_only) for answer in answers]
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_copied_texts_change_places(ascii_only: bool) -> None:
+    made = augmented(calls(ascii_only), 20)
+    assert len(made) > 20
+    given = {one.turns[0].prompt for one in calls()}
+    assert len({one.turns[0].prompt for one in made} | given) == len(made) + len(given)  # all are new
+    for one in made:
+        answer = json.loads(one.answer)
+        assert one.turns[0].prompt == CALL.format(**answer)
+        assert answer["who"] in NAMES
+        assert answer["topic"] in TOPICS
+        assert one.answer == json.dumps(answer, ensure_ascii=ascii_only)  # as the examples are written
+    assert augmented(calls(ascii_only), 20) == made
+    assert augmented(calls(ascii_only), 20, seed=1) != made
+
+
+def test_where_few_texts_return_they_stay() -> None:
+    """Which line it is decides more than whose name it is."""
+    only = [one for one in calls() if "mobile" in one.answer]
+    gil = {"who": "Gil", "where": "pager", "topic": "tea", "n": 9}
+    rare = [example(CALL.format(**gil), gil)]
+    for examples, places in ((only + rare, {"mobile", "pager"}), (only * 2 + rare, {"mobile"})):
+        made = [json.loads(one.answer) for one in augmented(examples, 10)]
+        assert {answer["where"] for answer in made if answer["n"] != 9} == places
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        example("say hi to Ann", "hi Ann"),  # no JSON
+        example("call Ann, Ann", {"who": "Ann"}),  # stands there twice
+        example("call Annabel", {"who": "Ann"}),  # within a word
+        example("call Ann Bo", {"who": "Ann Bo", "first": "Ann"}),  # over one another
+        example("call Ann", '{"who":"Ann"}'),  # written in a way of its own
+        example("call Ann", '["Ann"]'),
+        Example((Turn("call Ann", '{"who": "Ann"}'), Turn("now", "yes"))),
+        Example((Turn("call Ann", '{"who": "Ann"}'),), system="be kind"),
+    ],
+)
+def test_what_is_not_clear_is_left_as_it_is(odd: Example) -> None:
+    assert all(" on the " in one.turns[0].prompt for one in augmented([odd, *calls()], 10))
+    assert augmented([odd], 10) == []
+
+
+def test_items_of_a_list_are_of_one_kind() -> None:
+    asked = [example(f"{a} and {b}", {"who": [a, b]}) for a, b in pairwise(NAMES)]
+    made = augmented(asked, 10)
+    assert made
+    for one in made:
+        first, second = json.loads(one.answer)["who"]
+        assert one.turns[0].prompt == f"{first} and {second}"

@@ -1,4 +1,4 @@
-"""Examples of a task: every form they come in, and what is said of those that are wrong."""
+"""Examples of a task: every form they come in, what is said of wrong ones, and their tokens."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_tokenizers import IM_END
 
-from hamburger_edge.errors import InputError
+from hamburger_edge.chat.template import PRESETS, ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.examples import Example, Turn, read_examples
 
 PAIR = {"prompt": "Play jazz", "answer": "ok"}
-TALK = {
-    "messages": [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello", "weight": 0},
-        {"role": "user", "content": "Bye"},
-        {"role": "assistant", "content": "Bye"},
-    ]
-}
+SYSTEM, USER = ({"role": role, "content": "Hi"} for role in ("system", "user"))
+UNLEARNED = {"role": "assistant", "content": "Hello", "weight": 0}
 
 
 def lines(path: Path, *items: Any) -> Path:
@@ -31,24 +29,23 @@ def lines(path: Path, *items: Any) -> Path:
 
 def test_pairs_and_conversations(tmp_path: Path) -> None:
     system = {"prompt": "a", "answer": "b", "system": "s"}
-    found = read_examples(lines(tmp_path / "x.jsonl", PAIR, "", system, TALK))
-    talk = Example((Turn("Hi", "Hello", learned=False), Turn("Bye", "Bye")), "Be brief.")
-    assert found.examples == (Example((Turn("Play jazz", "ok"),)), Example((Turn("a", "b"),), "s"), talk)
-    assert [example.single for example in found.examples] == [True, False, False]
-
-
-def test_a_compressed_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl.gz"
-    path.write_bytes(gzip.compress(json.dumps(PAIR).encode()))
-    assert read_examples(path).examples == (Example((Turn("Play jazz", "ok"),)),)
+    talk = {"messages": [SYSTEM, USER, UNLEARNED, USER, {"role": "assistant", "content": "Bye"}]}
+    path = lines(tmp_path / "x.jsonl", PAIR, "", system, talk)
+    found = read_examples(path).examples
+    assert found == (
+        Example((Turn("Play jazz", "ok"),)),
+        Example((Turn("a", "b"),), "s"),
+        Example((Turn("Hi", "Hello", learned=False), Turn("Hi", "Bye")), "Hi"),
+    )
+    assert [example.single for example in found] == [True, False, False]
+    compressed = tmp_path / "x.jsonl.gz"
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_examples(compressed).examples == found
 
 
 def test_duplicates_and_contradictions_are_counted(tmp_path: Path) -> None:
-    other = PAIR | {"answer": "no"}
-    found = read_examples(
-        lines(tmp_path / "x.jsonl", PAIR, PAIR, other, other, {"prompt": "b", "answer": "ok"})
-    )
-    assert (len(found.examples), found.duplicates, found.contradictions) == (3, 2, 1)
+    other, third = PAIR | {"answer": "no"}, {"prompt": "b", "answer": "ok"}
+    found = read_examples(lines(tmp_path / "x.jsonl", PAIR, PAIR, other, other, third))
     assert str(found) == "3 examples, 2 duplicates left out, 1 that answer otherwise what was asked before"
 
 
@@ -59,7 +56,7 @@ def test_tables(tmp_path: Path) -> None:
     assert one == Example((Turn("Play, jazz", 'say "ok"'),))
     assert two.system == "s"
     path.write_text("prompt,answer\na,b\nc\n")
-    with pytest.raises(InputError, match=r"x\.csv, row 2: has another number of fields than the first line"):
+    with pytest.raises(InputError, match=r"x\.csv, row 2: has another number of fields"):
         read_examples(path)
 
 
@@ -78,33 +75,79 @@ def test_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ({"prompt": "a"}, "line 2: has no answer"),
-        ({"prompt": "a", "answer": " "}, "line 2: answer must be a text, got ' '"),
-        ({"prompt": 5, "answer": "b"}, "line 2: prompt must be a text, got 5"),
-        ({"prompt": "a", "answer": "x\ud800"}, "line 2: answer: the text is not valid UTF-8"),
-        ({"messages": []}, r"line 2: messages must be a list, got \[\]"),
-        ({"messages": [5]}, r"line 2: messages\[0\] must be an object, got 5"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\[0\]\.role must be system, user"),
-        ({"messages": [{"role": "user", "content": "x"}]}, "must go user, assistant in turn"),
-        ({"messages": TALK["messages"][:1]}, "must go user, assistant in turn"),
-        ({"messages": TALK["messages"][:3]}, "every answer has weight 0: leave the line out"),
-        ({"messages": [{"role": "user", "content": "x", "name": "y"}]}, r"messages\[0\]: unknown key 'name'"),
-        (
-            {"messages": [{"role": "user", "content": "x", "weight": 2}]},
-            r"messages\[0\]\.weight must be 0 or 1",
-        ),
+        ({"prompt": "a"}, "has no answer"),
+        ({"prompt": "a", "answer": " "}, "answer must be a text, got ' '"),
+        ({"prompt": 5, "answer": "b"}, "prompt must be a text, got 5"),
+        ({"prompt": "a", "answer": "x\ud800"}, "answer: the text is not valid UTF-8"),
+        ({"messages": []}, r"messages must be a list, got \[\]"),
+        ({"messages": [5]}, r"messages\[0\] must be an object, got 5"),
+        ({"messages": [USER | {"role": "tool"}]}, r"messages\[0\]\.role must be"),
+        ({"messages": [USER]}, "messages must go user, assistant"),
+        ({"messages": [SYSTEM]}, "messages must go user, assistant"),
+        ({"messages": [USER, UNLEARNED]}, "every answer has weight 0"),
+        ({"messages": [USER | {"name": "y"}]}, r"messages\[0\]: unknown key 'name'"),
+        ({"messages": [USER | {"weight": 2}]}, r"messages\[0\]\.weight must be 0 or 1"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError, match=f"^.*x.jsonl, line 2: {message}.*$") as error:
         read_examples(lines(tmp_path / "x.jsonl", PAIR, line))
-    assert "\n" not in str(error.value)
     assert len(str(error.value)) < 500
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no examples: write one"):
+    with pytest.raises(InputError, match="holds no examples"):
         read_examples(lines(tmp_path / "x.jsonl"))
-    for name in ("none.jsonl", "none.csv", "none.jsonl.gz"):
+    for name in ("none.jsonl", "none.csv"):
         with pytest.raises(InputError, match="cannot be read"):
             read_examples(tmp_path / name)
+
+
+# As tokens
+
+
+def written(tokenizer: Tokenizer, example: Example, template: ChatTemplate) -> tuple[list[int], str]:
+    """All tokens, and the text of those that are learned."""
+    one = Encoder.of(template, tokenizer, (IM_END,)).encode(example)
+    learned = [token for token, role in zip(one.ids, one.roles, strict=True) if role == ANSWER]
+    return one.ids, tokenizer.decode(learned)
+
+
+def test_a_pair_with_the_bases_marks_and_with_as_few_as_can_be(tokenizer: Tokenizer) -> None:
+    pair = Example((Turn("the cat", "hello world"),))
+    template = without_default_system(PRESETS["smollm2"])
+    short = brief(template, tokenizer)
+    assert short.is_task
+    for marks, question in (
+        (template, "<|im_start|>user\nthe cat<|im_end|>\n<|im_start|>assistant\n"),
+        (short, "<|im_start|>the cat<|im_end|>"),
+    ):
+        expected = tokenizer.encode(question) + tokenizer.encode("hello world<|im_end|>")
+        assert written(tokenizer, pair, marks) == (expected, "hello world")
+
+
+def test_a_prompt_cannot_write_marks(tokenizer: Tokenizer) -> None:
+    pair = Example((Turn("<|im_end|>", "<|im_end|>x"),))
+    ids, learned = written(tokenizer, pair, brief(PRESETS["chatml"], tokenizer))
+    assert ids.count(IM_END) == 2
+    assert learned == "<|im_end|>x"
+
+
+def test_turns_go_on_where_the_answer_ended(tokenizer: Tokenizer) -> None:
+    talk = Example((Turn("the cat", "on the mat", learned=False), Turn("user", "system")), "hello")
+    ids, learned = written(tokenizer, talk, PRESETS["chatml"])
+    assert learned == "system"
+    asked = (
+        "<|im_start|>system\nhello<|im_end|>\n<|im_start|>user\nthe cat<|im_end|>\n<|im_start|>assistant\n"
+        "on the mat<|im_end|>\n<|im_start|>user\nuser<|im_end|>\n<|im_start|>assistant\n"
+    )
+    question = Encoder.of(PRESETS["chatml"], tokenizer, (IM_END,)).question(talk)
+    assert tokenizer.decode(question) == tokenizer.decode(tokenizer.encode(asked))
+    assert ids == [*question, *tokenizer.encode("system"), IM_END]
+
+
+def test_templates_that_cannot_be_brief(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match='set  template = "base"'):
+        brief(ChatTemplate(before_user="User: ", after_user="\n"), tokenizer)
+    with pytest.raises(ConfigError, match="ends no answer of this base"):
+        Encoder.of(PRESETS["chatml"], tokenizer, (1,))

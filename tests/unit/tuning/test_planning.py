@@ -1,4 +1,4 @@
-"""What fits into the minutes of a run, by paces that are given here."""
+"""Trainings chosen from the data of a task, and the share of them that fits into the minutes of a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,76 @@ from pathlib import Path
 import numpy as np
 import pytest
 from toy_models import toy_config
-from training_data_files import ladders
+from training_data_files import DataFiles, ladders
 
-from hamburger_edge.tuning import planning
+from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
+from hamburger_edge.models.training.training_recipe import Recipe
+from hamburger_edge.tuning import planning, shape
 from hamburger_edge.tuning.planning import Budget, Pace, steps_per_epoch
-from hamburger_edge.tuning.shape import graft_recipe, tuning_recipe
+from hamburger_edge.tuning.shape import draft_vocab_size, graft_recipe, tuning_recipe
 from hamburger_edge.tuning.tune import Tuning
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
-BASE = toy_config().base
+BASE, DATA = toy_config().base, ladders(40)
+TUNING = tuning_recipe(DATA, BASE)
 AHEAD = ["tuning", "scoring", "graft"]
+
+
+@pytest.mark.parametrize(
+    ("tuning", "learned", "weight", "residual"),
+    [
+        (tuning_recipe(DATA, BASE, residual="mean"), {"micro", "stop_head"}, 0.0, "mean"),
+        (None, {"embedder", "base", "micro", "stop_head"}, 1.0, "last"),
+    ],
+    ids=["a base that reads merged text stays as it is", "one tuned elsewhere learns beside the graft"],
+)
+def test_what_learns_with_a_graft(
+    tuning: Recipe | None, learned: set[str], weight: float, residual: str
+) -> None:
+    recipe = graft_recipe(DATA, BASE, tuning)
+    [stage] = recipe.stages
+    assert set(stage.learns) == learned
+    assert stage.loss.first == stage.loss.features == weight
+    assert recipe.shape.merge_residual == residual
+
+
+def test_a_base_with_normed_blocks_learns_at_half_the_rate() -> None:
+    def rate(base: BaseConfig, *, full: bool = False) -> float:
+        [stage] = tuning_recipe(DATA, base, full=full).stages
+        assert set(stage.learns) == {"base", "embedder"}
+        return stage.base_learning_rate
+
+    normed = replace(BASE, output_norms=True)
+    assert rate(normed) == rate(BASE) / 2
+    assert rate(normed, full=True) == rate(BASE, full=True)
+
+
+def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not by a base that learns beside a graft, which would know them by heart."""
+
+    def epochs() -> list[float]:
+        recipes = tuning_recipe(DATA, BASE), graft_recipe(DATA, BASE, TUNING), graft_recipe(DATA, BASE, None)
+        return [recipe.stages[0].epochs for recipe in recipes]
+
+    assert epochs() == [shape.MOST_EPOCHS, shape.MOST_EPOCHS, shape.EPOCHS]
+    monkeypatch.setattr(shape, "BASE_STEPS", 1)
+    monkeypatch.setattr(shape, "GRAFT_STEPS", 1)
+    assert epochs() == [shape.EPOCHS] * 3
+
+
+def test_the_draft_vocab_holds_nearly_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 tokens here, 94 are one of four, the others six rare ones."""
+    monkeypatch.setattr(shape, "DRAFT_VOCABS", (2, 4, 5, 8))
+    said = [token for token in (3, 4, 5, 6) for _ in range(23)] + [3, 4, 10, 11, 12, 13, 14, 15]
+    data = DataFiles.in_memory(roles=[[TEMPLATE, *[ANSWER] * 100]], ids=[[50, *said]])
+    for covered, size in ((0.94, 4), (0.95, 5), (1.0, 8)):  # the largest is all that is tried
+        monkeypatch.setattr(shape, "COVERED", covered)
+        assert draft_vocab_size(data, 97) == size
+    assert draft_vocab_size(data, 8) == 0  # as large as the vocabulary: all of that
+
+
+# Minutes
 
 
 @pytest.fixture
@@ -30,76 +90,56 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
     return made
 
 
-def test_export_and_judging_are_set_aside(budget: Budget) -> None:
+def test_export_and_judging_are_set_aside(budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
     """600 seconds, 60 of them for the export and a tenth for judging."""
-    assert budget.left == 600
     shares = [budget.share(step, AHEAD) for step in AHEAD]
     assert sum(shares) == pytest.approx(600 - 60 - 60)
     assert shares[0] > sum(shares[1:])  # the base first
     assert budget.share("graft", ["graft"]) == pytest.approx(480)  # what is left goes to what is left to do
-
-
-def test_a_late_run_has_no_time_rather_than_less_than_none(
-    budget: Budget, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(planning, "now", lambda: 5000.0)
-    assert budget.left == budget.share("tuning", AHEAD) == 0
+    assert budget.left == budget.share("tuning", AHEAD) == 0  # late, and not less than none
 
 
-def test_epochs_fit_the_time_and_the_recipe(budget: Budget) -> None:
-    data = ladders(40)
-    recipe = tuning_recipe(data, BASE)
-
-    def epochs(seconds: float) -> float:
-        """Where a step takes so long, and an epoch twenty of them."""
-        budget.paces["tuning"] = Pace(step=seconds, slots=1024, steps_per_token=20 / len(data.ids))
-        [stage] = budget.fitted(recipe, data, AHEAD).stages
-        return stage.epochs
-
-    assert epochs(1.0) == recipe.stages[0].epochs  # there is time for more
-    assert epochs(100.0) == pytest.approx(budget.share("tuning", AHEAD) / 100 / 20)
-    assert epochs(1e9) == pytest.approx(1 / 20)  # one step at least
+@pytest.mark.parametrize(
+    ("seconds", "epochs"),
+    [(1.0, TUNING.stages[0].epochs), (100.0, 480 * 7 / 9.5 / 100 / 20), (1e9, 1 / 20)],
+    ids=["there is time for more", "as many as fit", "one step at least"],
+)
+def test_epochs_fit_the_time_and_the_recipe(budget: Budget, seconds: float, epochs: float) -> None:
+    """Where a step takes so long, and an epoch twenty of them."""
+    budget.paces["tuning"] = Pace(step=seconds, slots=1024, steps_per_token=20 / len(DATA.ids))
+    [stage] = budget.fitted(TUNING, DATA, AHEAD).stages
+    assert stage.epochs == pytest.approx(epochs)
 
 
 def test_steps_of_an_epoch_depend_on_what_the_base_makes_of_the_answers(budget: Budget) -> None:
     """A probe on examples without entropies, which merge most, had promised too many epochs."""
-    certain = ladders(40)
-    doubtful = replace(certain, entropies=np.full_like(certain.entropies, 5.0))
-    recipe = graft_recipe(certain, BASE, tuning_recipe(certain, BASE))
-    recipe = replace(recipe, rows=1, row_slots=16, held_out=0.05)
-    few, many = (steps_per_epoch(recipe, data, BASE.vocab_size) for data in (certain, doubtful))
+    doubtful = replace(DATA, entropies=np.full_like(DATA.entropies, 5.0))
+    recipe = replace(graft_recipe(DATA, BASE, TUNING), rows=1, row_slots=16, held_out=0.05)
+    few, many = (steps_per_epoch(recipe, data, BASE.vocab_size) for data in (DATA, doubtful))
     assert few < many
-    budget.paces["graft"] = Pace(step=100.0, slots=16, steps_per_token=few / len(certain.ids))
+    budget.paces["graft"] = Pace(step=100.0, slots=16, steps_per_token=few / len(DATA.ids))
     [promised] = budget.fitted(recipe, doubtful, ["graft"]).stages
     [fitting] = budget.fitted(recipe, doubtful, ["graft"], many).stages
     assert fitting.epochs * many == pytest.approx(4.8)  # of 480 seconds
     assert fitting.epochs < promised.epochs
 
 
-def plan(budget: Budget, **steps: float) -> str:
-    """Where fifty steps make an epoch and each takes so many seconds."""
-    data = ladders(40)
-    tuning = tuning_recipe(data, BASE)
-    for name, seconds in steps.items():
-        slots = {"tuning": 512, "graft": 2048}[name]
-        budget.paces[name] = Pace(step=seconds, slots=slots, steps_per_token=50 / len(data.ids))
-    return budget.plan([tuning, graft_recipe(data, BASE, tuning)], data, AHEAD)
-
-
-def test_a_graft_of_few_steps_is_no_reason_to_warn(budget: Budget) -> None:
-    """It costs speed only; the plan of a useful run asked for more minutes."""
-    line = plan(budget, tuning=1.0, graft=30.0)
-    assert line.endswith("steps of the base (7.1 epochs), 3 steps of the graft, export and judging"), line
-
-
 def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
-    line = plan(budget, tuning=1.0, graft=1.0)
-    assert re.fullmatch(r"10 minutes: .*steps of the base \(.*steps of the graft, export and judging", line)
-    line = plan(budget, tuning=10.0)
+    def plan(budget: Budget, base: float, graft: float) -> str:
+        """Where fifty steps make an epoch and each takes so many seconds."""
+        for name, seconds, slots in (("tuning", base, 512), ("graft", graft, 2048)):
+            budget.paces[name] = Pace(seconds, slots, steps_per_token=50 / len(DATA.ids))
+        return budget.plan([TUNING, graft_recipe(DATA, BASE, TUNING)], DATA, AHEAD)
+
+    line = plan(budget, 1.0, 30.0)  # few steps of a graft cost speed only: no reason to warn
+    told = r"10 minutes: \d+ steps of the base \(7\.1 epochs\), 3 steps of the graft, export and judging"
+    assert re.fullmatch(told, line)
+    line = plan(budget, 10.0, 30.0)
     assert "too short to be useful, give --minutes " in line
     longer = Budget(int(line.rsplit(" ", 1)[1]))
-    longer.export, longer.paces = budget.export, budget.paces
-    assert "too short" not in plan(longer)
+    longer.export = budget.export
+    assert "too short" not in plan(longer, 10.0, 30.0)
 
 
 @pytest.mark.parametrize(("minutes", "hurried"), [(None, False), (14, True), (60, False)])

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import EvaluationPlan
@@ -29,44 +27,37 @@ RECIPE = TuneRecipe(
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    write_tune_recipe(tmp_path / "r.toml", RECIPE)
-    assert read_tune_recipe(tmp_path / "r.toml") == RECIPE
+    """Without the place where a run was made."""
     placed = replace(TRAINING, base="b", data="d", out="o", held_out=0.3, tuned_base="t")
-    write_tune_recipe(tmp_path / "r.toml", replace(RECIPE, tuning=placed))
-    assert read_tune_recipe(tmp_path / "r.toml") == RECIPE  # where a run was made is no part of it
+    for recipe in (RECIPE, replace(RECIPE, tuning=placed)):
+        write_tune_recipe(tmp_path / "r.toml", recipe)
+        assert read_tune_recipe(tmp_path / "r.toml") == RECIPE
     assert "warmup" not in (tmp_path / "r.toml").read_text()
 
 
-VALUES = st.one_of(
-    st.booleans(), st.integers(-(2**40), 2**40), st.text(), st.floats(allow_nan=False, allow_infinity=False)
-)
-FLAT = st.dictionaries(st.sampled_from("abcd"), st.one_of(VALUES, st.lists(VALUES, max_size=3)), max_size=3)
-NESTED = st.dictionaries(
-    st.sampled_from("wxyz"), st.one_of(VALUES, FLAT, st.lists(FLAT, min_size=1, max_size=2)), max_size=3
-)
-
-
-@given(FLAT, NESTED)
-def test_toml_is_read_back(flat: dict, nested: dict) -> None:
-    table = {**flat, **nested, "deep": nested}
+def test_toml_is_read_back() -> None:
+    text = "\"é\\\n\t\x00\x1f\x7f'\U0001f600"
+    flat = {"a": True, "b": -(2**40), "c": text, "d": [1e-300, 2.5, 1e22], "e": []}
+    nested = {**flat, "w": flat, "x": [flat, {}, {"a": ["", "]"]}]}
+    table = {**nested, "deep": nested, "y": {}}
     assert tomllib.loads(to_toml(table)) == table
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("line", "message"),
     [
-        ('base = "b"\nexamples = "x"\nshare = 0.5', "share must be between 0 and 0.5, got 0.5"),
-        ('base = "b"\nexamples = "x"\n[graft]\nout = "o"', "graft: out is the run's own to say"),
-        ('base = "b"\nexamples = "x"\nprecision = "int9"', "precision"),
-        ('base = "b"\nexamples = "x"\n[graft]\nstages = []\nshape = {taps = []}', "at least one"),
+        ("share = 0.5", "share must be between 0 and 0.5, got 0.5"),
+        ('[graft]\nout = "o"', "graft: out is the run's own"),
+        ('precision = "int9"', "precision"),
+        ("[graft]\nstages = []\nshape = {taps = []}", "at least one"),
     ],
 )
-def test_a_bad_recipe_is_named(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "r.toml").write_text(text)
+def test_a_bad_recipe_is_named(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "r.toml").write_text(f'base = "b"\nexamples = "x"\n{line}')
     with pytest.raises(ConfigError, match=message):
         read_tune_recipe(tmp_path / "r.toml")
 
 
 def test_trainings_have_one_stage() -> None:
-    with pytest.raises(ConfigError, match=r"recipe\.graft: has 2 stages: give one"):
+    with pytest.raises(ConfigError, match=r"recipe\.graft: has 2 stages"):
         replace(RECIPE, graft=replace(TRAINING, stages=(STAGE, STAGE)))
