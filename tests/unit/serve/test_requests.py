@@ -68,6 +68,7 @@ def test_every_option_arrives() -> None:
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": True, "mode": "merge"}, "logprobs"),
+        ({"logprobs": True, "mode": "hybrid", "confidence": 0.9}, "logprobs"),
         ({"audio": {}}, "audio"),
         ({"metadata": {"a": 3}}, "metadata.a"),
         ({"reasoning_effort": 3}, "reasoning_effort"),
@@ -131,8 +132,7 @@ def test_completions_take_one_text_or_its_tokens(prompt: Any) -> None:
     [
         {"metadata": {"trace": "7", "é": ""}},
         {"reasoning_effort": "medium"},
-        {"prompt_cache_key": "k"},
-        {"service_tier": "flex"},
+        {"prompt_cache_key": "k", "safety_identifier": "s", "service_tier": "flex"},
         {"prediction": {"type": "content", "content": "Once"}},
         {"parallel_tool_calls": True},
         {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
@@ -144,7 +144,7 @@ def test_completions_take_one_text_or_its_tokens(prompt: Any) -> None:
 def test_what_cannot_change_an_answer_is_taken(fields: dict[str, Any]) -> None:
     """Ordinary clients send these of their own accord; they were refused."""
     assert chat(**fields) == chat()
-    if "tool_choice" not in fields and "tools" not in fields and "parallel_tool_calls" not in fields:
+    if not {"tools", "tool_choice", "parallel_tool_calls"} & set(fields):
         assert completion(**fields) == completion()
 
 
@@ -200,7 +200,9 @@ def test_messages_become_turns() -> None:
     assert chat().messages == (user("Tell"),)
 
 
-def test_tools_become_a_structure() -> None:
+def test_formats_and_tools_become_a_structure() -> None:
+    asked = chat(response_format={"type": "json_object"}).settings.structure
+    assert (asked.kind, json.loads(asked.text)["type"]) == ("json_schema", "object")
     number = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     tools = [tool(name, description="d", parameters=number) for name in ("add", "halve")]
     required = chat(tools=tools, tool_choice="required")
