@@ -184,6 +184,7 @@ def test_other_versions_are_refused(begins: bytes, named: str, model: Model, sav
     "change",
     [
         {"groups": [[10**9]]},
+        {"groups": [[]]},
         {"groups": [[1, 2, 3, 4, 5]]},
         {"slots": 10**9},
         {"slots": -1},
@@ -194,6 +195,7 @@ def test_other_versions_are_refused(begins: bytes, named: str, model: Model, sav
         {"options": {"temperature": "hot", "logit_bias": {}}},
         {"options": {"logit_bias": {"x": 1}}},
         {"messages": [], "unfinished": True},
+        {"sampler": {}},
         {"sampler": {"seed": 1, "draws": 0, "answer": [-1], "prompt": []}},
         {"text": {"bytes": "zz", "held": "", "strip": False}},
     ],

@@ -41,7 +41,9 @@ def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None
         decoding = chat(*advice, **fields).settings.decoding
         return decoding.mode, decoding.confidence
 
-    advice = Recommended("verify", 0.9)
+    asked, advice = chat(max_tokens=None), Recommended("verify", 0.9)
+    assert (asked.settings.decoding.max_tokens, asked.settings.sampling.temperature) == (256, 0)
+    assert not asked.stream
     assert (dial(), dial(advice)) == (("verify", 0.8), ("verify", 0.9))
     assert dial(advice, confidence=0.5) == ("verify", 0.5)
     assert dial(advice, mode="merge") == ("merge", 0.8)
@@ -73,6 +75,7 @@ def test_every_option_arrives() -> None:
         ({"metadata": {"a": 3}}, "metadata.a"),
         ({"reasoning_effort": 3}, "reasoning_effort"),
         ({"prediction": {"type": "image"}}, "prediction.type"),
+        ({"store": True}, "store"),
         ({"temperature": "hot"}, "temperature"),
         ({"seed": -(2**63) - 1}, "seed"),
         ({"seed": 2**63}, "seed"),
