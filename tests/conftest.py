@@ -41,7 +41,6 @@ SLOW = {
     "benchmarks/test_bench.py": ("test_a_random_model_of_a_known_shape_is_measured_with_forced_groups",),
     "benchmarks/test_peers.py": (),
     "cli/test_eval.py": ("test_workers_find_the_figures_of_one_process",),
-    "cli/test_eval_recommend.py": ("test_a_killed_run_goes_on",),
     "cli/test_process.py": ("test_a_reader_of_progress_that_goes_away",),
     "docs/test_documents.py": ("test_every_block_of_a_page_runs",),
     "export/test_pipeline.py": ("test_two_exports_to_one_place_do_not_mix",),
@@ -72,7 +71,6 @@ SLOW = {
     "runtimes/test_browser_app.py": (),
     "serve/test_in_browser.py": (),
     "serve/test_load.py": (),
-    "serve/test_openai_in_browser.py": (),
     "serve/test_page.py": (),
     "tuning/test_tune.py": (),
 }

@@ -1,16 +1,21 @@
-"""`hamburger-edge eval` from outside: the tiny model end to end, and wrong command lines."""
+"""`hamburger-edge eval` from outside: the tiny model end to end, and the mode that --recommend finds."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import hamburger_edge
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.distillation.cluster import Cluster
+from hamburger_edge.support.files import sha256
 
 PROMPTS = [
     {"prompt": "What is 7 plus 5?", "kind": "sum", "check": {"type": "number", "value": 12}},
@@ -19,6 +24,7 @@ PROMPTS = [
     {"prompt": "Tell me a story about a fox and a bell."},
     {"prompt": "one two three " * 300, "kind": "too long"},
 ]
+MERGING = ("merge-0.95", "hybrid-0.95", "merge-0.9", "hybrid-0.9", "merge-0.8", "hybrid-0.8")
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -120,3 +126,95 @@ def test_workers_find_the_figures_of_one_process(
     code, _, err = run_eval(tiny_bundles["fp32"], "--recommend", "--ray", "local")
     assert code == 1
     assert "--ray has no part in --recommend, which measures time" in err
+
+
+# --recommend
+
+
+@pytest.fixture(scope="module")
+def unmeasured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint without a recommendation."""
+    folder = Path(shutil.copytree(ZOO / "tiny", tmp_path_factory.mktemp("recommend") / "tiny"))
+    manifest = json.loads((folder / "hamburger.json").read_text())
+    del manifest["recommended"]
+    (folder / "hamburger.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(unmeasured: Path, tiny: Path) -> Path:
+    folder = Path(shutil.copytree(tiny, unmeasured.with_name("bundle")))
+    replace(load_manifest(folder), recommended=None).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def questions(unmeasured: Path) -> str:
+    """Sums that `tiny` knows."""
+    path = unmeasured.with_name("sums.jsonl")
+    sums = [(a, b) for a in range(1, 11) for b in range(1, 13)]
+    lines = (
+        {"prompt": f"What is {a} plus {b}?", "kind": "sum", "check": {"type": "number", "value": a + b}}
+        for a, b in sums
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_what_is_found_is_written_and_used(
+    run_eval: Run, bundle: Path, unmeasured: Path, questions: str
+) -> None:
+    before = load_manifest(bundle)
+    assert before.recommended is None
+    with hamburger_edge.load(bundle, threads=1) as model:
+        assert model.info.recommended == UNMEASURED
+    report = bundle.with_name("found.json")
+    words = ["--prompts", questions, "--max-tokens", "16", "--threads", "1", "--json", str(report)]
+    words += ["--points", "5"]  # 120 prompts are too few to show less
+    words = [str(bundle), "--recommend", "--checkpoint", str(unmeasured), *words]
+    kept = bundle.with_name("bundle.answers.jsonl")  # a stopped run goes on from these answers
+    kept.write_text("[]\n")
+    assert (run_eval(*words)[0], load_manifest(bundle)) == (1, before)
+    kept.unlink()
+    code, out, err = run_eval(*words)
+    assert code == 0, err
+    assert not kept.exists()
+    found = json.loads(report.read_text())
+    assert [row["name"] for row in found["choosing"]] == ["plain", *MERGING, "verify-0.8"]
+    plain, *others = found["confirming"]
+    assert (plain["name"], plain["prompts"]) == ("plain", 80)
+    faster = sum(row["faster"] > 1 for row in found["choosing"][1:])  # beside a busy program, few are
+    assert len(others) == min(2, faster)
+    assert f"recommended: {found['recommended']}" in out
+    assert f"written into {bundle} and {unmeasured}" in out
+    best = next(row for row in found["confirming"] if row["name"] == found["recommended"])
+    assert best["name"] == "plain" or best["chance_of_loss"] <= 0.025
+    assert plain["figures"]["sum"] > 0.5  # it can do sums: there is something to lose
+    after = load_manifest(bundle)
+    assert after.recommended is not None
+    assert vars(after.recommended) == best["setting"]
+    assert after.fingerprint == before.fingerprint  # sessions go on
+    told = json.loads((unmeasured / "hamburger.json").read_text())
+    assert told["recommended"] == best["setting"]
+    sums = dict(reversed(line.split("  ")) for line in (unmeasured / "SHA256SUMS").read_text().splitlines())
+    assert sums["hamburger.json"] == sha256(unmeasured / "hamburger.json")
+    with hamburger_edge.load(bundle) as model:
+        assert model.info.recommended == after.recommended
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--points", "2"], "--points is for --recommend"),
+        (["--recommend", "--quick"], "no --quick"),
+        (["--recommend", "--seed", "3"], "--seed has no part in --recommend"),
+        (["--recommend", "--confidence", "1"], "settings below 1"),
+        (["--recommend", "--points", "-1"], "--points must be above 0"),
+        (["--recommend", "--checkpoint", "nowhere"], "nowhere: holds no hamburger.json"),
+        (["--recommend", "--max-tokens", "4096"], "fewer --max-tokens"),
+    ],
+)
+def test_wrong_command_lines(words: list[str], said: str, run_eval: Run, bundle: Path) -> None:
+    code, _, err = run_eval(str(bundle), *words)
+    assert code == 1
+    assert said in err

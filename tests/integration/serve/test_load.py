@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 import pytest
+from places import PATIENCE
 from serving import Program, question, served, until
 
 from hamburger_edge import load
@@ -28,9 +27,8 @@ RUBBISH: dict[str, tuple[bytes, int]] = {  # a body, and how it is answered
     "wrong types": (json.dumps(question(temperature="hot")).encode(), 400),
     "unknown field": (json.dumps(question(loudness=3)).encode(), 400),
     "too large": (b'{"messages": "' + b"x" * (10 << 20) + b'"}', 413),
-    "half closed": (b'{"mess', 400),
-    "slow": (b"{", 408),
 }
+CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
@@ -45,78 +43,51 @@ def alone(tiny: Path) -> dict[str, str]:
         return {text: model.generate(text, max_tokens=24, reuse_prefix=False).text for text in PROMPTS}
 
 
-def body_of(text: str, **fields: Any) -> bytes:
-    return json.dumps(question(text, **fields, max_tokens=24)).encode()
-
-
-async def send(port: int, body: bytes, length: int | None = None) -> tuple[Any, Any]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Connection: close\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n"
-    )
-    writer.write(head.encode() + body)
-    await writer.drain()
-    return reader, writer
-
-
-async def received(reader: Any, writer: Any) -> tuple[int, bytes]:
-    said = await reader.read()
-    writer.close()
-    head, _, body = said.partition(b"\r\n\r\n")
-    return int(head.split()[1]), body
-
-
-async def ask(port: int, text: str, *, stream: bool) -> str:
-    reader, writer = await send(port, body_of(text, stream=stream))
-    status, body = await received(reader, writer)
-    assert status == 200, body
+async def ask(client: httpx.AsyncClient, text: str, *, stream: bool) -> str:
+    response = await client.post(CHAT, json=question(text, stream=stream, max_tokens=24))
+    assert response.status_code == 200, response.text
     if not stream:
-        return str(json.loads(body[body.index(b"{") :])["choices"][0]["message"]["content"])
-    lines = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: {")]
+        return str(response.json()["choices"][0]["message"]["content"])
+    lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: {")]
     return "".join(json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines)
 
 
-async def hang_up(port: int, text: str) -> None:
+async def hang_up(client: httpx.AsyncClient, text: str) -> None:
     """In the middle of the answer."""
-    reader, writer = await send(port, body_of(text, stream=True, logit_bias={}))
-    while not (line := await reader.readline()).startswith(b"data: ") and line:
-        pass
-    writer.transport.abort()
+    asked = question(text, stream=True, max_tokens=24)
+    async with client.stream("POST", CHAT, json=asked) as response:
+        await anext(response.aiter_lines())
 
 
-async def send_rubbish(port: int, kind: str) -> int:
-    body, _ = RUBBISH[kind]
-    reader, writer = await send(port, body, 100 if kind in ("half closed", "slow") else None)
-    if kind == "half closed":
-        writer.write_eof()
-    head = await reader.readuntil(b"\r\n\r\n")
-    writer.close()
-    return int(head.split()[1])
+async def send_rubbish(client: httpx.AsyncClient, kind: str) -> None:
+    body, status = RUBBISH[kind]
+    response = await client.post(CHAT, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == status, kind
 
 
-async def one_client(port: int, number: int, alone: dict[str, str], counts: Counter[str]) -> None:
+async def one_client(
+    client: httpx.AsyncClient, number: int, alone: dict[str, str], counts: Counter[str]
+) -> None:
     draw = random.Random(number)
     for _ in range(REQUESTS):
         kind, text = draw.random(), draw.choice(PROMPTS)
         if kind < 1 / 3:
-            await hang_up(port, text)
+            await hang_up(client, text)
             counts["hung up"] += 1
         elif kind < 1 / 3 + 1 / 10:
             name = draw.choice(sorted(RUBBISH))
-            assert await send_rubbish(port, name) == RUBBISH[name][1], name
+            await send_rubbish(client, name)
             counts[name] += 1
         else:
-            assert await ask(port, text, stream=draw.random() < 0.5) == alone[text]
+            assert await ask(client, text, stream=draw.random() < 0.5) == alone[text]
             counts["answered"] += 1
 
 
-async def all_clients(port: int, alone: dict[str, str]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    async with asyncio.TaskGroup() as group:
-        for number in range(CLIENTS):
-            group.create_task(one_client(port, number, alone, counts))
-    return counts
+async def warm(client: httpx.AsyncClient) -> None:
+    """Both workers, a full memory of conversations, and one body of each kind."""
+    for _ in range(3):
+        await asyncio.gather(*(ask(client, text, stream=False) for text in PROMPTS))
+    await asyncio.gather(*(send_rubbish(client, "too large") for _ in range(8)))
 
 
 def metric(program: Program, name: str) -> float:
@@ -125,48 +96,27 @@ def metric(program: Program, name: str) -> float:
 
 
 def test_under_load(tiny: Path, alone: dict[str, str]) -> None:
-    options = ("--workers", "2", "--threads", "1", "--queue", "256")
-    with served(tiny, *options) as program:
+    counts: Counter[str] = Counter()
+
+    async def load_it(program: Program) -> None:
         memory = psutil.Process(program.process.pid).memory_info
-        asyncio.run(warm(program.port, alone))
-        before = memory().rss
-        counts = asyncio.run(all_clients(program.port, alone))
-        assert counts.total() == CLIENTS * REQUESTS
-        assert min(counts[name] for name in (*RUBBISH, "hung up", "answered")) > 0
-        until(lambda: metric(program, "hamburger_workers_busy") == 0)
-        assert metric(program, "hamburger_workers") == 2
-        assert metric(program, "hamburger_queue_length") == 0
-        for text in PROMPTS:
-            assert asyncio.run(ask(program.port, text, stream=False)) == alone[text]
-        assert memory().rss < 1.1 * before, (before, memory().rss, counts)
+        url, limits = f"http://127.0.0.1:{program.port}", httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(
+            base_url=url, limits=limits, timeout=PATIENCE, trust_env=False
+        ) as client:
+            await warm(client)
+            before = memory().rss
+            async with asyncio.TaskGroup() as group:
+                for number in range(CLIENTS):
+                    group.create_task(one_client(client, number, alone, counts))
+            await asyncio.to_thread(until, lambda: metric(program, "hamburger_workers_busy") == 0)
+            assert metric(program, "hamburger_workers") == 2
+            assert metric(program, "hamburger_queue_length") == 0
+            for text in PROMPTS:
+                assert await ask(client, text, stream=False) == alone[text]
+            assert memory().rss < 1.1 * before, (before, memory().rss, counts)
 
-
-async def warm(port: int, alone: dict[str, str]) -> None:
-    """Both workers, a full memory of conversations, and one body of each kind."""
-    for _ in range(3):
-        await asyncio.gather(*(ask(port, text, stream=False) for text in PROMPTS))
-    await asyncio.gather(*(send_rubbish(port, "too large") for _ in range(8)))
-
-
-def test_stopped_under_load(tiny: Path) -> None:
-    """In the middle of everything: it ends within its time, well, and every client hears something."""
-
-    async def asking(port: int, all_sent: asyncio.Barrier) -> bytes:
-        reader, _ = await send(port, body_of("Count from 3 to 12.", stream=True))
-        await all_sent.wait()
-        return bytes(await reader.read())
-
-    async def stop(program: Program) -> list[bytes]:
-        all_sent = asyncio.Barrier(41)
-        asked = [asyncio.create_task(asking(program.port, all_sent)) for _ in range(40)]
-        await all_sent.wait()
-        await asyncio.to_thread(metric, program, "workers")  # is answered: what came before it was taken
-        program.process.send_signal(signal.SIGINT)
-        return await asyncio.gather(*asked)
-
-    with served(tiny, "--threads", "1", "--grace", "1") as program:
-        said = asyncio.run(stop(program))
-    ends = Counter(
-        "done" if b"[DONE]" in text else "told" if b"shutting down" in text else text[:40] for text in said
-    )
-    assert ends["done"] + ends["told"] == 40, ends
+    with served(tiny, "--workers", "2", "--threads", "1", "--queue", "256") as program:
+        asyncio.run(load_it(program))
+    assert counts.total() == CLIENTS * REQUESTS
+    assert min(counts[name] for name in (*RUBBISH, "hung up", "answered")) > 0

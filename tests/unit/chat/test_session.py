@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,36 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_models import TURNS, toy_model
-from session_files import OPTIONS, rewritten
 
-from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.chat import session_file
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, SessionError
 from hamburger_edge.model import Model
 
+# every kind of them; numbers may be numpy's
+OPTIONS: dict[str, Any] = {
+    "confidence": np.float32(0.5),
+    "temperature": 0.9,
+    "seed": np.int64(11),
+    "top_p": 0.95,
+    "frequency_penalty": 0.2,
+    "logit_bias": {40: 1.5, 41: -100},
+    "stop": ["zq"],
+    "max_tokens": np.int32(25),
+}
+ANY = session_file.Limits(1 << 24, 1 << 24)
 
-@pytest.mark.parametrize("rule", ["token", "slot"])
-@pytest.mark.parametrize("mode", ["merge", "verify"])
+
+@pytest.fixture
+def saved(model: Model, tmp_path: Path) -> Path:
+    """A conversation of one turn."""
+    chat = model.chat(**{**OPTIONS, "max_tokens": 6})
+    list(chat.send("hello"))
+    chat.save(tmp_path / "s")
+    return tmp_path / "s"
+
+
+@pytest.mark.parametrize(("rule", "mode"), [("token", "merge"), ("slot", "verify")])
 def test_a_resumed_session_goes_on_bit_for_bit(
     tokenizer: Tokenizer, tmp_path: Path, rule: str, mode: str
 ) -> None:
@@ -28,14 +50,14 @@ def test_a_resumed_session_goes_on_bit_for_bit(
     path = tmp_path / "talk.session"
     chat = toy_model(tokenizer, shape).chat("be kind", mode=mode, **OPTIONS)
     for turn, expected in zip(TURNS, straight, strict=True):
-        assert list(chat.send(turn)) == expected
-        chat.save(path)
+        chat.save(path)  # before the first turn, too
         fresh = toy_model(tokenizer, shape)
         resumed = fresh.resume(path)
         assert (resumed.groups, resumed.messages) == (chat.groups, chat.messages)
         assert (resumed.settings, resumed.system) == (chat.settings, "be kind")
         assert fresh.backend.context == chat.groups[: fresh.backend.slots]
         chat = resumed
+        assert list(chat.send(turn)) == expected
     assert chat.groups == never.groups
     assert chat._sampling.state() == never._sampling.state()
     assert os.listdir(tmp_path) == ["talk.session"]
@@ -46,16 +68,16 @@ def test_an_answer_in_the_middle_survives_a_session(
 ) -> None:
     model.backend.eos_rate = 0.0
     options = {**OPTIONS, "max_tokens": 40}
-    whole = list(model.chat(**options).send("hello"))
+    whole = model.chat(**options).send("hello").result()
     chat, cut = model.chat(**options), []
     for chunk in chat.send("hello"):
-        cut.append(chunk)
-        if len(cut) == 5:
+        cut += chunk.tokens
+        if len(cut) > 5:
             model.cancel()
     chat.save(tmp_path / "s")
     resumed = toy_model(tokenizer, eos_rate=0.0).resume(tmp_path / "s")
-    rest = list(resumed.continue_answer(max_tokens=40 - sum(len(chunk.tokens) for chunk in cut)))
-    assert [r.tokens for r in cut[:-1]] + [r.tokens for r in rest] == [r.tokens for r in whole]
+    rest = resumed.continue_answer(max_tokens=40 - len(cut)).result()
+    assert cut + rest.tokens == whole.tokens
 
 
 def test_saving_after_something_else_used_the_model(
@@ -69,10 +91,32 @@ def test_saving_after_something_else_used_the_model(
     assert list(toy_model(tokenizer).resume(tmp_path / "s").send("on")) == expected
 
 
-def test_an_empty_chat_can_be_saved(model: Model, tmp_path: Path) -> None:
-    chat = model.chat("S", seed=1, temperature=1.0, max_tokens=5)
+def test_slots_of_a_session_are_reused_for_its_own_conversation_alone(
+    model: Model, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Whoever made it up could have put anything there: it must not answer other prompts."""
+    chat = model.chat(max_tokens=9)
+    list(chat.send("hello " * 9))
     chat.save(tmp_path / "s")
-    assert list(model.resume(tmp_path / "s").send("x")) == list(chat.send("x"))
+    said = [token for group in chat.groups[:-1] for token in group]
+    fresh = toy_model(tokenizer)
+    fresh.resume(tmp_path / "s")
+    assert fresh.generate([*said, 5], max_tokens=3).stats.reused_tokens == 0
+    assert fresh.generate([*said, 5, 6], max_tokens=3).stats.reused_tokens >= len(said)  # computed here
+    resumed = fresh.resume(tmp_path / "s")
+    new = fresh.chat(max_tokens=9)
+    list(new.send("hello " * 9))
+    assert new.stats.reused_tokens == 0
+    resumed = fresh.resume(tmp_path / "s")
+    list(resumed.send("x"))
+    assert resumed.stats.reused_tokens >= len(said)
+    resumed.save(tmp_path / "t")
+    assert fresh.backend.slots
+    new.save(tmp_path / "u")  # of another owner: nothing of the cache is its own
+    assert fresh.backend.slots == 0
+
+
+# Refused
 
 
 @pytest.mark.parametrize(
@@ -92,12 +136,9 @@ def test_a_session_of_another_model_is_refused(
         toy_model(tokenizer, {name: value}).resume(saved)
 
 
-def test_a_session_too_large_for_this_cache_is_refused(
-    model: Model, saved: Path, tokenizer: Tokenizer
-) -> None:
-    used = model._engine.ledger.slots
+def test_a_session_too_large_for_this_cache_is_refused(saved: Path, tokenizer: Tokenizer) -> None:
     small = toy_model(tokenizer, {"cache_slots": 10})
-    with pytest.raises(SessionError, match=f"{used} slots, .* has 10: load .* larger cache_slots"):
+    with pytest.raises(SessionError, match="cache here has 10"):
         small.resume(saved)
     assert small.backend.slots == small._engine.ledger.slots == 0
 
@@ -110,30 +151,32 @@ def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
         with pytest.raises(SessionError, match=r"cannot be written|not a regular file"):
             model.chat().save(place)
     assert os.listdir(tmp_path) == []
-    for function in (model.chat().save, model.resume):
-        for place in (None, 5):
-            with pytest.raises(InputError, match="named by its path"):
-                function(place)
+    with pytest.raises(InputError, match="named by its path"):
+        model.resume(5)  # type: ignore[arg-type]
 
 
-class Evil:
-    def __reduce__(self) -> Any:
-        return (os.mkdir, ("pwned",))
+@pytest.mark.skipif(os.name == "nt", reason="Windows has neither")
+def test_pipes_are_not_waited_for_and_only_its_owner_can_read_it(
+    model: Model, saved: Path, tmp_path: Path
+) -> None:
+    assert saved.stat().st_mode & 0o777 == 0o600
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(SessionError, match="cannot be read"):
+            model.resume(path)
 
 
-def test_other_versions_are_refused(model: Model, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(saved.parent)
-    whole = saved.read_bytes()
-    saved.write_bytes(whole.replace(b"session 3", b"session 4", 1))
-    with pytest.raises(SessionError, match="version 4, this program reads 3: begin the conversation anew"):
-        model.resume(saved)
-    with saved.open("wb") as file:
-        np.savez(file, header=np.array([Evil()], dtype=object))  # what version 1 was, and a pickle
-    with pytest.raises(SessionError, match="version 1, this program reads 3"):
-        model.resume(saved)
-    assert not Path("pwned").exists()
-    saved.write_bytes(whole.replace(b"session", b"diary", 1))
-    with pytest.raises(SessionError, match="not a session"):
+@pytest.mark.parametrize(
+    ("begins", "named"),
+    [
+        (b"hamburger-edge session 4\n", "version 4, this program reads 3: begin the conversation anew"),
+        (b"PK\3\4", "version 1, this program reads 3"),  # a zip file, with pickles
+        (b"hamburger-edge diary 3\n", "not a session"),
+    ],
+)
+def test_other_versions_are_refused(begins: bytes, named: str, model: Model, saved: Path) -> None:
+    saved.write_bytes(saved.read_bytes().replace(b"hamburger-edge session 3\n", begins, 1))
+    with pytest.raises(SessionError, match=named):
         model.resume(saved)
 
 
@@ -158,11 +201,40 @@ def test_other_versions_are_refused(model: Model, saved: Path, monkeypatch: pyte
     ],
 )
 def test_impossible_headers_are_refused(model: Model, saved: Path, change: dict[str, Any]) -> None:
-    rewritten(saved, lambda header, arrays: header.update(change))
+    header, arrays = session_file.read(saved, ANY)
+    session_file.write(saved, {**header, **change}, arrays, ANY)
     with pytest.raises(SessionError, match=str(saved)):
         model.resume(saved)
     assert model.backend.slots == model._engine.ledger.slots
     assert model.generate("still fine", max_tokens=2).tokens
+
+
+def test_arrays_are_bounded_before_they_are_allocated(saved: Path) -> None:
+    """Overlapping ones, too: they have to fill the file, each byte once."""
+    header, _ = session_file.read(saved, ANY)
+    for described in (
+        [["sizes", "int32", [1 << 62]]],
+        [["sizes", "float64", [1]]],
+        [["sizes", "int32", [-1]]],
+        [["sizes", "int32", [0] * 9]],
+        [["sizes", "int32", [1]]],
+        [["sizes", "int32", [2]]] * 2,
+        [["sizes", "int32", [2]], ["tokens", "int32", [2]]],
+    ):
+        text = json.dumps({**header, "arrays": described}).encode()
+        content = b"hamburger-edge session 3\n" + len(text).to_bytes(8, "little") + text + bytes(8)
+        saved.write_bytes(content + hashlib.sha256(content).digest())
+        with pytest.raises(ValueError, match="array"):
+            session_file.read(saved, ANY)
+
+
+def test_files_and_headers_larger_than_any_of_this_model_are_not_read(model: Model, saved: Path) -> None:
+    with pytest.raises(ValueError, match="a header of"):
+        session_file.read(saved, ANY._replace(header=10))
+    with saved.open("ab") as file:
+        file.truncate(1 << 34)  # without taking space
+    with pytest.raises(SessionError, match=r"17179869184 bytes, of which at most \d+ are read"):
+        model.resume(saved)
 
 
 def test_too_little_memory_is_not_called_damage(
@@ -176,36 +248,15 @@ def test_too_little_memory_is_not_called_damage(
         model.resume(saved)
 
 
-def test_options_may_be_numpy_numbers(model: Model, tmp_path: Path) -> None:
-    chat = model.chat(
-        force_group=np.int64(2), max_tokens=np.int32(4), temperature=np.float32(0.5), seed=np.int64(3)
-    )
-    list(chat.send("hello"))
-    chat.save(tmp_path / "session")
-    assert model.resume(tmp_path / "session").settings == chat.settings
-
-
-def test_every_truncation_is_refused(model: Model, saved: Path) -> None:
-    data = saved.read_bytes()
+def test_truncated_and_flipped_bytes_are_refused(model: Model, saved: Path) -> None:
+    data, random = saved.read_bytes(), np.random.default_rng(0)
     for size in range(0, len(data), 37):
         saved.write_bytes(data[:size])
         with pytest.raises(SessionError, match="truncated or damaged"):
             model.resume(saved)
-
-
-def test_a_flipped_byte_is_refused_or_harmless(model: Model, saved: Path) -> None:
-    data, random = saved.read_bytes(), np.random.default_rng(0)
-    whole: Chat = model.resume(saved)
-    refused = 0
     for place in random.integers(0, len(data), 150):
         flipped = bytearray(data)
         flipped[place] ^= 1 << int(random.integers(8))
         saved.write_bytes(flipped)
-        try:
-            chat = model.resume(saved)
-        except SessionError:
-            refused += 1
-            continue
-        assert (chat.groups, chat.settings, chat.messages) == (whole.groups, whole.settings, whole.messages)
-        assert model.backend.context == whole.groups[: model.backend.slots]
-    assert refused > 100
+        with pytest.raises(SessionError):
+            model.resume(saved)

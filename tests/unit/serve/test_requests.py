@@ -36,31 +36,31 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **more}}
 
 
-def test_a_request_that_says_nothing_has_the_packages_defaults() -> None:
-    asked = chat(max_tokens=None)
-    assert asked.settings.decoding.max_tokens == 256
-    assert asked.settings.sampling.temperature == 0
-    assert (asked.settings.decoding.mode, asked.settings.decoding.confidence) == ("verify", 0.8)
-    assert not asked.stream
-
-
 def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None:
-    advice = Recommended("verify", 0.9)
-    assert chat(advice).settings.decoding.mode == "verify"
-    assert chat(advice).settings.decoding.confidence == 0.9
-    assert chat(advice, confidence=0.5).settings.decoding.mode == "verify"
-    assert chat(advice, mode="merge").settings.decoding.confidence == 0.8
+    def dial(*advice: Recommended, **fields: Any) -> tuple[str, float]:
+        decoding = chat(*advice, **fields).settings.decoding
+        return decoding.mode, decoding.confidence
+
+    asked, advice = chat(max_tokens=None), Recommended("verify", 0.9)
+    assert (asked.settings.decoding.max_tokens, asked.settings.sampling.temperature) == (256, 0)
+    assert not asked.stream
+    assert (dial(), dial(advice)) == (("verify", 0.8), ("verify", 0.9))
+    assert dial(advice, confidence=0.5) == ("verify", 0.5)
+    assert dial(advice, mode="merge") == ("merge", 0.8)
 
 
 def test_every_option_arrives() -> None:
-    given: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 7}
-    given |= {"confidence": 0.7}
+    given: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "confidence": 0.7}
     given |= {"presence_penalty": 0.1, "frequency_penalty": 0.2, "repetition_penalty": 1.1}
-    asked = chat(**given, mode="verify", max_tokens=5, stop=["a", "b"], logit_bias={"3": -1, "4": 2.5})
-    options = asked.settings.to_options()
+    given |= {"mode": "verify", "max_tokens": 5, "stop": ["a", "b"]}
+    options = chat(**given, logit_bias={"3": -1, "4": 2.5}).settings.to_options()
     assert {name: options[name] for name in given} == given
-    assert (options["mode"], options["max_tokens"], options["stop"]) == ("verify", 5, ["a", "b"])
     assert options["logit_bias"] == {3: -1, 4: 2.5}
+    for seed in (-1, -(2**63), 2**63 - 1):  # of 64 bits and a sign
+        assert chat(seed=seed).settings.sampling.seed == seed % 2**64
+    for fields in ({"mode": "verify"}, {"confidence": 1}):
+        assert chat(logprobs=True, **fields).logprobs
+    assert completion(logprobs=0).logprobs
 
 
 @pytest.mark.parametrize(
@@ -130,45 +130,25 @@ def test_completions_take_one_text_or_its_tokens(prompt: Any) -> None:
     assert completion(prompt=[1, 2]).prompt == completion(prompt=[[1, 2]]).prompt == (1, 2)
 
 
-def test_null_is_not_given() -> None:
-    nothing = dict.fromkeys(["temperature", "stop", "tools", "response_format", "logit_bias", "user", "n"])
-    assert chat(**nothing) == chat()
-
-
-def test_logprobs_are_given_where_the_base_chose_every_token() -> None:
-    for fields in ({"mode": "verify"}, {"confidence": 1}):
-        assert chat(logprobs=True, **fields).logprobs
-    assert completion(logprobs=0, confidence=1).logprobs
-
-
 @pytest.mark.parametrize(
     "fields",
     [
         {"metadata": {"trace": "7", "é": ""}},
         {"reasoning_effort": "medium"},
-        {"prompt_cache_key": "k"},
-        {"service_tier": "flex"},
+        {"prompt_cache_key": "k", "safety_identifier": "s", "service_tier": "flex"},
         {"prediction": {"type": "content", "content": "Once"}},
         {"parallel_tool_calls": True},
         {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
         {"tool_choice": "none"},
         {"stop": []},
+        dict.fromkeys(["temperature", "stop", "tools", "response_format", "logit_bias", "user", "n"]),  # null
     ],
 )
 def test_what_cannot_change_an_answer_is_taken(fields: dict[str, Any]) -> None:
     """Ordinary clients send these of their own accord; they were refused."""
     assert chat(**fields) == chat()
-
-
-def test_completions_take_what_cannot_change_them() -> None:
-    taken = {"safety_identifier": "s", "prompt_cache_key": "k", "service_tier": "auto"}
-    assert completion(metadata={"a": "b"}, **taken) == completion()
-
-
-def test_a_seed_has_64_bits_and_a_sign() -> None:
-    assert chat(seed=-1).settings.sampling.seed == 2**64 - 1
-    assert chat(seed=-(2**63)).settings.sampling.seed == 2**63
-    assert chat(seed=2**63 - 1).settings.sampling.seed == 2**63 - 1
+    if not {"tools", "tool_choice", "parallel_tool_calls"} & set(fields):
+        assert completion(**fields) == completion()
 
 
 def test_names_of_fields_are_shown_safely() -> None:
@@ -183,27 +163,25 @@ def test_names_of_fields_are_shown_safely() -> None:
             assert len(message["param"]) <= 200
 
 
-def test_half_a_character_in_a_schema_is_refused() -> None:
-    schema = {"type": "object", "properties": {"\udc00": {"const": 1}}}
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "object", "properties": {"\udc00": {"const": 1}}}, "UTF-8"),  # half a character
+        (WIDE, "1001 properties"),
+        (DEEP, "64 levels"),
+    ],
+    ids=["half", "wide", "deep"],
+)
+def test_the_limits_of_schemas_hold_for_functions_too(schema: Any, message: str) -> None:
+    """With `auto` the answer follows a grammar, whose schemas nobody had looked at."""
     asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-    tools = [tool("add", parameters=schema)]
     for fields, named in (
         ({"response_format": asked}, "response_format"),
-        ({"tools": tools}, "tools[0].function.parameters"),
-        ({"tools": tools, "tool_choice": "required"}, "tools[0].function.parameters"),
+        ({"tools": [tool("good"), tool("bad", parameters=schema)]}, "tools[1].function.parameters"),
     ):
-        with pytest.raises(RefusedError, match="UTF-8") as refused:
+        with pytest.raises(RefusedError, match=message) as refused:
             chat(**fields)
         assert refused.value.field == named
-
-
-@pytest.mark.parametrize("choice", ["auto", "required"])
-def test_the_limits_of_schemas_hold_for_functions_too(choice: str) -> None:
-    """With `auto` the answer follows a grammar, whose schemas nobody had looked at."""
-    for parameters, message in ((WIDE, "1001 properties"), (DEEP, "64 levels")):
-        with pytest.raises(RefusedError, match=message) as refused:
-            chat(tools=[tool("good"), tool("bad", parameters=parameters)], tool_choice=choice)
-        assert refused.value.field == "tools[1].function.parameters"
 
 
 def test_messages_become_turns() -> None:
@@ -225,7 +203,9 @@ def test_messages_become_turns() -> None:
     assert chat().messages == (user("Tell"),)
 
 
-def test_tools_become_a_structure() -> None:
+def test_formats_and_tools_become_a_structure() -> None:
+    asked = chat(response_format={"type": "json_object"}).settings.structure
+    assert (asked.kind, json.loads(asked.text)["type"]) == ("json_schema", "object")
     number = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     tools = [tool(name, description="d", parameters=number) for name in ("add", "halve")]
     required = chat(tools=tools, tool_choice="required")
@@ -241,8 +221,7 @@ def test_tools_become_a_structure() -> None:
         chat(tools=tools, response_format={"type": "json_object"})
 
 
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+@pytest.mark.parametrize(("names", "several"), [(["a"], False), (["a", "b"], True)])
 def test_parameters_may_refer_to_their_own_parts(
     names: list[str], several: bool, tokenizer: Tokenizer
 ) -> None:

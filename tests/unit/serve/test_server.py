@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from hamburger_edge.serve.application import Log
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.requests import Limits
 
-KEY = "a-key-of-many-characters"
+KEYS = [b"a-key-of-many-characters", b"another-key-altogether"]
 
 
 @pytest.fixture
@@ -101,26 +102,17 @@ def test_completions_take_text_as_it_is(running: Running, tokenizer: Tokenizer) 
     assert max(said["logprobs"]["token_logprobs"]) <= 0
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("/", 200), ("/nothing", 404), ("/v1/models/other", 404), ("/page/../fields.py", 404)],
-)
-def test_paths(running: Running, path: str, status: int) -> None:
-    with running.client() as client:
-        response = client.get(path)
-    assert response.status_code == status
-    assert response.headers["x-content-type-options"] == "nosniff"
-    if status == 404:
-        assert response.json()["error"]["type"] == "invalid_request_error"
-
-
-def test_models_health_and_metrics(running: Running) -> None:
+def test_models_health_metrics_and_other_paths(running: Running) -> None:
     running.ask()
     with running.client() as client:
         assert client.get("/health").json() == {"status": "ok"}
         [listed] = client.get("/v1/models").json()["data"]
         assert listed == client.get("/v1/models/toy").json()
         assert client.post("/v1/models").status_code == 405
+        for path in ("/nothing", "/v1/models/other", "/page/../fields.py"):
+            response = client.get(path)
+            assert (response.status_code, response.headers["x-content-type-options"]) == (404, "nosniff")
+            assert response.json()["error"]["type"] == "invalid_request_error"
         text = client.get("/metrics").text
     assert 'hamburger_requests_total{path="/v1/chat/completions",status="200"} 1' in text
     assert 'hamburger_workers{model="toy"} 2' in text
@@ -129,27 +121,23 @@ def test_models_health_and_metrics(running: Running) -> None:
         assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0
 
 
-def test_a_model_that_is_not_here(running: Running) -> None:
-    response = running.ask(model="other")
-    assert response.status_code == 404
-    assert response.json()["error"] == {
-        "message": "there is no model 'other' here (there is: toy)",
-        "type": "invalid_request_error",
-        "param": "model",
-        "code": "model_not_found",
-    }
-
-
 def test_several_models(tokenizer: Tokenizer) -> None:
     bundles: list[tuple[str, Callable[[], Model]]] = [
         ("small", lambda: toy_model(tokenizer)),
         ("sure", lambda: toy_model(tokenizer, p_stop=0.0)),
     ]
     with serving(bundles) as running:
-        answers = {name: running.ask(model=name).json() for name in ("small", "sure")}
-        assert running.ask().json()["model"] == "small"
-    assert {name: answer["model"] for name, answer in answers.items()} == {"small": "small", "sure": "sure"}
-    assert answers["sure"]["usage"]["macro_steps"] < answers["small"]["usage"]["macro_steps"]
+        small, sure = (running.ask(model=name).json() for name in ("small", "sure"))
+        assert (small["model"], sure["model"], running.ask().json()["model"]) == ("small", "sure", "small")
+        assert sure["usage"]["macro_steps"] < small["usage"]["macro_steps"]
+        refused = running.ask(model="other")
+    assert refused.status_code == 404
+    assert refused.json()["error"] == {
+        "message": "there is no model 'other' here (there is: small, sure)",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
 
 
 def test_a_prompt_that_does_not_fit(running: Running) -> None:
@@ -169,18 +157,13 @@ def test_alternating_conversations_read_only_what_is_new(tokenizer: Tokenizer) -
                 texts.append(text_of(said))
                 used = said.json()["usage"]
                 new = used["prompt_tokens"] - used["prompt_tokens_details"]["cached_tokens"]
-                if turn:  # the newest group of the answer, what stands between the turns, and the question
-                    assert new <= 45, used
-                else:
-                    assert new > 0
+                # the newest group of the answer, what stands between the turns, and the question
+                assert turn == 0 or new <= 45, used
         assert running.pool.gauges()["sessions"] == {(("model", "toy"),): 2}
-        for name, texts in talks.items():  # as one conversation, merged slots and all, would have gone
-            with toy_model(tokenizer) as alone:
-                chat = alone.chat(max_tokens=12)
-                for turn in range(3):
-                    stream = chat.send(f"{name} {turn}")
-                    list(stream)
-                    assert stream.text == texts[2 * turn + 1]
+    for name, texts in talks.items():  # as one conversation, merged slots and all, would have gone
+        with toy_model(tokenizer) as alone:
+            chat = alone.chat(max_tokens=12)
+            assert [chat.send(f"{name} {turn}").result().text for turn in range(3)] == texts[1::2]
 
 
 def test_another_turn_after_the_same_beginning(tokenizer: Tokenizer) -> None:
@@ -204,18 +187,11 @@ def test_verified_answers_never_stand_on_merged_slots(tokenizer: Tokenizer) -> N
     assert used["slots"] == used["slots_uncompressed"]
 
 
-def test_no_sessions_keep_nothing(tokenizer: Tokenizer) -> None:
-    with serving(lambda: toy_model(tokenizer), sessions=0) as running:
-        running.ask()
-        assert sum(running.pool.gauges()["sessions_bytes"].values()) == 0
-
-
 def test_another_key_sees_nothing_of_it(tokenizer: Tokenizer) -> None:
-    keys = [KEY.encode(), KEY[::-1].encode()]
-    with serving(lambda: toy_model(tokenizer), access=Access.of("127.0.0.1", keys=keys)) as running:
+    with serving(lambda: toy_model(tokenizer), access=Access.of("127.0.0.1", keys=KEYS)) as running:
         cached = []
-        for key in (KEY, KEY, KEY[::-1]):
-            with running.client(headers={"authorization": f"Bearer {key}"}) as client:
+        for key in (KEYS[0], KEYS[0], KEYS[1]):
+            with running.client(headers={"authorization": f"Bearer {key.decode()}"}) as client:
                 used = client.post("/v1/chat/completions", json=question()).json()["usage"]
             cached.append(used["prompt_tokens_details"]["cached_tokens"])
     assert cached[0] == cached[2] == 0 < cached[1]
@@ -258,28 +234,24 @@ def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(gated: Gated
 
 
 def test_turns_are_those_of_keys_whatever_users_they_name(gated: Gated) -> None:
-    keys = [KEY.encode(), KEY[::-1].encode()]
-    access = Access.of("127.0.0.1", keys=keys)
-    with serving(lambda: gated.model, access=access, workers=1) as running:
+    access = Access.of("127.0.0.1", keys=KEYS)
+    with serving(lambda: gated.model, access=access, workers=1) as running, ThreadPoolExecutor(4) as threads:
 
-        def ask(key: bytes, user: str) -> None:
+        def ask(key: bytes, user: str) -> int:
             with running.client(headers={"authorization": f"Bearer {key.decode()}"}) as client:
-                client.post("/v1/chat/completions", json=question(user=user))
+                return client.post("/v1/chat/completions", json=question(user=user)).status_code
 
         queue = running.pool.find(None).queue
         asking = []
-        for count, (key, user) in enumerate([(0, "a"), (0, "b"), (0, "c"), (0, "d"), (1, "b")]):
-            asking.append(threading.Thread(target=ask, args=(keys[key], user)))
-            asking[-1].start()
-            until(lambda count=count: bool(busy(running)) and len(queue) == count)  # type: ignore[misc]
-        taken = [job for job in (queue.take() for _ in range(4)) if job]
-        for job in taken:
-            job.cancel("gone")
-            job.end()
+        for waiting, (key, user) in enumerate([(0, "a"), (0, "b"), (0, "c"), (1, "b")]):
+            asking.append(threads.submit(ask, KEYS[key], user))
+            until(lambda waiting=waiting: bool(busy(running)) and len(queue) == waiting)  # type: ignore[misc]
+        assert {owner: list(users) for owner, users in queue._waiting.items()} == {
+            "0": ["b", "c"],
+            "1": ["b"],
+        }
         gated.let(1000)
-        for thread in asking:
-            thread.join(30)
-    assert [(job.owner, job.asked.user) for job in taken] == [("0", "b"), ("1", "b"), ("0", "c"), ("0", "d")]
+        assert {each.result(30) for each in asking} == {200}
 
 
 def test_an_answer_that_takes_too_long(gated: Gated) -> None:
@@ -326,12 +298,13 @@ def test_a_worker_outlives_what_goes_wrong(error: Exception, tokenizer: Tokenize
         assert running.ask().status_code == 200
 
 
-def test_prompts_are_logged_only_where_that_was_asked(
+def test_prompts_are_logged_and_kept_only_where_that_was_asked(
     tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for prompts in (False, True):
-        with serving(lambda: toy_model(tokenizer), log=Log(prompts=prompts)) as running:
+        with serving(lambda: toy_model(tokenizer), log=Log(prompts=prompts), sessions=0) as running:
             running.ask("a secret")
+            assert sum(running.pool.gauges()["sessions_bytes"].values()) == 0
         said = capfd.readouterr().err
         assert ("secret" in said) == prompts
         assert "POST /v1/chat/completions 200" in said
