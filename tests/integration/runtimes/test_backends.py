@@ -23,7 +23,7 @@ from toy_bundles import (
 )
 
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import ContextFullError
+from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.engine import Decoding, Engine
 from hamburger_edge.loop.ledger import Group, Ledger
@@ -115,31 +115,13 @@ def test_every_step_equals_pytorch(pair: Pair) -> None:
         micro_steps(got.features[0], want.features[0], group[:-1])
         got, want = both([group], [0])
     assert ours.slots == reference.slots == len(PROMPT) + len(GROUPS)
-    # one call whose positions have gaps, and one that reads out several rows
-    for rows in ([5], [1, 6, 3]):
+    # calls whose positions have gaps; into an empty cache the fused operator would count for itself, unless
+    # it is told of a slot more than there is; the last one reads out several rows
+    for slots, rows in ((1, [5]), (0, [1, 6, 3])):
         for part in (ours, reference, ledger):
-            part.truncate(1)
+            part.truncate(slots)
         got, want = both(GROUPS, rows)
         micro_steps(got.features[-1], want.features[-1], (9, 30, 4))
-
-
-@pytest.mark.parametrize("pair", ["token", "gemma-3"], indirect=True)
-def test_positions_of_the_first_call_may_have_gaps(pair: Pair) -> None:
-    """There the fused operator would count for itself, unless it is told of a slot more than there is."""
-    ours, _ = pair
-    for groups, positions in (([(1, 2)], [1]), ([(1,), (2,), (3, 4, 5), (6,)], [0, 1, 4, 5])):
-        rows = range(len(groups))
-        got, want = (part.macro(groups, positions, rows) for part in pair)
-        close(got.logits, want.logits)
-        close(got.features, want.features)
-        close(*(part.macro([(7, 8)], [positions[-1] + 2], [0]).logits for part in pair))
-        for part in pair:
-            part.truncate(0)
-    full = [(1,)] * ours.info.cache_slots
-    with pytest.raises(ContextFullError):  # no slot is left to tell of
-        ours.macro(full, [*range(len(full) - 1), len(full)], [0])
-    assert ours.slots == 0
-    ours.macro(full, range(len(full)), [0])
 
 
 @pytest.mark.parametrize(
@@ -175,6 +157,26 @@ def test_truncate_and_snapshot_restore_exactly(pair: Pair) -> None:
         ledger.truncate(slots)
         assert backend.slots == slots
         assert np.array_equal(feed(backend, [(11,)], [0], ledger).logits, first)
+
+
+@pytest.mark.parametrize("pair", ["token", "gguf, slot"], indirect=True)
+def test_limits_and_closing(pair: Pair) -> None:
+    backend, _ = pair
+    slots = backend.info.cache_slots
+    readout = backend.macro([(5,)] * slots, range(slots), [0])
+    with pytest.raises(ContextFullError, match="load with a larger cache_slots"):
+        backend.macro([(1,)], [slots], [0])
+    assert backend.slots == slots
+    backend.micro_begin(readout.features[0])
+    for token in range(backend.info.max_group_tokens):
+        backend.micro(token)
+    with pytest.raises(ContextFullError):
+        backend.micro(1)
+    backend.close()
+    backend.close()
+    for call in (backend.snapshot, lambda: backend.micro(1), lambda: backend.macro([(1,)], [0], [0])):
+        with pytest.raises(ClosedError):
+            call()
 
 
 @pytest.mark.parametrize("pair", GGUF, indirect=True)

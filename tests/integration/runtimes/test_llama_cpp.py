@@ -1,4 +1,4 @@
-"""llama.cpp says what PyTorch says, keeps to its limits, and survives Ctrl-C in the middle of its work."""
+"""llama.cpp says what PyTorch says, and survives Ctrl-C in the middle of its work."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ from backend_calls import close, feed
 from gguf_bundles import gguf_bundle
 
 from hamburger_edge import load
-from hamburger_edge.errors import (
-    ClosedError,
-    ContextFullError,
-    HamburgerError,
-    InputError,
-    RuntimeUnavailableError,
-    SessionError,
-)
+from hamburger_edge.errors import InputError, RuntimeUnavailableError, SessionError
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.model import Model
 from hamburger_edge.runtimes.llamacpp import library as llama_library
@@ -49,11 +42,6 @@ def opened() -> Iterator[Opened]:
             return stack.enter_context(contextlib.closing(backend))
 
         yield opened
-
-
-@pytest.fixture
-def by_slot(opened: Opened) -> LlamaCppBackend:
-    return opened(gguf_bundle(position_rule="slot")[0])
 
 
 @pytest.fixture
@@ -172,29 +160,7 @@ def test_a_graph_without_the_tensor_is_an_error(by_token: LlamaCppBackend) -> No
         feed(by_token, SLOTS, [8])
 
 
-# -- limits and options ------------------------------------------------------------------------------------
-
-
-def test_a_full_cache_and_closing(opened: Opened) -> None:
-    folder, _ = gguf_bundle(position_rule="slot")
-    backend = opened(folder, cache_slots=8)
-    assert backend.info.cache_slots == 8
-    readout = feed(backend, SLOTS[:8], [7])
-    with pytest.raises(ContextFullError, match="9 slots do not fit a cache of 8"):
-        backend.macro([(1,)], [8], [0])
-    backend.truncate(4)
-    with pytest.raises(HamburgerError, match="could not compute"):  # a gap, which rule "slot" never makes
-        backend.macro([(1,)], [6], [0])
-    backend.micro_begin(readout.features[0])
-    for token in range(backend.info.max_group_tokens):
-        backend.micro(token)
-    with pytest.raises(ContextFullError):
-        backend.micro(1)
-    backend.close()
-    backend.close()
-    for call in (backend.snapshot, lambda: backend.micro(1), lambda: backend.truncate(0)):
-        with pytest.raises(ClosedError):
-            call()
+# -- options -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,7 @@ from toy_bundles import CHANGES, PORTABLE
 from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import (
-    ClosedError,
-    ContextFullError,
-    InputError,
-    RuntimeFailureError,
-    SessionError,
-)
+from hamburger_edge.errors import ContextFullError, InputError, RuntimeFailureError, SessionError
 from hamburger_edge.loop.backend import Readout
 from hamburger_edge.runtimes.onnx.buffers import Buffer
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
@@ -121,22 +115,21 @@ def test_nothing_grows_over_two_thousand_steps(ours: OnnxBackend) -> None:
     assert rss_after - rss_before < 1500 * written + 2 * 2**20
 
 
-def test_limits_and_closing(bundles: Callable[..., Path]) -> None:
+def test_a_first_call_with_gaps_needs_a_slot_more(ours: OnnxBackend) -> None:
+    last = ours.info.cache_slots
+    with pytest.raises(ContextFullError):
+        ours.macro([(1,)] * last, [*range(last - 1), last], [0])
+    assert ours.slots == 0
+
+
+def test_options_are_checked(bundles: Callable[..., Path]) -> None:
     bundle = bundles(**CHANGES)
-    small = OnnxBackend(bundle, load_manifest(bundle), threads=1, cache_slots=6)
-    small.macro(PROMPT, range(5), [4])
-    with pytest.raises(ContextFullError, match="larger"):
-        small.macro([(1,), (2,)], [5, 6], [1])
-    assert small.slots == 5
-    small.close()
-    small.close()
-    with pytest.raises(ClosedError):
-        small.macro([(1,)], [5], [0])
     wrong = ({"cache_slots": 0}, {"threads": 0}, {"threads": 1 << 31})
     for options in (*wrong, {"kv_cache_dtype": "int8"}, {"kv_cache_dtype": "q8_0"}):
         with pytest.raises(InputError, match=next(iter(options))):
             open_bundle(bundle, **options)  # type: ignore[arg-type]
-    open_bundle(bundle, kv_cache_dtype="fp32")
+    backend, _, _ = open_bundle(bundle, kv_cache_dtype="fp32", cache_slots=6)
+    assert backend.info.cache_slots == 6
 
 
 def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
