@@ -48,7 +48,7 @@ SLOW = {
     "faults/test_kills_and_soak.py": (),
     "models/test_distill.py": ("test_killed_in_between_it_ends_with_the_same_bytes",),
     "models/test_distill_cluster.py": (),
-    "integrations/test_optimum_command.py": ("test_the_bundle_is_the_same_byte_for_byte",),
+    "integrations/test_optimum.py": ("test_the_bundle_is_the_same_byte_for_byte",),
     "models/test_fetch.py": ("test_processes_at_the_same_time",),
     "models/test_full_disk.py": (),
     "models/test_simulated_gpu.py": (),

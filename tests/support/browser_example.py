@@ -9,11 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from browsing import Browser
 from places import ROOT, script
 
 
 def program() -> Any:
     return script(ROOT / "examples" / "browser" / "serve.py")
+
+
+def ready(browser: Browser, seconds: float = 60) -> None:
+    browser.until(lambda: browser.find("#state").text.startswith("Ready"), seconds)
+
+
+def notice(browser: Browser) -> str:
+    """The page's, once it has one."""
+    return str(browser.until(lambda: browser.find("#notice").text))
 
 
 class Served:

@@ -16,6 +16,7 @@ import pytest
 from places import PATIENCE, ROOT, script
 
 import hamburger_edge
+from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
 
 pytest.importorskip("tkinter", reason="this Python was built without tkinter")
 
@@ -32,24 +33,18 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     Cancelling gives one: the step that is waited for ends.
     """
     allowed = threading.Semaphore(0)
+    macro, cancel = OnnxBackend.macro, hamburger_edge.Model.cancel
 
-    def load(*words: Any, open: Any = hamburger_edge.load, **options: Any) -> Any:
-        model = open(*words, **options)
-        macro, cancel = model.backend.macro, model.cancel
+    def step(*words: Any) -> Any:
+        assert allowed.acquire(timeout=PATIENCE)
+        return macro(*words)
 
-        def step(*words: Any) -> Any:
-            assert allowed.acquire(timeout=PATIENCE)
-            return macro(*words)
+    def stop(model: hamburger_edge.Model) -> None:
+        cancel(model)
+        allowed.release()
 
-        def stop() -> None:
-            cancel()
-            allowed.release()
-
-        monkeypatch.setattr(model.backend, "macro", step)
-        monkeypatch.setattr(model, "cancel", stop)
-        return model
-
-    monkeypatch.setattr(hamburger_edge, "load", load)
+    monkeypatch.setattr(OnnxBackend, "macro", step)
+    monkeypatch.setattr(hamburger_edge.Model, "cancel", stop)
     return allowed
 
 
@@ -95,6 +90,10 @@ def until(window: Any, condition: Callable[[], Any]) -> None:
     window.show_news()
 
 
+def until_ready(window: Any) -> None:
+    until(window, lambda: window.conversation.ready)
+
+
 def shown(window: Any) -> str:
     return str(window.log.get("1.0", "end-1c"))
 
@@ -108,29 +107,35 @@ def say(window: Any, text: str) -> None:
     window.buttons["Send"].invoke()
 
 
-def test_any_error_is_shown(desktop: Any, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def tokens(window: Any) -> int:
+    return sum(map(len, window.conversation.chat.groups))
+
+
+def test_any_error_is_shown(
+    window: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others than ours left the window at "loading" for good."""
 
     def full(*_: object, **__: object) -> None:
         raise MemoryError("no room")
 
+    missing = window(tmp_path / "nowhere")
+    until(missing, lambda: "there is no such folder" in shown(missing))
+    assert usable(missing) == set()
     monkeypatch.setattr(hamburger_edge, "load", full)
-    conversation = desktop.Conversation(str(bundle))
-    conversation.worker.join(PATIENCE)
-    event = conversation.events.get_nowait()
-    assert (event.kind, event.text) == ("error", "MemoryError: no room")
-    assert not conversation.busy
+    other = window(tmp_path)
+    until(other, lambda: "MemoryError: no room" in shown(other))
 
 
 def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> None:
     it = window(bundle, mode="merge", confidence=0.4, max_tokens=40)
-    until(it, lambda: it.conversation.ready)
+    until_ready(it)
     assert "fp32 on cpu" in it.status.get()
     assert usable(it) == {"Send", "Save", "Open"}
     say(it, "  ")
     assert shown(it) == ""
     say(it, "hello")
-    until(it, lambda: it.conversation.ready)
+    until_ready(it)
     question, answer = shown(it).split("\n", 1)
     assert question == "hello"
     assert it.conversation.chat.messages[-1].text in answer
@@ -142,7 +147,6 @@ def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> 
         assert "\n" not in it.log.get(start, end)
     for part in ("tokens/step", "tokens/s", "KV", "saved"):
         assert part in it.status.get()
-    it.close()
 
 
 def test_stop_continue_save_open_close(
@@ -157,18 +161,18 @@ def test_stop_continue_save_open_close(
     monkeypatch.setattr(desktop.filedialog, "asksaveasfilename", lambda **_: str(session))
     monkeypatch.setattr(desktop.filedialog, "askopenfilename", lambda **_: str(session))
     it = window(bundle, mode="merge", confidence=0.4, max_tokens=200)
-    until(it, lambda: it.conversation.ready)
+    until_ready(it)
     say(it, "hello")
     steps.release(8)
     until(it, lambda: len(shown(it)) > 20)
     assert usable(it) == {"Stop"}
     it.buttons["Stop"].invoke()
-    until(it, lambda: it.conversation.ready)
+    until_ready(it)
     assert "(stopped)" in shown(it)
     assert usable(it) == {"Send", "Continue", "Save", "Open"}
-    tokens = sum(map(len, it.conversation.chat.groups))
+    before = tokens(it)
     it.buttons["Save"].invoke()
-    until(it, lambda: it.conversation.ready)
+    until_ready(it)
     assert session.exists()
     assert it.status.get() == f"saved to {session}"
     text = shown(it)
@@ -176,11 +180,11 @@ def test_stop_continue_save_open_close(
     steps.release(4)
     until(it, lambda: len(shown(it)) > len(text))
     it.buttons["Stop"].invoke()
-    until(it, lambda: it.conversation.ready)
-    assert sum(map(len, it.conversation.chat.groups)) > tokens
+    until_ready(it)
+    assert tokens(it) > before
     it.buttons["Open"].invoke()
-    until(it, lambda: it.conversation.ready)
-    assert sum(map(len, it.conversation.chat.groups)) == tokens
+    until_ready(it)
+    assert tokens(it) == before
     assert shown(it).count("hello") == 2
     it.buttons["Continue"].invoke()
     assert it.conversation.busy
@@ -188,14 +192,6 @@ def test_stop_continue_save_open_close(
     assert not it.conversation.busy
     with pytest.raises(hamburger_edge.ClosedError, match="closed"):
         it.conversation.model.generate("hello")
-
-
-def test_a_missing_bundle_is_said_in_the_window(window: Callable[..., Any], tmp_path: Path) -> None:
-    it = window(tmp_path / "nowhere")
-    until(it, lambda: "nowhere" in shown(it))
-    assert "there is no such folder" in shown(it)
-    assert usable(it) == set()
-    it.close()
 
 
 def test_the_program_starts_and_ends(
@@ -212,24 +208,3 @@ def test_the_program_starts_and_ends(
     monkeypatch.setattr(desktop.tk.Tk, "mainloop", loop)
     desktop.main([str(bundle), "--confidence", "0.5", "--threads", "1"])
     assert shown == ["hamburger-edge"]
-
-
-def test_the_conversation_without_a_window(desktop: Any, bundle: Path, steps: threading.Semaphore) -> None:
-    talk = desktop.Conversation(str(bundle), threads=1, mode="merge", confidence=0.4, max_tokens=200)
-    assert talk.busy
-    assert talk.events.get(timeout=PATIENCE).kind == "opened"
-    talk.worker.join(PATIENCE)
-    talk.ask("hello")
-    steps.release(4)
-    assert talk.events.get(timeout=PATIENCE).kind == "text"
-    talk.stop()
-    talk.worker.join(PATIENCE)
-    assert talk.ready
-    *texts, end = talk.events.queue
-    assert {event.kind for event in texts} == {"text"}
-    assert (end.kind, end.text) == ("end", "cancelled")
-    assert end.stats.tokens > 0
-    before = threading.active_count()
-    talk.continue_answer()
-    talk.close()  # as early as can be
-    assert threading.active_count() == before

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from goldens import LOOPS
@@ -29,9 +28,9 @@ pytestmark = [
 ]
 
 
-def node(bundle: Path, *words: str, lines: str = "") -> subprocess.CompletedProcess[str]:
-    command = [str(NODE), str(HERE / "chat.mjs"), str(bundle), *words, "--threads", "1"]
-    return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=False)
+def node(program: str, *words: str | Path, lines: str = "") -> subprocess.CompletedProcess[str]:
+    command = [str(NODE), str(HERE / program), *map(str, words)]
+    return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300, check=False)
 
 
 def readable(text: str) -> str:
@@ -39,29 +38,29 @@ def readable(text: str) -> str:
     return re.sub("\ufffd+", "\ufffd", text)
 
 
-@pytest.mark.parametrize(("changes", "mode"), [(LOOPS[0], "merge"), (LOOPS[1], "verify")], ids=str)
-def test_node_says_the_same(changes: dict[str, Any], mode: str, bundles: Callable[..., Path]) -> None:
+def test_one_answer_is_python_s(bundles: Callable[..., Path]) -> None:
     """Every option of the loop is compared in the package's own tests."""
-    question, bundle = "Où est le café?", bundles(**changes)
-    done = node(bundle, question, "--confidence", "0.3", "--mode", mode, "--max-tokens", "40", "--json")
+    question, bundle = "Où est le café?", bundles(**LOOPS[1])
+    options = ("--confidence", "0.3", "--mode", "verify", "--max-tokens", "40", "--threads", "1")
+    done = node("chat.mjs", bundle, question, "--json", *options)
     assert not done.stderr
     said = json.loads(done.stdout)
     with hamburger_edge.load(bundle, threads=1) as model:
-        here = model.generate(question, confidence=0.3, mode=mode, max_tokens=40)
+        here = model.generate(question, confidence=0.3, mode="verify", max_tokens=40)
     assert said["groups"] == [list(group) for group in here.groups]
     assert said["tokens"] == list(here.tokens)
     assert readable(said["text"]) == readable(here.text)
-    assert mode == "verify" or max(map(len, here.groups)) > 1
 
 
-def test_node_goes_on_with_a_conversation(bundle: Path) -> None:
+def test_a_conversation_is_python_s(bundle: Path) -> None:
     """Merged groups stay in its cache: a second answer that read them anew would be another one."""
     questions = ["Name a fruit.", "Another one.", "And why?"]
-    options = "--max-tokens 30 --mode merge --confidence 0.3".split()  # noqa: SIM905
-    done = node(bundle, *options, lines="\n".join(questions) + "\n")
+    options = ("--max-tokens", "30", "--mode", "merge", "--confidence", "0.3")
+    done = node("chat.mjs", bundle, *options, lines="\n".join(questions) + "\n")
     with hamburger_edge.load(bundle, threads=1) as model:
         chat = model.chat(mode="merge", confidence=0.3, max_tokens=30)
         answers = ["".join(record.text for record in chat.send(question)) for question in questions]
+    assert max(map(len, chat.groups)) > 1
     assert not done.stderr
     assert readable(done.stdout) == readable("> " + "".join(f"{answer}\n> " for answer in answers))
 
@@ -71,28 +70,21 @@ def test_the_assistant_calls_a_function_for_each_command(bundle: Path, tmp_path:
     task = Path(shutil.copytree(bundle, tmp_path / "task"))
     markup = {"before_user": "<|im_start|>", "after_user": "<|im_end|>", "after_answer": "<|im_end|>"}
     replace(load_manifest(task), chat_template=markup).save(task)
-    command = [str(NODE), str(HERE / "assistant.mjs"), str(task)]
-    lines = "play some jazz\nwill it rain\n"
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300, check=False)
+    done = node("assistant.mjs", task, lines="play some jazz\nwill it rain\n")
     assert not done.returncode, done.stderr
     first, second, last = (line.removeprefix("> ") for line in done.stdout.splitlines())
+    cut = "error: Model response did not contain a tool call"
     for answer in (first, second):
-        assert re.match(
-            r"[A-Z]\w+: .|error: Model response did not contain a tool call", answer
-        )  # it was cut
+        assert re.match(rf"[A-Z]\w+: .|{cut}", answer)
     assert not last
-    done = subprocess.run(command[:2], capture_output=True, text=True, timeout=60, check=False)
-    assert "usage: node assistant.mjs BUNDLE" in done.stderr
+    assert "usage: node assistant.mjs BUNDLE" in node("assistant.mjs").stderr
 
 
-def test_node_says_what_is_wrong_in_a_line(bundle: Path, tmp_path: Path) -> None:
-    for folder, words, said in (
-        (tmp_path / "nowhere", ("Hello",), "manifest.json"),
-        (bundle, ("Hello", "--confidence", "2"), "confidence"),
-        (bundle, ("",), "the prompt is empty"),
-    ):
-        done = node(folder, *words)
-        assert done.returncode == 1
-        assert done.stderr.startswith("error: ")
-        assert said in done.stderr
-        assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("Hello", "--confidence", "2"), "confidence"), (("",), "the prompt is empty")],
+)
+def test_what_is_wrong_is_said_in_a_line(words: tuple[str, ...], said: str, bundle: Path) -> None:
+    done = node("chat.mjs", bundle, *words)
+    assert done.returncode == 1
+    assert re.fullmatch(f"error: .*{said}.*\n", done.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from local_hub import LocalHub, serving
-from places import PROGRAMS, environment
+from places import PROGRAMS, contents, environment
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 
@@ -24,18 +24,10 @@ TINY = ZOO / "tiny"
 def test_a_pushed_model_is_one_commit_and_is_loaded_by_its_name(tmp_path: Path) -> None:
     hub = LocalHub({}, {})
     with serving(hub) as address:
-        done = subprocess.run(
-            [sys.executable, PROGRAMS / "pushed_to_hub.py", TINY],
-            capture_output=True,
-            text=True,
-            env=environment(
-                HF_ENDPOINT=address,
-                HF_HOME=str(tmp_path / "cache"),
-                HF_HUB_DISABLE_PROGRESS_BARS="1",
-                NO_PROXY="*",
-                OMP_NUM_THREADS="1",
-            ),
-        )
+        places = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "cache"), "NO_PROXY": "*"}
+        variables = environment(HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1", **places)
+        command = [sys.executable, PROGRAMS / "pushed_to_hub.py", TINY]
+        done = subprocess.run(command, capture_output=True, text=True, env=variables)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert hub.messages == {found["commit"]: "Two and two"}
@@ -44,8 +36,7 @@ def test_a_pushed_model_is_one_commit_and_is_loaded_by_its_name(tmp_path: Path) 
     assert found["text"] == "7 plus 8 is 15. So the answer is 15."
     folder = tmp_path / "folder"
     HamburgerForCausalLM.from_pretrained(TINY).save_pretrained(folder)
-    pushed = hub.commits[found["commit"]]
-    saved = {path.name: path.read_bytes() for path in folder.iterdir()}
+    pushed, saved = hub.commits[found["commit"]], contents(folder)
     assert pushed.keys() == saved.keys()
     assert {name for name in saved if pushed[name] != saved[name]} == {"README.md"}
     card = pushed["README.md"].decode()

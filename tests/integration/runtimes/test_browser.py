@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_example import Served, example
+from browser_example import Served, example, notice, ready
 from browsing import Browser, browsing, needs_browser
 from goldens import BUNDLES, REPEATED, STRUCTURED, write_goldens
 from nodejs import needs_packages
@@ -78,10 +77,6 @@ def page(browser: Browser, tiny: Path, bundle: Path) -> Iterator[tuple[Browser, 
         assert not browser.complaints()
 
 
-def ready(browser: Browser) -> None:
-    browser.until(lambda: browser.find("#state").text.startswith("Ready"))
-
-
 def choose(browser: Browser, selector: str, value: str) -> None:
     browser.run(
         "const [node, value] = arguments; node.value = value; node.dispatchEvent(new Event('change'))",
@@ -143,7 +138,7 @@ def test_files_are_kept_and_the_next_load_needs_no_network(page: tuple[Browser, 
     browser.find("#forget").click()
     browser.until(lambda: browser.find("#memory").text.startswith("Nothing is kept"))
     browser.driver.refresh()
-    assert "check the network" in browser.until(lambda: browser.find("#notice").text)
+    assert "check the network" in notice(browser)
     browser.complaints()
 
 
@@ -177,7 +172,7 @@ def test_a_schema_is_followed(page: tuple[Browser, Served]) -> None:
     assert json.loads(browser.ask("What colour?"))["colour"] in ("red", "green")
     browser.set("#schema", "{")
     browser.say("And now?")
-    assert "jsonSchema is not plain JSON" in browser.until(lambda: browser.find("#notice").text)
+    assert "jsonSchema is not plain JSON" in notice(browser)
 
 
 def test_an_answer_is_stopped_in_the_middle_and_the_page_stays_smooth(page: tuple[Browser, Served]) -> None:
@@ -212,30 +207,12 @@ def test_an_answer_is_stopped_in_the_middle_and_the_page_stays_smooth(page: tupl
     assert browser.all(".ended")[-1].text == "cut at the most tokens"
 
 
-def test_errors_are_one_line(browser: Browser, tiny: Path, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged"
-    shutil.copytree(tiny, damaged)
-    content = bytearray((damaged / "weights.bin").read_bytes())
-    content[1000] ^= 1
-    (damaged / "weights.bin").write_bytes(content)
-    with example({"damaged": damaged}) as served:
-        browser.driver.get(served.url)
-        notice = browser.until(lambda: browser.find("#notice").text)
-        assert notice.endswith(
-            "weights.bin: its content differs from the manifest's sha256: copy the bundle again"
-        )
-        assert "\n" not in notice
-        assert not browser.complaints()
-
-
 def test_webgpu_computes_portable_bundles_and_refuses_what_it_would_get_wrong(
     page: tuple[Browser, Served], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     browser, _ = page
     choose(browser, "#provider", "webgpu")
-    assert "WebGPU cannot compute this bundle's attention" in browser.until(
-        lambda: browser.find("#notice").text
-    )
+    assert "WebGPU cannot compute this bundle's attention" in notice(browser)
     goldens, bundle = tmp_path / "goldens.json", bundles(draft_vocab_size=100, flavor="portable")
     write_goldens(goldens, bundle, max_tokens=4)
     few = {"answers": json.loads(goldens.read_text())["answers"][:60:30], "conversations": []}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_example import Served, example, program
+from browser_example import Served, example, notice, program, ready
 from browsing import Browser, browsing, needs_browser
 from nodejs import needs_packages
 
@@ -22,10 +22,6 @@ KEPT = """
 const done = arguments[0];
 (async () => done((await (await caches.open("hamburger-edge")).keys()).map(({ url }) => url)))();
 """
-REQUESTS = (
-    ("Will it rain in Oslo tomorrow?", "GetWeather", "Oslo"),
-    ("book a table for four at an italian place in Boston", "BookRestaurant", "Boston"),
-)
 QUESTION, ANSWER = "What is the capital of Norway?", "The capital of Norway is Oslo."
 
 
@@ -40,14 +36,6 @@ def browser() -> Iterator[Browser]:
 def served(tiny: Path) -> Iterator[Served]:
     with example({"tiny": tiny}) as served:
         yield served
-
-
-def ready(browser: Browser) -> None:
-    browser.until(lambda: browser.find("#state").text.startswith("Ready"), seconds=180)
-
-
-def notice(browser: Browser) -> str:
-    return str(browser.until(lambda: browser.find("#notice").text))
 
 
 def test_it_is_installed_and_answers_without_a_network(browser: Browser, tiny: Path) -> None:
@@ -76,14 +64,13 @@ def test_voice_commands_is_kept_whole_and_answers_without_a_network(browser: Bro
         pytest.skip("the base is not here: hamburger-edge fetch smollm2-135m")
     with example(program().bundles_of(["voice-commands"])) as served:
         browser.driver.get(served.url)
-        ready(browser)
+        ready(browser, seconds=180)
         browser.driver.execute_async_script("navigator.serviceWorker.ready.then(arguments[0])")
     browser.driver.get(f"{served.url}/browser")
-    ready(browser)
-    for request, intent, slot in REQUESTS:  # each on its own, without those before
-        answer = json.loads(browser.ask(request, seconds=180))
-        assert answer["intent"] == intent
-        assert slot in answer["slots"].values()
+    ready(browser, seconds=180)
+    answer = json.loads(browser.ask("Will it rain in Oslo tomorrow?", seconds=180))
+    assert answer["intent"] == "GetWeather"
+    assert "Oslo" in answer["slots"].values()
     browser.complaints()  # about what it could not reach
 
 
@@ -125,7 +112,9 @@ def test_what_was_kept_of_a_changed_file_is_fetched_again(browser: Browser, serv
     """
     assert browser.driver.execute_async_script(damage, WEIGHTS) == ""
     browser.driver.refresh()
-    assert "weights.bin: its content differs from the manifest's sha256" in notice(browser)
+    said = notice(browser)
+    assert said.endswith("weights.bin: its content differs from the manifest's sha256: copy the bundle again")
+    assert "\n" not in said
     browser.driver.refresh()
     ready(browser)
     assert WEIGHTS not in served.ranges
@@ -138,10 +127,7 @@ def test_without_room_the_model_is_used_and_not_kept(browser: Browser, served: S
     browser.driver.execute_cdp_cmd("Storage.overrideQuotaForOrigin", quota)
     browser.driver.get(served.url)
     ready(browser)
-    said = notice(browser)
-    assert said.startswith("The model is used without keeping it.")
-    assert "the browser has no room to keep its files" in said
-    assert "free some" in said
+    assert re.search("used without keeping it.*no room to keep its files.*free some", notice(browser))
     assert not [url for url in browser.driver.execute_async_script(KEPT) if "sha256" in url]
     assert browser.ask(QUESTION) == ANSWER
     browser.complaints()

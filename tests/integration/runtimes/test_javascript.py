@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from goldens import (
     SAMPLED,
     STRUCTURED,
     STRUCTURED_TALKS,
-    TALKS,
     write_goldens,
 )
 from nodejs import JAVASCRIPT as HERE
@@ -41,24 +40,23 @@ from hamburger_edge.loop.drafting import Drafter
 from hamburger_edge.loop.formats import PATTERNS
 from hamburger_edge.tuning.draft_index import build_draft_index
 
-OF_PYTHON_ALONE: set[str] = set()
+TSC = HERE / "node_modules" / "typescript" / "bin" / "tsc"
+STRICT = ["--noEmit", "--strict", "--target", "es2022"]
+STRICT += ["--module", "nodenext", "--moduleResolution", "nodenext"]
 
 pytestmark = needs_node
 
 
 def test_its_types_hold() -> None:
-    node("node_modules/typescript/bin/tsc")
+    node(TSC)
 
 
-def test_its_own_suite_passes() -> None:
-    said = node("--test", *sorted((HERE / "tests").glob("*.test.js")))
-    assert "# fail 0" in said
-
-
-def test_wrong_calls_are_refused_in_a_line(bundle: Path) -> None:
-    said = node("--test", HERE / "tests" / "refusals.test.js", bundle=bundle)
+def test_its_own_suite_passes(tiny: Path) -> None:
+    """Also that of the AI SDK, and what needs a bundle to be damaged."""
+    said = node("--test", *sorted((HERE / "tests").glob("*.test.js")), bundle=tiny)
     assert "# fail 0" in said
     assert "# skipped 0" in said
+    assert "BUNDLE names no bundle" not in said
 
 
 def test_its_dates_and_times_are_python_s() -> None:
@@ -97,8 +95,8 @@ def test_its_drafts_are_python_s(tmp_path: Path) -> None:
     draw = random.Random(4)
 
     def command() -> tuple[list[int], list[int]]:
-        names = [draw.randrange(100, 400) for _ in range(4)]
-        prompt = [1, 20, names[0], 21, names[1], *([22] if draw.random() < 0.5 else []), names[2], 2]
+        one, other, third = (draw.randrange(100, 400) for _ in range(3))
+        prompt = [1, 20, one, 21, other, *([22] if draw.random() < 0.5 else []), third, 2]
         after = prompt.index(21) + 1
         copied = [*spelled.of(prompt)[after].tokens, *prompt[after + 1 : after + draw.randrange(1, 4)]]
         return prompt, [1500, 1501, *copied[: draw.randrange(1, 5)], 1502, draw.choice([1503, 1504]), 2]
@@ -121,6 +119,14 @@ def named(changes: dict[str, Any]) -> str:
     return " ".join(map(str, changes.values()))
 
 
+def compare(goldens: list[Path]) -> None:
+    """Each answer and each conversation is a test of its own in JavaScript."""
+    written = [json.loads(path.read_text()) for path in goldens]
+    count = sum(len(each["answers"]) + len(each["conversations"]) for each in written)
+    said = node("--test", HERE / "tests" / "answers.test.js", goldens=",".join(map(str, goldens)))
+    assert f"# pass {count}" in said
+
+
 @pytest.mark.parametrize("changes", BUNDLES, ids=named)
 def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
     goldens = tmp_path / "goldens.json"
@@ -129,37 +135,25 @@ def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path],
     answers = json.loads(goldens.read_text())["answers"]
     if "window" not in changes:  # a text beyond its window is not said again
         assert max(len(group) for answer in answers for group in answer["groups"]) > 4  # copied
-    said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
-    assert "# pass 88" in said
+    compare([goldens])
 
 
 @pytest.mark.parametrize("changes", LOOPS, ids=named)
-def test_what_all_answers_begin_with_is_said_the_same(
+def test_what_all_answers_begin_with_and_structures_are_said_the_same(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """It holds for one of the prompts, and a part of it for another."""
-    asked = (*GREEDY, *SAMPLED)[::2]  # every mode, with and without sampling
+    """A beginning holds for one of the prompts, and a part of it for another."""
     with hamburger_edge.load(bundles(**changes), threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=6).tokens for prompt in PROMPTS[:2]]
-    goldens = [tmp_path / "whole.json", tmp_path / "part.json"]
-    for path, prefix in zip(goldens, (plain[0], [plain[1][0], plain[0][0]]), strict=True):
+    goldens = [tmp_path / f"{name}.json" for name in ("whole", "part", "structured")]
+    for path, prefix in zip(goldens[:2], (plain[0], [plain[1][0], plain[0][0]]), strict=True):
         folder = Path(shutil.copytree(bundles(**changes), path.with_suffix("")))
         replace(load_manifest(folder), answer_prefix=tuple(prefix)).save(folder)
-        write_goldens(path, folder, asked=asked)
+        write_goldens(path, folder, asked=(*GREEDY, *SAMPLED)[::2])  # every mode, with and without sampling
         answers = json.loads(path.read_text())["answers"]
         assert any(answer["groups"][0][: len(prefix)] == list(prefix) for answer in answers)
-    said = node("--test", HERE / "tests" / "answers.test.js", goldens=",".join(map(str, goldens)))
-    assert f"# pass {2 * (len(asked) * len(PROMPTS) + len(TALKS))}" in said
-
-
-@pytest.mark.parametrize("changes", LOOPS, ids=named)
-def test_structured_answers_are_the_same(
-    changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
-) -> None:
-    goldens = tmp_path / "goldens.json"
-    write_goldens(goldens, bundles(**changes), asked=STRUCTURED, talks=STRUCTURED_TALKS)
-    said = node("--test", HERE / "tests" / "answers.test.js", goldens=goldens)
-    assert f"# pass {len(STRUCTURED) * len(PROMPTS) + len(STRUCTURED_TALKS)}" in said
+    write_goldens(goldens[2], bundles(**changes), asked=STRUCTURED, talks=STRUCTURED_TALKS)
+    compare(goldens)
 
 
 def test_a_manifest_that_was_changed_is_refused() -> None:
@@ -186,41 +180,8 @@ def test_a_manifest_that_was_changed_is_refused() -> None:
     assert all("here: manifest.json was changed since it was written" in said for said in others)
 
 
-def test_an_end_token_is_repeated_only_where_it_is_none(bundle: Path) -> None:
-    """After an answer that ended with its end token, that is not written twice; any other token is."""
-    program = (
-        "import { Tokenizer } from './chat/tokenizer.js';"
-        "import { ChatTemplate } from './chat/template.js';"
-        "import { Model } from './model.js';"
-        "const [description, cases] = JSON.parse(process.argv[1]);"
-        "for (const [last, ends] of cases) {"
-        "const [fed, logits] = [[], new Float32Array(512)];"
-        "logits[last] = 1;"
-        "const info = { vocabSize: 512, maxGroupTokens: 1, cacheSlots: 64, contextLength: 64, eosIds: ends,"
-        "  draftVocab: null, positionRule: 'slot', stopRule: 'before', kvBytesPerSlot: 1 };"
-        "const backend = { info, slots: 0, truncate() {}, async macro(groups) {"
-        "  fed.push(groups.flat());"
-        "  this.slots += groups.length;"
-        "  return { logits: [logits], pStop: [1], features: [null] }; } };"
-        "const template = new ChatTemplate({ after_answer: 'x' });"
-        "const chat = new Model(backend, new Tokenizer(description), template).chat({ maxTokens: 1 });"
-        "for (const text of ['a', 'c']) for await (const _ of chat.send(text));"
-        "console.log(JSON.stringify(fed[1])); }"
-    )
-    description = json.loads((bundle / "tokenizer.json").read_text())
-    with hamburger_edge.load(bundle, threads=1) as model:
-        x, c = model.encode("x"), model.encode("c")
-    assert len(x) == len(c) == 1
-    given = json.dumps([description, [(x[0], x), (x[0], []), (c[0], c)]])
-    fed = [json.loads(line) for line in node("--input-type=module", "-e", program, given).splitlines()]
-    # the answer, which was not in the cache yet, and what follows it
-    assert fed == [[*x, *c], [*x, *x, *c], [*c, *x, *c]]
-
-
 @pytest.mark.parametrize(
-    "changes",
-    [{"draft_vocab_size": 100}, PORTABLE, {"precision": "int8", "kv_cache_dtype": "fp32", **CHANGES}],
-    ids=lambda changes: " ".join(map(str, changes.values())),
+    "changes", [PORTABLE, {"precision": "int8", "kv_cache_dtype": "fp32", **CHANGES}], ids=named
 )
 def test_the_adapter_for_react_native_says_the_same(
     changes: dict[str, Any], bundles: Callable[..., Path]
@@ -239,6 +200,9 @@ def test_the_adapter_for_react_native_refuses_caches_that_its_binding_does_not_k
     said = node("tests/react_native.mjs", "no-such-binding", bundles(precision="int8", **CHANGES), "x")
     assert said.startswith("BundleError: ")
     assert said.endswith("computes float32 caches only: export it with --kv-cache-dtype fp32\n")
+
+
+# -- as a package in an app --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -274,8 +238,7 @@ def app(packed: Path) -> Path:
 
 def test_a_newcomer_gets_answers_by_its_readme(app: Path, bundle: Path) -> None:
     """In the folder of an app, with a random model in the place of the one that the text names."""
-    if not (app / "my-bundle").exists():
-        (app / "my-bundle").symlink_to(bundle)
+    (app / "my-bundle").symlink_to(bundle)
     readme = (app / "node_modules" / "hamburger-edge" / "README.md").read_text(encoding="utf-8")
     programs = re.findall(r"^```js\n(.*?)^```$", readme, re.M | re.S)
     assert programs
@@ -286,11 +249,8 @@ def test_a_newcomer_gets_answers_by_its_readme(app: Path, bundle: Path) -> None:
 
 def test_an_app_in_typescript_sees_its_types(app: Path) -> None:
     """Of what is wrong in it, each line says so: it must be an error."""
-    program = app / "typed.mts"
-    shutil.copy(HERE / "tests" / "typed.mts", program)
-    options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022"]
-    options += ["--module", "nodenext", "--moduleResolution", "nodenext"]
-    node("node_modules/typescript/bin/tsc", *options, program)
+    program = Path(shutil.copy(HERE / "tests" / "typed.mts", app))
+    node(TSC, *STRICT, "--skipLibCheck", program)
 
 
 def test_an_app_in_typescript_needs_no_optional_package(packed: Path, tmp_path: Path) -> None:
@@ -304,25 +264,22 @@ def test_an_app_in_typescript_needs_no_optional_package(packed: Path, tmp_path: 
     program.write_text(
         "".join(f'export * as part{i} from "hamburger-edge{name}";\n' for i, name in enumerate(names))
     )
-    options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"]
-    node(HERE / "node_modules" / "typescript" / "bin" / "tsc", *options, program, folder=tmp_path)
+    node(TSC, *STRICT, program, folder=tmp_path)
 
 
 def test_editors_complete_what_python_knows_too(app: Path) -> None:
     """Options, results and statistics have Python's names, in the other case; options have comments."""
+
+    def camel(names: Iterable[str]) -> set[str]:
+        return {re.sub("_([a-z])", lambda found: found[1].upper(), name) for name in names}
+
     offered = json.loads(node("tests/completions.mjs", app))
-    options = {camel(name) for name in Options.__annotations__ if name not in OF_PYTHON_ALONE}
-    assert options <= set(offered["options"])
-    assert options <= set(offered["chat"])
+    assert camel(Options.__annotations__) <= set(offered["options"]) & set(offered["chat"])
     assert all(comment for name, comment in offered["options"].items() if name != "grammar")
     assert set(offered["conversation"]) == {"messages"}
     assert set(offered["mode"]) == set(MODES)
     assert set(offered["role"]) == {"system", "user", "assistant"}
-    assert {camel(field.name) for field in fields(Result)} - OF_PYTHON_ALONE <= set(offered["result"])
-    assert {camel(name) for name in Chunk._fields} - OF_PYTHON_ALONE <= set(offered["chunk"])
-    assert {camel(name) for name in Stats().to_json()} <= set(offered["stats"])
+    assert camel(field.name for field in fields(Result)) <= set(offered["result"])
+    assert camel(Chunk._fields) <= set(offered["chunk"])
+    assert camel(Stats().to_json()) <= set(offered["stats"])
     assert {"result", "text", "groups", "stats", "complete", "cancel"} <= set(offered["stream"])
-
-
-def camel(name: str) -> str:
-    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
