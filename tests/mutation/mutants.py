@@ -141,7 +141,7 @@ MUTANTS = [
     ),
     *_of(
         "export/precision_plan.py",
-        "integration/export/test_quantized_graphs.py integration/export/test_graph_contents.py",
+        "unit/export/test_quantization.py integration/export/test_graph_contents.py",
         (
             'return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision',
             "return precision",

@@ -1,47 +1,47 @@
-"""Graphs are what was declared, hold every weight once, and use the operators of their flavour."""
+"""Graphs are what was declared, hold weights once, use the operators of their flavour; damage is named."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import torch
+from exports import export
+from manifests import read_manifest, write_manifest
 from places import ROOT
+from quantizing import plan_for, q4_1, weights
 from toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, toy_checkpoint
 
-from hamburger_edge import export_checkpoint as export
+from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.export.graphs import weight_file
+from hamburger_edge.export.graphs.tracing import quiet
+from hamburger_edge.export.precision_plan import Former
+from hamburger_edge.export.quantization.activations import Calibration
+from hamburger_edge.export.quantization.own_grid import GridForm
+from hamburger_edge.export.quantization.weight_forms import FormedLinear
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
 
+# a vocabulary and a width at which heads are worth a place in weights.bin
 WIDE = {"draft_vocab_size": 300, "vocab_size": 4096, "hidden_size": 64, "num_layers": 2, "micro_layers": 1}
-STANDARD = {"", "ai.onnx"}
 
 
 def graphs(bundle: Path) -> dict[str, onnx.ModelProto]:
     return {path.stem: onnx.load(path, load_external_data=False) for path in bundle.glob("*.onnx")}
 
 
-def initializers(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
-    """Of the graph and of its branches."""
-    found: dict[str, onnx.TensorProto] = {}
-
-    def walk(graph: onnx.GraphProto) -> None:
-        found.update({tensor.name: tensor for tensor in graph.initializer})
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    walk(attribute.g)
-
-    walk(model.graph)
-    return found
-
-
-def place(tensor: onnx.TensorProto) -> tuple[int, int]:
+def stored(tensor: onnx.TensorProto) -> tuple[int, int]:
+    """Offset and length in weights.bin."""
     facts = {entry.key: entry.value for entry in tensor.external_data}
     assert facts["location"] == "weights.bin"
     return int(facts["offset"]), int(facts["length"])
@@ -61,52 +61,40 @@ def test_graphs_have_the_declared_inputs_and_outputs(bundles: Callable[..., Path
             assert [tensor.name for tensor in declared] == [value.name for value in found]
             assert [tensor.shape for tensor in declared] == shapes
     assert "positions" in [tensor.name for tensor in manifest.graph("base").inputs]
-
-
-def test_positions_are_an_input_only_where_they_have_gaps(bundles: Callable[..., Path]) -> None:
-    manifest = load_manifest(bundles(**MERGING))
-    assert "positions" not in [tensor.name for tensor in manifest.graph("base").inputs]
+    without_gaps = load_manifest(bundles(**MERGING)).graph("base")
+    assert "positions" not in [tensor.name for tensor in without_gaps.inputs]
 
 
 def test_what_two_graphs_need_is_stored_once(bundles: Callable[..., Path]) -> None:
-    """A vocabulary and a width at which heads are worth a place in weights.bin."""
-    bundle = bundles(**WIDE)
-    weights = {
-        name: {tensor: value for tensor, value in initializers(model).items() if value.external_data}
-        for name, model in graphs(bundle).items()
-    }
-    head = place(next(v for n, v in weights["base"].items() if n.startswith("vocabulary") and "weight" in n))
-    lookups = [v for n, v in weights["micro_decoder"].items() if n.startswith("vocabulary") and "weight" in n]
-    assert {place(tensor)[0] for tensor in lookups} == {head[0]}
+    found = graphs(bundles(**WIDE))
+
+    def places(graph: str, part: str) -> set[tuple[int, int]]:
+        tensors = [tensor for tensor in found[graph].graph.initializer if tensor.external_data]
+        return {stored(tensor) for tensor in tensors if part in tensor.name and "weight" in tensor.name}
+
+    [head] = places("base", "vocabulary")
+    assert places("embedder", "vocabulary") == {head}
     # the draft vocabulary head is the head's beginning
-    assert min(place(tensor)[1] for tensor in lookups) == head[1] * 300 // 4096
-    table = next(v for n, v in weights["embedder"].items() if n.startswith("vocabulary") and "weight" in n)
-    assert place(table) == head
-    stops = [{place(v) for n, v in weights[g].items() if "stop_head" in n} for g in ("base", "micro_decoder")]
-    assert stops[0] == stops[1] != set()
+    assert places("micro_decoder", "vocabulary") == {head, (head[0], head[1] * 300 // 4096)}
+    assert places("base", "stop_head") == places("micro_decoder", "stop_head") != set()
 
 
 def test_the_int8_draft_vocab_head_is_a_tile_of_the_head(bundles: Callable[..., Path]) -> None:
     """And the embeddings, which are looked up by rows, are stored once for both graphs that do."""
-    bundle = bundles(precision="int8", **WIDE)
+    found = graphs(bundles(precision="int8", **WIDE))
     int8 = {
-        name: {place(v) for v in initializers(model).values() if v.external_data and v.data_type == 3}
-        for name, model in graphs(bundle).items()
+        name: {stored(v) for v in model.graph.initializer if v.external_data and v.data_type == v.INT8}
+        for name, model in found.items()
     }
-    sizes = {length for _, length in int8["base"] & int8["micro_decoder"]}
-    assert 300 * 64 in sizes
+    assert 300 * 64 in {length for _, length in int8["base"] & int8["micro_decoder"]}
     assert 4096 * 64 in {length for _, length in int8["embedder"] & int8["micro_decoder"]}
-    assert {node.op_type for model in graphs(bundle).values() for node in model.graph.node} & {
-        "DynamicQuantizeMatMul",
-        "MatMulNBits",
-        "GatherBlockQuantized",
-    } == {"DynamicQuantizeMatMul"}
+    operators = {node.op_type for model in found.values() for node in model.graph.node}
+    assert operators & {"DynamicQuantizeMatMul", "MatMulNBits"} == {"DynamicQuantizeMatMul"}
 
 
 def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) -> None:
-    bundle = bundles(**CHANGES)
     here = [str(ROOT).encode(), str(Path.home()).encode() + b"/", b"site-packages"]
-    for path in bundle.iterdir():
+    for path in bundles(**CHANGES).iterdir():
         content = path.read_bytes()
         assert not any(word in content for word in here), path.name
 
@@ -131,20 +119,17 @@ def test_the_portable_flavour_at_4_bits(tmp_path: Path, monkeypatch: pytest.Monk
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", **{**CHANGES, **ONE_LAYER})
     bundle = export(checkpoint, tmp_path / "bundle", flavor="portable", precision="int4")
     for model in graphs(bundle).values():
-        assert {entry.domain for entry in model.opset_import} <= STANDARD
-        assert {node.domain for node in model.graph.node} <= STANDARD
+        assert {each.domain for each in (*model.opset_import, *model.graph.node)} <= {"", "ai.onnx"}
         assert 17 <= model.opset_import[0].version <= 21
     manifest = load_manifest(bundle)
     past = next(tensor for tensor in manifest.graph("base").inputs if tensor.name == "past_key.0")
     assert past.dims == (1, 2, manifest.cache_slots, 16)
     with pytest.raises(InputError, match="--cache-slots 77"):
         open_bundle(bundle, cache_slots=77)
-    weights = graphs(bundle)["base"].graph.initializer
-    four_bits = [w for w in weights if w.data_type == onnx.TensorProto.UINT4 and w.external_data]
+    tensors = graphs(bundle)["base"].graph.initializer
+    four_bits = [w for w in tensors if w.data_type == onnx.TensorProto.UINT4 and w.external_data]
     assert len(four_bits) > 5
-    for weight in four_bits:
-        stored = {entry.key: entry.value for entry in weight.external_data}
-        assert int(stored["length"]) == math.prod(weight.dims) // 2
+    assert all(stored(weight)[1] == math.prod(weight.dims) // 2 for weight in four_bits)
 
 
 def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -> None:
@@ -162,13 +147,59 @@ def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -
 @pytest.mark.parametrize("kv", ["fp32", "fp16"])
 def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: Callable[..., Path]) -> None:
     """CUDA's operator, whose cache has 16 bits, takes the cache's length for a position: no gaps."""
-    model = graphs(bundles(precision="int8", kv_cache_dtype=kv, **CHANGES))["base"]
+    nodes = graphs(bundles(precision="int8", kv_cache_dtype=kv, **CHANGES))["base"].graph.node
     layers = CHANGES["num_layers"]
-    attention = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
+    attention = [node for node in nodes if node.op_type == "GroupQueryAttention"]
     inside = kv == "fp32"
     assert [any(a.name == "do_rotary" for a in node.attribute) for node in attention] == [inside] * layers
     assert {"positions" in node.input for node in attention} == {inside}
-    assert {bool(node.input[1]) for node in attention} == {not inside}  # inside, it cuts their product apart
-    kinds = [node.op_type for node in model.graph.node]
+    kinds = [node.op_type for node in nodes]
     assert kinds.count("RotaryEmbedding") == (0 if inside else 2 * layers)
     assert kinds.count("Split") == (layers if inside else 2 * layers)  # gate and up; and attention's
+
+
+@pytest.mark.parametrize("K", [96, 576])
+def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
+    """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
+    plan = dataclasses.replace(plan_for("int4"), grid=32)
+    form = Former(plan, Calibration(None), packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
+    assert isinstance(form, GridForm)
+    inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
+    with quiet():
+        torch.onnx.export(
+            FormedLinear(form, None), (inputs,), tmp_path / "layer.onnx", opset_version=23, verbose=False
+        )
+    session = ort.InferenceSession(tmp_path / "layer.onnx")
+    [out] = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    wanted = (inputs @ q4_1(64, K).T).numpy()
+    assert np.square(out - wanted).mean() < 0.02**2 * np.square(wanted).mean()  # inputs are rounded to 8 bits
+
+
+def test_a_base_for_speed_is_planned_so(tmp_path: Path) -> None:
+    checkpoint = toy_checkpoint(tmp_path / "toy", hidden_size=64, **ONE_LAYER)
+    bundle = export(checkpoint, tmp_path / "fast", precision="int4", prefer="speed")
+    assert load_manifest(bundle).precision == plan_for("int4", prefer="speed")
+
+
+def test_graphs_and_weights_that_are_not_what_the_manifest_lists(
+    bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Each is one line that names the place, whatever ONNX Runtime makes of it."""
+    bundle = Path(shutil.copytree(bundles(**CHANGES), tmp_path / "copy"))
+    whole = read_manifest(bundle)
+    more, wider = copy.deepcopy(whole), copy.deepcopy(whole)
+    inputs = more["graphs"][1]["inputs"]
+    inputs.append({**inputs[0], "name": "more"})
+    wider["graphs"][1]["inputs"][0]["shape"][2] = "12345"
+    for data, message in ((more, "inputs differ from the manifest's in more"), (wider, "12345")):
+        write_manifest(bundle, data)
+        with pytest.raises(BundleError, match=rf"base\.onnx: .*{message}"):
+            open_bundle(bundle)
+    write_manifest(bundle, whole)
+    os.truncate(bundle / "weights.bin", 100)
+    with pytest.raises(BundleError, match="truncated or changed"):
+        open_bundle(bundle)
+    write_manifest(bundle, {**whole, "files": [vars(entry) for entry in file_entries(bundle)]})
+    with pytest.raises(BundleError, match=r"\.onnx: .*: export it again") as caught:
+        open_bundle(bundle)
+    assert "\n" not in str(caught.value)

@@ -1,20 +1,33 @@
-"""A checkpoint becomes a bundle or nothing, and what is there already is safe."""
+"""A checkpoint becomes a bundle or nothing, however many bits its base is held in."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+import torch
 from exports import export
-from places import environment
-from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
+from places import contents, environment, names
+from toy_bundles import CHANGES, ONE_LAYER, save_toy, saved_toy, toy_checkpoint
+from toy_checkpoints import same_outputs, write_hf
 
+import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import ConfigError, InputError
+from hamburger_edge.errors import ConfigError, ContextFullError, HamburgerError, InputError, ParityError
+from hamburger_edge.export import pipeline
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.parity.gate import verify
+from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.checkpoints.delta import add_delta
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
 
 
@@ -26,17 +39,15 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
         export(checkpoint, taken)
     other = tmp_path / "other"
     other.mkdir()
-    (other / "letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="not a bundle"):
-        export(checkpoint, other, force=True)
+    for name, text in (("letter.txt", "dear"), ("manifest.json", '{"name": "of a browser extension"}')):
+        (other / name).write_text(text)
+        with pytest.raises(InputError, match="not a bundle"):
+            export(checkpoint, other, force=True)
     assert (other / "letter.txt").read_text() == "dear"
-    (other / "manifest.json").write_text('{"name": "of a browser extension", "manifest_version": 3}')
-    with pytest.raises(InputError, match="not a bundle"):
-        export(checkpoint, other, force=True)
     (taken / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds notes\.txt, which exporting would delete"):
         export(checkpoint, taken, force=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "other", "taken"]
+    assert names(tmp_path) == ["checkpoint", "other", "taken"]
 
 
 def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path: Path) -> None:
@@ -45,9 +56,7 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path
         folder.mkdir()
     checkpoint = toy_checkpoint(tmp_path / "toy", **ONE_LAYER)
     export(checkpoint, tmp_path / "m", formats=["gguf"], precision="f32", verify=False)
-    assert not mine.exists()
-    assert another.exists()
-    assert odd.exists()
+    assert [folder.exists() for folder in (mine, another, odd)] == [False, True, True]
     first = load_manifest(tmp_path / "m").gguf_fingerprint
     (tmp_path / "current").symlink_to("m")
     export(checkpoint, tmp_path / "current", formats=["gguf"], precision="f16", verify=False, force=True)
@@ -55,37 +64,139 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path
     assert load_manifest(tmp_path / "m").gguf_fingerprint != first
 
 
-def test_a_head_size_the_operator_cannot_take_is_refused(tmp_path: Path) -> None:
-    checkpoint = toy_checkpoint(tmp_path / "checkpoint", head_dim=12, position_rule="slot")
+@pytest.mark.parametrize(
+    ("part", "error", "options"),
+    [
+        ("check_parity", ParityError("base.logits"), {"precision": "fp32"}),
+        ("check_parity", ParityError("base.logits"), {"precision": "f32", "formats": ["gguf"]}),
+        ("write_gguf", OSError(28, "No space left on device"), {"precision": "f32", "formats": ["gguf"]}),
+    ],
+)
+def test_a_failed_export_leaves_nothing(
+    part: str, error: Exception, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pipeline, part, fail)
+    checkpoint = toy_checkpoint(tmp_path / "c", **ONE_LAYER)
+    with pytest.raises(HamburgerError, match=r"No space left|base\.logits"):
+        export(checkpoint, tmp_path / "b", **options)
+    assert names(tmp_path) == ["c"]
+
+
+def test_a_bundle_stores_as_many_positions_as_it_is_for(tmp_path: Path) -> None:
+    """All 131,072 positions of a base were 33 MB of weights, whatever the bundle was for."""
+    toy = toy_checkpoint(tmp_path / "toy", **ONE_LAYER)
+    checkpoint = save_toy(tmp_path / "checkpoint", toy)
+    short = export(checkpoint, tmp_path / "short", precision="fp32", context_length=128, verify=False)
+    assert load_manifest(short).model.context_length == 128
+    graph = onnx.load(short / "base.onnx", load_external_data=False).graph
+    shapes = [list(tensor.dims) for tensor in graph.initializer]
+    assert shapes.count([128, 8]) == 2  # cosines and sines, for half of a head each
+    with hamburger_edge.load(short, threads=1) as model, pytest.raises(ContextFullError, match="has 128"):
+        model.generate([5] * 129)
+    report = verify(short, checkpoint)  # says the same up to its end
+    assert report.identical == report.prompts
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "positions"),
+    [
+        ("token", {"flavor": "portable", "cache_slots": 64}, 256),  # groups of four in every slot
+        ("slot", {"flavor": "portable", "cache_slots": 64}, 64),
+        ("token", {"flavor": "portable"}, 512),
+        ("token", {"flavor": "portable", "cache_slots": 64, "formats": ("onnx", "gguf")}, 512),
+        ("slot", {"flavor": "portable", "context_length": 100}, 100),
+    ],
+)
+def test_no_more_positions_than_the_cache_can_come_to(
+    rule: str, options: dict[str, Any], positions: int, tmp_path: Path
+) -> None:
+    checkpoint = toy_checkpoint(tmp_path / "toy", position_rule=rule)
+    model = pipeline._for_context(checkpoint, ExportOptions(**options)).model
+    assert model.config.base.context_length == len(model.base_cos) == len(model.base_sin) == positions
+    assert checkpoint.model.config.base.context_length == 512  # as it was
+    assert torch.equal(model.base_cos, checkpoint.model.base_cos[:positions])
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
+    toy = toy_checkpoint(tmp_path / "toy")
+    for option, wrong in (("context_length", (63, 513, "100")), ("cache_slots", (-5, 16, 10**9))):
+        for length in wrong:
+            with pytest.raises(InputError, match=f"{option} must be a whole number, 64 or more and at most"):
+                export(toy, tmp_path / "m", flavor="portable", **{option: length})
+    narrow = toy_checkpoint(tmp_path / "narrow", head_dim=12, position_rule="slot")
     with pytest.raises(ConfigError, match=r"12.*--flavor portable"):
-        export(checkpoint, tmp_path / "bundle", precision="fp32")
+        export(narrow, tmp_path / "m", precision="fp32")
+    normed = toy_checkpoint(tmp_path / "normed", qk_norm=True)
+    with pytest.raises(ConfigError, match="normalises queries and keys"):
+        export(normed, tmp_path / "m", formats=["gguf"], precision="f32")
+    assert names(tmp_path) == ["narrow", "normed", "toy"]
 
 
-def test_two_exports_to_one_place_do_not_mix(bundles: Callable[..., Path], tmp_path: Path) -> None:
+def test_two_exports_to_one_place_do_not_mix(tmp_path: Path) -> None:
     """Started together: one of them makes the bundle, the other is told that it exists."""
-    script = tmp_path / "one.py"
-    script.write_text(
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from toy_bundles import toy_checkpoint\n"
-        "from hamburger_edge.errors import InputError\n"
-        "from hamburger_edge import export_checkpoint as export\n"
-        "checkpoint = toy_checkpoint(Path(sys.argv[1]), num_layers=1, micro_layers=1, taps=(0,))\n"
-        "try:\n"
-        "    export(checkpoint, sys.argv[2], precision='fp32', verify=False)\n"
-        "    print('made')\n"
-        "except InputError as error:\n"
-        "    print('refused' if '--force' in str(error) else error)\n"
-    )
+    checkpoint = saved_toy(tmp_path / "checkpoint")
+    command = [sys.executable, "-m", "hamburger_edge", "export", checkpoint, "-o", tmp_path / "bundle"]
+    command += ["--precision", "fp32", "--no-verify"]
     both = [
-        subprocess.Popen(
-            [sys.executable, script, tmp_path / f"checkpoint{number}", tmp_path / "bundle"],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(OMP_NUM_THREADS="1"),
-        )
-        for number in range(2)
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(OMP_NUM_THREADS="1"))
+        for _ in range(2)
     ]
-    said = sorted(process.communicate()[0].strip() for process in both)
-    assert said == ["made", "refused"]
+    said = {process.communicate()[1]: process.returncode for process in both}
+    [refused] = [text for text, code in said.items() if code]
+    assert "use --force" in refused
     open_bundle(tmp_path / "bundle", verify=True)[0].close()
+
+
+# -- a base that is stored in 16 bits is held so while it is exported: half the memory, the same bundle ------
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[torch.dtype, Path]:
+    """A checkpoint whose base is embedded; the same with its base beside it, a Hugging Face folder."""
+    folder = tmp_path_factory.mktemp("half")
+    toy = toy_checkpoint(folder, draft_vocab_size=100, head_dim=32, **ONE_LAYER)
+    embedded = save_toy(folder / "embedded", toy, rows="fp16")
+    base = write_hf(folder / "base", toy.model.to(torch.bfloat16))
+    reference = {"kind": "path", "path": str(base), "sha256": load_base(base).sha256}
+    toy.model.float()
+    return {torch.float16: embedded, torch.bfloat16: save_toy(folder / "beside", toy, base=reference)}
+
+
+def test_half_a_base_computes_the_same(halves: dict[torch.dtype, Path]) -> None:
+    for dtype, source in halves.items():
+        whole, half = load_checkpoint(source).model, load_checkpoint(source, half=True).model
+        dtypes: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
+        for name, tensor in half.state_dict().items():
+            dtypes[name.startswith("base.") and name.endswith("_proj.weight")].add(tensor.dtype)
+        assert dtypes == {True: {dtype}, False: {torch.float32, torch.int64}}
+        same_outputs(half, whole)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": "int4"},
+        {"precision": "int8", "verify": True},  # the gate accepts it
+        {"precision": "q4_1", "formats": ["gguf"]},
+    ],
+    ids=lambda options: options["precision"],
+)
+def test_half_a_base_gives_the_same_bundle(
+    halves: dict[torch.dtype, Path], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """`export` loads a folder itself; a checkpoint that is given is float32 throughout."""
+    beside = halves[torch.bfloat16]
+    one = export(beside, tmp_path / "one", **{"verify": False, **options})
+    other = export(load_checkpoint(beside), tmp_path / "other", **{**options, "verify": False})
+    assert contents(one) == contents(other)
+
+
+def test_changes_to_a_base_widen_it(tmp_path: Path) -> None:
+    """The change is below what 16 bits resolve."""
+    state = {"norm": torch.ones(2, 2, dtype=torch.float16)}
+    change = np.full((2, 2), 2**-14, np.float32)
+    add_delta(state, {"norm.delta": change}, tmp_path)
+    assert torch.equal(state["norm"], torch.full((2, 2), 1 + 2**-14))

@@ -1,0 +1,94 @@
+"""8-bit weights of one scale an output, and scales folded into the norms before them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from quantizing import weights
+from toy_models import toy_model
+
+from hamburger_edge.errors import CheckpointError
+from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
+from hamburger_edge.export.quantization.folds import READERS, Folds, exponents_of
+from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, quantize_table
+from hamburger_edge.export.quantization.norm_ranges import NormRanges
+from hamburger_edge.models.architecture.llama import WholeSequence
+
+
+def test_columns_are_near_and_two_products_fit_16_bits() -> None:
+    """Guards against saturation: x86 without VNNI adds the products of two neighbours in 16 bits."""
+    for width in (64, 63):
+        weight = weights(300, width).numpy()
+        weight[5, 2:4] = 9, -9
+        weight[7] = 0
+        values, scales = quantize_columns(weight)
+        assert values.shape == (width, 300)
+        pairs = np.abs(np.pad(values, ((0, width % 2), (0, 0))).astype(int)).reshape(-1, 2, 300).sum(1)
+        assert 255 * pairs.max() < 1 << 15
+        assert 126 <= pairs[1, 5] <= 128
+        assert (np.abs((values * scales).T - weight).max(1) <= scales * 0.5001).all()
+        assert not values[:, 7].any()
+    rows_of_a_table, _ = quantize_table(weights(50, 64).numpy())
+    assert (np.abs(rows_of_a_table).max(0) == 127).all()  # all 8 bits: no product adds them
+
+
+def test_forms_hold_what_was_quantized() -> None:
+    weight = weights(9000, 16)
+    values, scales = quantize_columns(weight.numpy())
+    wanted = torch.from_numpy((values * scales).T)
+    whole = ColumnForm.of(weight, Origin("w"))
+    assert [len(each) for _, each in whole.tiles] == [4160, 4160, 680]
+    assert torch.equal(whole.dense(), wanted)
+    parts = [ColumnForm.of(part, Origin(name)) for name, part in zip("ab", weight.split(4500), strict=True)]
+    ahead = parts[0].followed_by(parts[1])
+    assert torch.equal(ahead.first(4500).dense(), wanted[:4500])
+    for both in (ahead, parts[0].joined(parts[1:])):
+        assert torch.equal(both.dense(), wanted)
+        assert [origin.weight for origin in both.origins] == ["a", "b"]
+    ids = torch.tensor([[5, 8999]])
+    table = TableForm(weight, Origin("w"))
+    assert torch.equal(table.rows(ids), table.dense()[ids])
+
+
+def test_a_fold_takes_most_of_a_large_channel_and_rounds_nothing() -> None:
+    inputs, weight = weights(200, 64).numpy(), weights(32, 64, seed=1).numpy()
+    inputs[:, 5] *= 25
+    exponents = exponents_of(np.abs(inputs).max(0), [weight])
+    assert exponents[5] == 3  # 25 ** 0.6 is 6.9
+    assert np.abs(np.delete(exponents, 5)).max() <= 1
+    folds = Folds({"base.layers.0.input_layernorm": exponents})
+    ours = folds.apply("base.layers.0.self_attn.k_proj.weight", weight)
+    fed = inputs * folds.apply("base.layers.0.input_layernorm.weight", np.ones(64, np.float32))
+    assert np.array_equal(fed * ours[0], inputs * weight[0])
+
+
+@pytest.mark.parametrize("output_norms", [False, True])
+@torch.no_grad()
+def test_a_folded_model_computes_the_same(output_norms: bool) -> None:
+    """With output norms, the outputs of up_proj are folded too."""
+    model = toy_model(output_norms=output_norms)
+    tokens = torch.tensor([[5, 9, 11, 3, 80, 33]])
+
+    def features() -> torch.Tensor:
+        attend = WholeSequence(model.config.base, model.base_rotary(torch.arange(6)[None]))
+        return model.base(model.base.embed(tokens), attend, model.config.taps)
+
+    ranges = NormRanges(model)
+    wanted = features()
+    folds = ranges.folds()
+    sources = {norm.removeprefix(f"base.layers.{norm[12]}.") for norm in folds.exponents}
+    assert sources == {source for source in READERS if output_norms or source != "mlp.up_proj"}
+    assert all(found.any() for found in folds.exponents.values())
+    for name, parameter in model.named_parameters():
+        parameter.copy_(torch.from_numpy(folds.apply(name, parameter.numpy())))
+    torch.testing.assert_close(features(), wanted, rtol=0, atol=1e-5)
+
+
+def test_folds_are_stored_as_text() -> None:
+    folds = Folds({"a": np.array([-8, 0, 8], np.int8)})
+    found = Folds.from_json(folds.to_json())
+    assert np.array_equal(found.exponents["a"], folds.exponents["a"])
+    for broken in ({"a": "*"}, {"a": 5}):
+        with pytest.raises(CheckpointError, match="make the assembly again"):
+            Folds.from_json(broken)
