@@ -25,6 +25,7 @@ from hamburger_edge.models.training.runs import merged, new_model, train
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Recipe, Stage
 from hamburger_edge.models.training.updates.averaging import WeightMean, mean_state
+from hamburger_edge.models.training.updates.lora import lora_pairs
 
 
 def on_disk(folder: Path, stage: Stage) -> Recipe:
@@ -90,6 +91,8 @@ def test_merged_keeps_the_exact_base_and_what_was_learned(
     together, delta = merged(recipe, base, data, trainer.model)
     kinds = {name.rpartition(".")[2] for name in delta}
     assert kinds == ({"lora_a", "lora_b"} if stage.lora_rank else {"delta"})
+    for name, tensor in lora_pairs(trainer.model.base).items():
+        assert torch.equal(delta[name], tensor)
     for name, tensor in together.base.state_dict().items():
         expected = base.state[name]
         if f"{name}.delta" in delta:
