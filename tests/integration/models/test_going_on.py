@@ -38,14 +38,14 @@ def on_disk(folder: Path, stage: Stage) -> Recipe:
 
 
 def made(recipe: Recipe, checkpoint: Path) -> str:
-    """The checkpoint that a run by this recipe ends with."""
+    """Run this recipe and return its checkpoint."""
     recipe = replace(recipe, out=f"{checkpoint}-run")
     assert train(recipe, checkpoint, rows="fp32", report=lambda line: None) == checkpoint
     return str(checkpoint)
 
 
 def begun(recipe: Recipe) -> Hamburger:
-    """What a run by this recipe begins with."""
+    """Return the model that a run by this recipe begins with."""
     return new_model(recipe, load_base(recipe.base), DistilledData.load(Path(recipe.data)))
 
 
@@ -68,7 +68,7 @@ def test_minutes_can_end_with_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_the_draft_vocab_is_chosen_by_training_text_alone(tmp_path: Path) -> None:
-    """A token that held-out answers alone are full of got in, and figures of those were too good."""
+    """A token that only held-out answers hold got in, and their figures were too good."""
     recipe, data = on_disk(tmp_path, JOINT), ladders(500)
     base, alike = load_base(recipe.base), new_model(recipe, load_base(recipe.base), data).draft_vocab
     for number in data.split(recipe.held_out).held_out:
@@ -82,7 +82,7 @@ def test_the_draft_vocab_is_chosen_by_training_text_alone(tmp_path: Path) -> Non
 def test_merged_keeps_the_exact_base_and_what_was_learned(
     tmp_path: Path, stage: Stage, precision: Literal["fp32", "bf16"]
 ) -> None:
-    """At bf16 the base is rounded while it is trained beside: what comes out stands on the exact one."""
+    """At bf16 training rounds a frozen base; the merged model has the exact one."""
     stages = (replace(stage, epochs=0.3),)
     recipe = replace(SHORT, stages=stages, out=str(tmp_path), precision=precision)
     base, data = toy_base(), ladders(300)
@@ -112,7 +112,7 @@ def test_merged_keeps_the_exact_base_and_what_was_learned(
 def test_training_goes_on_from_a_checkpoint(
     tmp_path: Path, begins: Stage, goes_on: Stage, residual: Literal["mean", "last"]
 ) -> None:
-    """It ends where the first run did, base changes included; what a merged slot starts as may change."""
+    """A run that learns next to nothing keeps all weights, also with another `merge_residual`."""
     first = on_disk(tmp_path, replace(begins, epochs=0.5))
     start = made(first, tmp_path / "first")
     shape = replace(SHAPE, merge_residual=residual)
@@ -180,7 +180,7 @@ def test_a_graft_of_another_shape_takes_a_tuned_base(tmp_path: Path, begins: Sta
 
 
 def test_a_tuned_base_that_reads_merged_text_keeps_its_embedder(tmp_path: Path) -> None:
-    """It learns from features alone. What nobody has scored is cut, and judged, at random."""
+    """It learns from features alone. Text without scores is cut, and judged, at random."""
     cuts, loss = Cuts(entropy=0.0, random=0.5), LossWeights(first=0.0, micro=0.0, features=1.0)
     stage = replace(LORA, learns=("base", "embedder"), epochs=0.5, cuts=cuts, loss=loss)
     recipe, lines = on_disk(tmp_path, stage), list[str]()

@@ -1,4 +1,4 @@
-"""What is tracked, how light the core is, and what an installation without extras says."""
+"""Tracked files, the packages that the core imports, and commands without their extras."""
 
 from __future__ import annotations
 
