@@ -73,11 +73,13 @@ def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path
     assert {name for name in in_core if name.startswith(f"{PROJECT}/serve/page/")} == page
 
 
-def test_the_core_alone_says_where_the_rest_is(
+def test_the_core_alone_runs_a_bundle_and_says_where_the_rest_is(
     wheels: tuple[Path, Path], bundle: Path, tmp_path: Path
 ) -> None:
     """The built-in models are another wheel; other programs are measured from a checkout."""
     python = environment(tmp_path / "core", wheels[0])
+    run = [python, "-m", "hamburger_edge", "run", bundle, "Hi", "--max-tokens", "3"]
+    assert subprocess.check_output(run, cwd=tmp_path).strip()
     zoo = "the built-in model {} is not installed: run  pip install ./models/zoo  in the checkout\n".format
     peers = "{} is not in an installed package".format
     bench = ["bench", str(bundle), "--quick"]
