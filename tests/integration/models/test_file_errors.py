@@ -1,15 +1,17 @@
-"""Everywhere a path is taken, a pipe or a device is a line of error at once: no waiting, no memory filled."""
+"""A file that cannot be read or written is a line of error: no waiting, and nothing half-written."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.numpy import save_file
 from toy_training import SHORT
 
 from hamburger_edge.bundle.external_data import external_files
@@ -23,12 +25,14 @@ from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.weights import check_tokenizer, read_safetensors
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.lightning import load_lightning
+from hamburger_edge.models.checkpoints.rows import save_rows
 from hamburger_edge.models.training.run_state import load_state
 from hamburger_edge.models.training.training_recipe import read_recipe
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
-from hamburger_edge.support.strict import read_json, read_lines, read_toml
+from hamburger_edge.support.files import library_writes, write_atomically
+from hamburger_edge.support.strict import read_lines
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no pipes with a path there")
+resource = pytest.importorskip("resource", reason="no pipes with a path, no limit of a file's size")
 
 # what is opened, by the name that it has where it is looked for
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -43,15 +47,13 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "safetensors": ("model.safetensors", lambda path: list(read_safetensors(path))),
     "Lightning": ("model.ckpt", lambda path: load_lightning(path, None, ())),  # type: ignore[arg-type]
     "recipe": ("recipe.toml", read_recipe),
-    "TOML": ("recipe.toml", read_toml),
-    "JSON": ("any.json", read_json),
     "prompts": ("prompts.jsonl", read_lines),
     "schema": ("schema.json", lambda path: _read("--json-schema", str(path))),
     "save of a run": ("last.pt", lambda path: load_state(path.parent, SHORT, {})),
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient() -> Iterator[None]:
     def late(*_: object) -> None:
         raise AssertionError("it waits")
@@ -63,15 +65,41 @@ def impatient() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("what", READERS)
-def test_a_pipe_and_a_device_are_refused(what: str, kind: str, tmp_path: Path) -> None:
+def test_a_pipe_is_refused(what: str, tmp_path: Path) -> None:
     name, read = READERS[what]
-    path = tmp_path / name
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / name)
     with pytest.raises((HamburgerError, OSError), match="regular") as caught:
-        read(path)
+        read(tmp_path / name)
     assert "\n" not in str(caught.value)
+
+
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "torch": lambda path: torch.save({"a": torch.zeros(100, 100)}, path),
+    "safetensors": lambda path: save_file({"a": np.zeros((100, 100))}, path),
+    "rows": lambda path: save_rows(path, {"a": torch.zeros(100, 100)}, "fp32"),
+}
+
+
+@pytest.mark.parametrize("library", WRITERS)
+def test_libraries_fail_like_all_else_that_writes(library: str, tmp_path: Path) -> None:
+    """No file may grow beyond 10,000 bytes, as if the disk were full then."""
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an error of `write` instead
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limit[1]))
+    try:
+        with (
+            pytest.raises(OSError, match="not written") as caught,
+            write_atomically(path) as temporary,
+            library_writes(temporary),
+        ):
+            WRITERS[library](temporary)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert str(caught.value.filename).startswith(str(tmp_path))
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,69 @@
+"""Tracked files, the packages that the core imports, and commands without their extras."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from module_imports import PROJECT, SISTERS
+from places import ROOT
+from without_extras import without_extras
+
+
+def git(*words: str) -> str:
+    return subprocess.check_output(["git", *words], cwd=ROOT, text=True)
+
+
+def test_nothing_tracked_is_private_heavy_or_long() -> None:
+    tracked = [file for file in git("ls-files").splitlines() if (ROOT / file).is_file()]
+    assert sum((ROOT / file).stat().st_size for file in tracked) < 80 << 20  # most of it is models/zoo
+    heavy = {Path(file).name for file in tracked if file.endswith((".pt", ".ckpt", ".bin", ".pkl"))}
+    assert heavy <= {"stored.bin", "draft_index.bin"}  # of models/zoo
+    code = [file for file in tracked if file.endswith((".py", ".js", ".mjs"))]
+    assert not [file for file in code if len((ROOT / file).read_text().splitlines()) > 600]
+
+
+def test_links_let_editors_and_mypy_find_every_package() -> None:
+    staged = re.findall(r"120000 (\w+) \d\t(.*)", git("ls-files", "--stage", PROJECT))
+    links = {name: git("cat-file", "blob", blob) for blob, name in staged}
+    assert links == {f"{PROJECT}/{part}": f"../{part}" for part in SISTERS}
+
+
+COMMANDS = """
+from hamburger_edge.cli.main import main
+bundle, data, new = sys.argv[1:]
+for words in (["verify", bundle],
+              ["export", "tiny", "-o", new, "--precision", "fp32"], ["segment", data],
+              ["distill", "smollm2-135m", "-o", new, "--tokens", "9"], ["train", "recipe.toml", "-o", new],
+              ["run", bundle, "Hi", "--regex", "a"], ["serve", bundle], ["bench", bundle, "--quick"],
+              ["run", bundle, "Hi", "--max-tokens", "3"], ["run", "tiny", "What is 7 plus 8?"]):
+    print("code", main(words), words, flush=True, file=sys.stderr)
+"""
+
+
+def test_a_command_names_the_extra_that_it_lacks(bundle: Path, tmp_path: Path) -> None:
+    home = {**os.environ, "HAMBURGER_EDGE_HOME": str(tmp_path / "home")}
+    done = without_extras(COMMANDS, bundle, tmp_path, tmp_path / "new", env=home)
+    *lacking, bench, bundled, built_in = re.split(r"code (?=\d)", done.stderr)[:-1]
+    for said in lacking:
+        assert re.search(
+            r"error: \w+ is not installed: run  pip install '\.\[\w+\]'  in the checkout\n$", said
+        ), said
+    assert "Traceback" not in done.stderr
+    assert "context of 512 is too short" in bench  # which wants no extra to get that far
+    assert "error" not in bundled + built_in
+    assert "assembling" in built_in  # a first answer needs the core alone
+    assert done.stdout.splitlines()[-1].endswith("15.")
+
+
+def test_importing_the_core_stays_light() -> None:
+    code = "import sys, hamburger_edge; assert 'onnxruntime' not in sys.modules\n"
+    code += "import hamburger_edge.cli.main, hamburger_edge.loop.grammar, numpy, onnxruntime\n"
+    code += "print('\\n'.join(sys.modules))"
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    loaded = {name.split(".")[0] for name in printed.splitlines()}
+    extras = {"torch", "onnx", "onnxscript", "optimum", "transformers", "llama_cpp", "gguf", "safetensors"}
+    assert not loaded & (extras | {"llguidance", "starlette", "jinja2"})
