@@ -122,6 +122,16 @@ def test_a_failing_backend_leaves_books_that_agree(mode: str, left: Any) -> None
     check_the_books(engine, PROMPT, steps)
 
 
+def test_a_prompt_half_read_by_a_failing_backend_is_read_again() -> None:
+    backend = ScriptedBackend()
+    engine, prompt = Engine(backend, chunk=4), list(range(3, 15))
+    with failing(backend, 4, half_done):  # nonsense where the second chunk should be
+        run(engine, prompt)
+    steps, stats = run(engine, prompt, max_tokens=5)
+    assert said(steps) == backend.plain(prompt, 5)
+    assert stats.reused_tokens == 4
+
+
 def test_the_same_prompt_again_reads_its_last_token() -> None:
     backend = ScriptedBackend()
     engine = Engine(backend)
