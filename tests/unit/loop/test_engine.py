@@ -169,6 +169,14 @@ def test_confidence_or_force_decides_the_size_of_groups(
     assert bool(stats.micro_steps) == (size > 1)
 
 
+def test_stop_probabilities_are_those_the_decision_was_made_on() -> None:
+    steps, _ = run(Engine(ScriptedBackend(eos_rate=0)), max_tokens=60, confidence=0.5)
+    assert {len(step.tokens) for step in steps[:-1]} == {1, 2, 3, 4}
+    for step in steps[:-1]:
+        assert all(1 - p >= 0.5 for p in step.stop_probabilities[:-1])
+        assert len(step.tokens) == 4 or 1 - step.stop_probabilities[-1] < 0.5
+
+
 def test_end_token_can_be_ignored() -> None:
     steps, _ = run(Engine(ScriptedBackend(eos_rate=0.5)), max_tokens=20, ignore_eos=True)
     assert len(said(steps)) == 20

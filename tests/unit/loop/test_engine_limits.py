@@ -60,6 +60,7 @@ def test_context_runs_out_while_answering(
         ({"force_group": 5}, "force_group"),
         ({"prompt": []}, "empty"),
         ({"prompt": [40]}, "token"),
+        ({"prompt": [-1]}, "token"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: str) -> None:
