@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats
@@ -29,14 +31,17 @@ def sampler(backend: ScriptedBackend, **options: Any) -> Sampler:
 
 
 def run(
-    engine: Engine, prompt: list[int] | None = None, sampling: dict[str, Any] | None = None, **options: Any
+    engine: Engine,
+    prompt: Sequence[int | Group] = PROMPT,
+    sampling: dict[str, Any] | None = None,
+    **options: Any,
 ) -> tuple[list[Step], Stats]:
     passed = {name: options.pop(name) for name in ("cancel", "reuse") if name in options}
+    groups = [(each,) if isinstance(each, int) else each for each in prompt]
     source = sampler(engine.backend, **(sampling or {}))
     source.top_probabilities = options.get("top_probabilities")
-    source.begin(prompt or PROMPT)
+    source.begin(token for group in groups for token in group)
     stats = Stats()
-    groups = [(token,) for token in (PROMPT if prompt is None else prompt)]
     return list(engine.run(groups, Decoding(**options), source, stats=stats, **passed)), stats
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.grammar import Grammar, Grammars
 from hamburger_edge.loop.structure import Structure
 
@@ -32,7 +31,3 @@ def walk(grammar: Grammar, choose: Callable[[list[int]], int], most: int = 300) 
         grammar.consume(token)
         said.append(token)
     return said
-
-
-def text_of(tokenizer: Tokenizer, tokens: list[int]) -> str:
-    return b"".join(map(tokenizer.token_bytes, tokens)).decode()

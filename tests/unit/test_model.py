@@ -3,7 +3,6 @@ from __future__ import annotations
 import gc
 import math
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,36 +32,11 @@ def speller(tokenizer: Tokenizer, text: str) -> Model:
     return model
 
 
-def test_a_stream_of_records(model: Model) -> None:
-    chunks = list(model.stream("hello", max_tokens=40, confidence=0.3, top_probabilities=0))
-    assert sum(len(chunk.tokens) for chunk in chunks) <= 40
-    assert max(len(chunk.tokens) for chunk in chunks) > 1
-    assert chunks[-1].finish_reason in ("eos", "length")
-    assert all(chunk.finish_reason is None for chunk in chunks[:-1])
-    for chunk in chunks:
-        assert len(chunk.tokens) == len(chunk.probabilities) == len(chunk.stop_probabilities)
-        assert all(0 < p <= 1 for p in chunk.probabilities)
-    text = "".join(chunk.text for chunk in chunks)
-    assert text == model.decode(tokens_of([chunk.tokens for chunk in chunks]))
-
-
-def test_probabilities_are_reported_to_who_asks(model: Model) -> None:
-    """By every way of answering alike: `stream` did so unasked; `generate`, chats, the command line not."""
-    assert not any(chunk.probabilities for chunk in model.stream("hi", max_tokens=5))
-    assert not any(chunk.probabilities for chunk in model.chat(max_tokens=5).send("hi"))
-    asked = list(model.chat(max_tokens=5, top_probabilities=0).send("hi"))
-    assert all(chunk.probabilities for chunk in asked)
-    assert not any(any(chunk.top_probabilities) for chunk in asked)
-
-
 def test_the_likeliest_tokens_of_an_answer(model: Model) -> None:
     said = model.generate("hi", max_tokens=9, mode="plain", top_probabilities=2)
     assert [top[0].token for top in said.top_probabilities] == said.tokens
     likeliest = [math.exp(top[0].logprob) for top in said.top_probabilities]
     assert likeliest == pytest.approx(said.probabilities, abs=1e-5)
-    merged = model.generate("hi", max_tokens=40, mode="merge", confidence=0.3, top_probabilities=2)
-    firsts = [index == 0 for group in merged.groups for index in range(len(group))]
-    assert [bool(top) for top in merged.top_probabilities] == firsts
 
 
 def test_generate_is_the_stream_in_one(model: Model) -> None:
@@ -70,21 +44,20 @@ def test_generate_is_the_stream_in_one(model: Model) -> None:
     result = model.generate("hello", max_tokens=30)
     assert result.groups == [list(chunk.tokens) for chunk in chunks]
     assert result.tokens == [token for group in result.groups for token in group]
-    assert result.text == "".join(chunk.text for chunk in chunks)
-    assert result.finish_reason == chunks[-1].finish_reason
-    assert result.stats.tokens == len(result.tokens)
-    assert result.stats.macro_steps == len(result.groups)
-    assert result.stats.slots == model.backend.slots == model._engine.ledger.slots
-    assert result.stats.kv_bytes == 100 * result.stats.slots < result.stats.kv_bytes_uncompressed
-    assert result.stats.ttft_s > 0
-    assert result.stats.host_s > 0
-
-
-def test_defaults(model: Model) -> None:
-    model.backend.eos_rate = 0.0
-    result = model.generate("hello")
-    assert len(result.tokens) == 256
-    assert result.groups == model.generate("hello", max_tokens=256, confidence=0.8, temperature=0).groups
+    assert result.text == "".join(chunk.text for chunk in chunks) == model.decode(result.tokens)
+    assert [chunk.finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + [result.finish_reason]
+    assert not any(chunk.probabilities for chunk in chunks)  # not asked for
+    stats = result.stats
+    assert (stats.tokens, stats.macro_steps) == (len(result.tokens), len(result.groups))
+    assert stats.slots == model.backend.slots == model._engine.ledger.slots
+    assert stats.kv_bytes == 100 * stats.slots < stats.kv_bytes_uncompressed
+    assert stats.ttft_s > 0
+    assert stats.host_s > 0
+    assert model.generate("hello", max_tokens=3).stats.reused_tokens > 0
+    assert model.generate("hello", max_tokens=3, reuse_prefix=False).stats.reused_tokens == 0
+    begun = model.stream("hello", max_tokens=30)
+    next(begun)
+    assert (begun.result().groups, begun.result()) == (result.groups, begun.result())
 
 
 def test_prompts(model: Model) -> None:
@@ -99,6 +72,8 @@ def test_prompts(model: Model) -> None:
     raw = model.encode("hello<|im_end|>")
     assert raw[-1] == EOS
     assert said("hello<|im_end|>", raw=True) == model.backend.plain(raw, 5)
+    model.backend.eos_rate = 0.0
+    assert len(model.generate("hello").tokens) == 256
 
 
 @pytest.mark.parametrize(
@@ -107,16 +82,13 @@ def test_prompts(model: Model) -> None:
         ("", {}, "empty"),
         ([], {}, "empty"),
         (b"\xff\xfe", {}, "UTF-8"),
-        ([10**6], {}, "token"),
         (["a"], {}, "token"),
-        (None, {}, "give a prompt or messages"),
+        (None, {}, "prompt or messages"),
         ("x", {"raw": True, "system": "S"}, "leave system out"),
         ([5], {"system": "S"}, "leave system out"),
-        ("x", {"max_tokens": 0}, "max_tokens"),
         ("x", {"stop": [""]}, "stop"),
         ("x", {"warmth": 1}, "unknown option 'warmth'"),
-        ("x", {"logit_bias": {10**6: -100}}, "vocabulary"),
-        ([5] * 600, {}, r"600 positions .* 512: shorten it$"),
+        ([5] * 600, {}, "600 positions"),
     ],
 )
 def test_bad_input_is_refused_at_once_and_frees_the_model(
@@ -133,10 +105,7 @@ def test_bad_input_is_refused_at_once_and_frees_the_model(
 @pytest.mark.parametrize(
     ("text", "stop", "expected"),
     [
-        ("abcdSTOPefgh", "STOP", "abcd"),  # the second group exactly
-        ("abSTOPcdefgh", ["STOP"], "ab"),  # straddles two groups
-        ("abcSTOPSTOPx", ["PS", "OPST"], "abcSTO"),  # straddles, earliest wins
-        ("aENDxyz", ["END"], "a"),
+        ("abSTOPcdefgh", "STOP", "ab"),  # straddles two groups
         ("aSxyz", ["S"], "a"),  # inside a group: the rest of it is dropped
         ("日本語🙂です", ["🙂"], "日本語"),
     ],
@@ -146,38 +115,21 @@ def test_stop_strings(tokenizer: Tokenizer, text: str, stop: Any, expected: str,
     model = speller(tokenizer, text)
     result = model.generate([5, 6], stop=stop, mode=mode)
     assert (result.text, result.finish_reason) == (expected, "stop")
-    said = model.decode(result.tokens)
-    assert text.startswith(said)
-    complete = [s for s in ([stop] if isinstance(stop, str) else stop) if s in said]
-    assert complete  # the tokens end with the one that completed the stop string
-    assert not any(s in model.decode(result.tokens[:-1]) for s in complete)
+    # the tokens end with the one that completed the stop string
+    assert model.decode(result.tokens) == expected + "".join(stop)
     assert result.stats.tokens == len(result.tokens)
     # and nothing that was dropped stays in the cache
     assert tokens_of(model._engine.sequence) == [5, 6, *result.tokens]
     assert model._engine.ledger.groups == model.backend.context
 
 
-def test_text_that_may_begin_a_stop_string_comes_late_but_comes(tokenizer: Tokenizer) -> None:
+def test_text_that_is_held_back_comes_late_but_comes(tokenizer: Tokenizer) -> None:
     chunks = list(speller(tokenizer, "abSTabcd").stream([5, 6], stop=["STOP"]))
     assert [chunk.text for chunk in chunks] == ["ab", "STabcd", ""]
     chunks = list(speller(tokenizer, "abST").stream([5, 6], stop=["STOP"]))
     assert [chunk.text for chunk in chunks] == ["ab", "ST"]  # held back until the end token
-
-
-def test_characters_are_never_split(tokenizer: Tokenizer) -> None:
-    text = "🙃🙃漢字🙃"
-    model = speller(tokenizer, text)
-    chunks = list(model.stream([5, 6]))
-    assert "".join(chunk.text for chunk in chunks) == text
-    assert all("\ufffd" not in chunk.text for chunk in chunks)
-    cut = model.generate([5, 6], max_tokens=2)
+    cut = speller(tokenizer, "🙃🙃").generate([5, 6], max_tokens=2)
     assert (cut.text, cut.finish_reason) == ("\ufffd", "length")
-
-
-def test_reuse_can_be_refused(model: Model) -> None:
-    assert model.generate("hello", max_tokens=3).stats.reused_tokens == 0
-    assert model.generate("hello", max_tokens=3).stats.reused_tokens > 0
-    assert model.generate("hello", max_tokens=3, reuse_prefix=False).stats.reused_tokens == 0
 
 
 # One at a time
@@ -196,8 +148,12 @@ def test_a_second_use_is_refused_until_the_first_ends(model: Model) -> None:
 def test_the_model_is_free_after_close_break_error_and_collection(model: Model) -> None:
     with model.stream("a") as stream:
         next(stream)
-    assert stream.finish_reason == "cancelled"
-    assert list(stream) == []
+    assert (stream.finish_reason, list(stream)) == ("cancelled", [])
+    stream = model.stream("hello")
+    calls = len(model.backend.macro_calls)
+    model.cancel()
+    assert [chunk.finish_reason for chunk in stream] == ["cancelled"]
+    assert len(model.backend.macro_calls) == calls  # before the first step
     model.stream("b")  # never iterated, dropped at once
     for chunk in model.stream("c", max_tokens=3):
         if chunk.finish_reason:
@@ -209,50 +165,6 @@ def test_the_model_is_free_after_close_break_error_and_collection(model: Model) 
     with failing(model.backend):
         model.generate("f")
     assert model.generate("g", max_tokens=1).tokens
-
-
-def test_threads_are_kept_apart(model: Model) -> None:
-    model.backend.eos_rate = 0.0
-    expected = {text: model.generate(text, max_tokens=30).tokens for text in ("one", "two", "three")}
-    refused, wrong = threading.Event(), []
-    start = threading.Barrier(len(expected))
-    model.backend.before_macro = lambda it: refused.wait(PATIENCE)  # the first waits until another tried
-
-    def work(text: str) -> None:
-        start.wait()
-        for _ in range(3):
-            while True:
-                try:
-                    result = model.generate(text, max_tokens=30, reuse_prefix=False)
-                    break
-                except BusyError:
-                    refused.set()
-                    time.sleep(0.005)  # let the one that is in go on
-            if result.tokens != expected[text]:
-                wrong.append(text)
-
-    threads = [threading.Thread(target=work, args=(text,), daemon=True) for text in expected]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads)
-    assert refused.is_set()
-    assert not wrong
-
-
-def test_one_stream_is_read_by_one_thread(model: Model) -> None:
-    stream = model.stream("hello")
-    inside, go = threading.Event(), threading.Event()
-    model.backend.before_macro = lambda it: (inside.set(), go.wait(PATIENCE))
-    reader = threading.Thread(target=lambda: next(stream))
-    reader.start()
-    assert inside.wait(PATIENCE)
-    with pytest.raises(BusyError):
-        next(stream)
-    go.set()
-    reader.join(PATIENCE)
-    stream.close()
 
 
 def test_cancel_from_another_thread(model: Model) -> None:
@@ -270,20 +182,15 @@ def test_cancel_from_another_thread(model: Model) -> None:
     assert model.generate("hello", max_tokens=7).finish_reason == "length"
 
 
-def test_cancel_before_the_first_record(model: Model) -> None:
-    stream = model.stream("hello")
-    model.cancel()
-    assert [chunk.finish_reason for chunk in stream] == ["cancelled"]
-    assert model.backend.macro_calls == []
-
-
-def test_close_ends_an_answer_and_waits_for_its_step(model: Model) -> None:
+def test_one_thread_reads_an_answer_and_close_waits_for_its_step(model: Model) -> None:
     stream = model.stream("hello")
     inside, go, chunks = threading.Event(), threading.Event(), []
     model.backend.before_macro = lambda it: (inside.set(), go.wait(PATIENCE))
     reader = threading.Thread(target=lambda: chunks.extend([*stream, "ended"]))
     reader.start()
     assert inside.wait(PATIENCE)
+    with pytest.raises(BusyError):
+        next(stream)
     closer = threading.Thread(target=model.close)
     closer.start()
     assert not model.backend.closed

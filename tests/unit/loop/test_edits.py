@@ -58,54 +58,28 @@ def test_kept_words(case: dict[str, Any]) -> None:
     assert [text[start:stop] for start, stop in kept_words(text)] == case["kept"]
 
 
-def test_there_is_always_a_way_on() -> None:
-    """Whatever is allowed can be gone on with: no answer gets stuck."""
-    draw = np.random.default_rng(0)
-    prompt = "Yes,i woudl like 2 tickets for Ann O'Hara, plese call her back at 10:30"
-    for _ in range(30):
-        edits = edits_of(prompt)
-        for _ in range(60):
-            allowed = [byte for byte in range(32, 127) if edits.allows(byte)]
-            if edits.allows(END) and draw.random() < 0.5:
-                break
-            assert allowed
-            edits.accept(int(draw.choice(allowed)))
-
-
-def test_kept_words_stand_in_every_answer() -> None:
-    """However far an answer strays, they come in their order, with no letter beside them."""
+def test_an_answer_never_gets_stuck_and_keeps_words_in_their_order() -> None:
+    """However far it strays, no kept word has a letter beside it."""
     draw = np.random.default_rng(1)
     prompt = "Well, Ann O'Hara and Bill, Cate, gave 2 tickets ( $5 ) to silver.io"
     kept = ["Ann", "OHara", "Bill", "Cate", "2", "5", "silver", "io"]
-    liked = [ord(letter) for letter in "on, ."]
     ended = 0
     for _ in range(6):
-        edits = edits_of(prompt)
-        answer = bytearray()
+        edits, answer = edits_of(prompt), bytearray()
         while len(answer) < 200 and not (edits.allows(END) and draw.random() < 0.5):
-            strays = [byte for byte in liked if edits.allows(byte)]
-            if not strays and not any(edits.allows(byte) for byte in range(32, 127)):
+            strays = [byte for byte in b"on, ." if edits.allows(byte)]
+            if not strays or draw.random() < 0.4:
+                strays = [byte for byte in range(32, 127) if edits.allows(byte)]
+            if not strays:
                 assert edits.allows(END)
                 break
-            allowed = (
-                strays if strays and draw.random() < 0.6 else [b for b in range(32, 127) if edits.allows(b)]
-            )
-            answer.append(int(draw.choice(allowed)))
+            answer.append(int(draw.choice(strays)))
             edits.accept(answer[-1])
         if edits.allows(END):
             ended += 1
             said = iter(re.findall(r"[A-Za-z0-9]+", answer.decode().replace("'", "")))
             assert all(word in said for word in kept), answer
     assert ended > 1
-
-
-def test_rewinding_goes_back() -> None:
-    edits = edits_of("Call Anna")
-    for byte in b"Call Anna!":
-        edits.accept(byte)
-    edits.rewind(2)
-    assert edits.allows(ord("a"))
-    assert not edits.allows(ord("e"))
 
 
 def test_the_sampler_takes_the_likeliest_that_is_allowed() -> None:
@@ -118,11 +92,13 @@ def test_the_sampler_takes_the_likeliest_that_is_allowed() -> None:
     assert bytes(source.answer) == b"Call 55"
     assert not source.propose(ord("5"))
     assert source.propose(END)
-    source.rewind(1)
+    source.rewind(2)
     scores[:] = 0
     scores[ord("9")] = 2
     assert source.choose_micro(scores) is None
-    assert bytes(source.answer) == b"Call 55"
+    assert bytes(source.answer) == b"Call 5"
+    assert source.propose(ord("5"))
+    assert source.propose(END)
 
 
 def test_a_restored_sampler_goes_on_with_its_prompt() -> None:
@@ -135,4 +111,3 @@ def test_a_restored_sampler_goes_on_with_its_prompt() -> None:
     second.restore(first.state())
     for _ in range(4):
         assert first.choose(scores).token == second.choose(scores).token
-    assert edits_of("Call 55").prompt == second.edits.prompt  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Where the loop ends: no room, bad input, cancelled, a backend that fails."""
+"""Where the loop ends (no room, bad input, cancelled, a backend that fails), and what a later call reuses."""
 
 from __future__ import annotations
 
@@ -11,40 +11,43 @@ from scripted_backend import Groups, ScriptedBackend, failing, info
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.turns import Flag
 
 
-def test_prompt_that_does_not_fit() -> None:
-    with pytest.raises(ContextFullError, match=r"9 slots .* holds 8"):
-        run(Engine(ScriptedBackend(info(cache_slots=8))), [5] * 9)
-    for rule in ("token", "slot"):
-        with pytest.raises(ContextFullError, match=r"9 positions .* has 8"):
-            run(Engine(ScriptedBackend(info(context_length=8, position_rule=rule))), [5] * 9)
-        with pytest.raises(ContextFullError, match=r"9 positions .* has 8: shorten it$"):
-            run(Engine(ScriptedBackend(info(cache_slots=8, context_length=8, position_rule=rule))), [5] * 9)
+@pytest.mark.parametrize(
+    ("shape", "named"),
+    [
+        ({"cache_slots": 8}, r"9 slots .* holds 8"),
+        ({"context_length": 8}, r"9 positions .* has 8"),
+        # a larger cache would not help
+        ({"cache_slots": 8, "context_length": 8, "position_rule": "slot"}, r"9 positions .* has 8"),
+    ],
+)
+def test_prompt_that_does_not_fit(shape: dict[str, Any], named: str) -> None:
+    with pytest.raises(ContextFullError, match=named):
+        run(Engine(ScriptedBackend(info(**shape))), [5] * 9)
 
 
-@pytest.mark.parametrize("mode", ["merge", "verify"])
-def test_context_runs_out_while_answering(mode: str) -> None:
-    def finish(confidence: float, **shape: Any) -> tuple[list[int], Any, Engine]:
-        engine = Engine(ScriptedBackend(info(**shape), p_stop=0.0, eos_rate=0))
-        steps, _ = run(engine, [5] * 8, confidence=confidence, mode=mode, max_tokens=100)
-        check_the_books(engine, [5] * 8, steps)
-        return [len(step.tokens) for step in steps], steps[-1].finish_reason, engine
-
-    sizes, reason, _ = finish(1.0, cache_slots=8)
-    assert (sizes, reason) == ([1], "context")  # a full cache still has one readout to give
-    sizes, reason, _ = finish(1.0, cache_slots=11)
-    assert (sizes, reason) == ([1] * 4, "context")
-    sizes, reason, engine = finish(0.5, cache_slots=11)
-    assert (sum(sizes), reason) == ((16, "context") if mode == "merge" else (4, "context"))
-    assert engine.ledger.slots == 11
-    sizes, reason, _ = finish(0.5, context_length=13)  # positions 8+4-1 fits, the next group would sit at 15
-    assert (sum(sizes), reason) == ((8, "context") if mode == "merge" else (6, "context"))
-    if mode == "merge":
-        sizes, reason, engine = finish(0.5, context_length=13, position_rule="slot")
-        assert (sum(sizes), reason) == (4 * 6, "context")
-        assert engine.ledger.slots == 13
+@pytest.mark.parametrize(
+    ("shape", "mode", "confidence", "tokens"),
+    [
+        ({"cache_slots": 8}, "merge", 1.0, 1),  # a full cache still has one readout to give
+        ({"cache_slots": 11}, "merge", 1.0, 4),
+        ({"cache_slots": 11}, "merge", 0.5, 16),
+        ({"cache_slots": 11}, "verify", 0.5, 4),
+        ({"context_length": 13}, "merge", 0.5, 8),  # position 8+4-1 fits, the next group would sit at 15
+        ({"context_length": 13}, "verify", 0.5, 6),
+        ({"context_length": 13, "position_rule": "slot"}, "merge", 0.5, 24),
+    ],
+)
+def test_context_runs_out_while_answering(
+    shape: dict[str, Any], mode: str, confidence: float, tokens: int
+) -> None:
+    engine = Engine(ScriptedBackend(info(**shape), p_stop=0.0, eos_rate=0))
+    steps, _ = run(engine, [5] * 8, confidence=confidence, mode=mode, max_tokens=100)
+    check_the_books(engine, [5] * 8, steps)
+    assert (len(said(steps)), steps[-1].finish_reason) == (tokens, "context")
 
 
 @pytest.mark.parametrize(
@@ -69,23 +72,20 @@ def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: 
     assert engine.sequence == before
 
 
-# Cancelling and failing
-
-
-def test_cancelled_between_macro_steps() -> None:
-    for mode in ("merge", "verify"):
-        engine, cancel = Engine(ScriptedBackend(eos_rate=0)), Flag()
-        source = sampler(engine.backend)
-        steps = []
-        for step in engine.run([(5,)], Decoding(mode=mode), source, cancel=cancel):
-            steps.append(step)
-            if len(steps) == 3:
-                cancel.set()
-                calls = len(engine.backend.macro_calls)
-        assert [step.finish_reason for step in steps] == [None] * 3
-        check_the_books(engine, [5], steps)
-        assert source.answer == said(steps)  # nothing was chosen that was not said
-        assert len(engine.backend.macro_calls) == calls  # nothing was fed in vain
+@pytest.mark.parametrize("mode", ["merge", "verify"])
+def test_cancelled_between_macro_steps(mode: Any) -> None:
+    engine, cancel = Engine(ScriptedBackend(eos_rate=0)), Flag()
+    source = sampler(engine.backend)
+    steps = []
+    for step in engine.run([(5,)], Decoding(mode=mode), source, cancel=cancel):
+        steps.append(step)
+        if len(steps) == 3:
+            cancel.set()
+            calls = len(engine.backend.macro_calls)
+    assert [step.finish_reason for step in steps] == [None] * 3
+    check_the_books(engine, [5], steps)
+    assert source.answer == said(steps)  # nothing was chosen that was not said
+    assert len(engine.backend.macro_calls) == calls  # nothing was fed in vain
 
 
 def test_cancelled_while_reading_the_prompt() -> None:
@@ -110,8 +110,9 @@ def all_lost(context: Groups) -> Groups:
     return []
 
 
-@pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
-@pytest.mark.parametrize("left", [half_done, all_lost])
+@pytest.mark.parametrize(
+    ("mode", "left"), [("merge", half_done), ("hybrid", all_lost), ("verify", half_done)]
+)
 def test_a_failing_backend_leaves_books_that_agree(mode: str, left: Any) -> None:
     backend = ScriptedBackend(eos_rate=0)
     engine = Engine(backend)
@@ -130,3 +131,39 @@ def test_a_prompt_half_read_by_a_failing_backend_is_read_again() -> None:
     steps, stats = run(engine, prompt, max_tokens=5)
     assert said(steps) == backend.plain(prompt, 5)
     assert stats.reused_tokens == 4
+
+
+def test_the_same_prompt_again_reads_its_last_token() -> None:
+    backend = ScriptedBackend()
+    engine = Engine(backend)
+    first, _ = run(engine, max_tokens=9)
+    backend.macro_calls.clear()
+    second, stats = run(engine, max_tokens=9)
+    assert first == second
+    assert (stats.reused_tokens, backend.macro_calls[0]) == (2, 1)
+    _, stats = run(engine, reuse="none")
+    assert stats.reused_tokens == 0
+
+
+def test_merged_slots_stand_for_earlier_answers() -> None:
+    backend = ScriptedBackend(p_stop=0.0, eos_rate=0)
+    engine = Engine(backend)
+    steps, stats = run(engine, max_tokens=12)
+    assert (stats.tokens, stats.macro_steps, stats.micro_steps, stats.base_calls) == (12, 3, 9, 2)
+    assert (engine.ledger.bytes, engine.ledger.bytes_uncompressed) == (5 * 100, 11 * 100)
+    assert (Stats().tokens_per_step, Stats().decode_tps) == (0, 0)
+    longer = PROMPT + said(steps) + [20, 21]
+    again, stats = run(engine, longer, max_tokens=5)
+    assert said(again) == backend.plain(longer, 5)
+    assert stats.prompt_tokens == 17
+    assert stats.reused_tokens == 3 + 8  # two merged slots; the third group had not been fed
+    assert [len(group) for group in engine.ledger.groups[:5]] == [1, 1, 1, 4, 4]
+
+
+@pytest.mark.parametrize("options", [{"mode": "verify"}, {"confidence": 1.0}, {"reuse": "groups"}])
+def test_merged_slots_do_not_serve_exact_answers(options: dict[str, Any]) -> None:
+    engine = Engine(ScriptedBackend(p_stop=0.0, eos_rate=0))
+    steps, _ = run(engine, max_tokens=12)
+    _, stats = run(engine, PROMPT + said(steps) + [20], max_tokens=3, **options)
+    assert stats.reused_tokens == 3
+    assert all(len(group) == 1 for group in engine.ledger.groups[:16])

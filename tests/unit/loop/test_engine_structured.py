@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,12 @@ PROMPT = [70, 71, 72]
 LONG = {"const": "the cat sat on the mat, the cat sat on the mat"}  # many more tokens than a group holds
 
 
+@dataclass
 class Loop:
     """Structured answers of a scripted backend."""
 
-    def __init__(self, grammars: Grammars, tokenizer: Tokenizer) -> None:
-        self.grammars, self.tokenizer = grammars, tokenizer
+    grammars: Grammars
+    tokenizer: Tokenizer
 
     def backend(self, **options: Any) -> ScriptedBackend:
         shape = {name: options.pop(name) for name in list(options) if name in info().__dataclass_fields__}
@@ -84,55 +86,43 @@ def test_forced_tokens_at_the_beginning_ride_with_the_prompt(loop: Loop) -> None
     steps, stats, *_ = loop.run(backend, structure)
     ahead = len(loop.tokenizer.encode("the cat sat on the mat"))
     assert backend.macro_calls == [len(PROMPT) + ahead]
-    assert stats.forced_tokens == ahead + 1
-    assert stats.first_tokens == ahead + 1
+    assert stats.forced_tokens == stats.first_tokens == ahead + 1
     assert stats.base_calls == 0
     assert loop.tokenizer.decode(said(steps))[-1] == "x"
 
 
-@pytest.mark.parametrize("confidence", [0.0, 0.8, 1.0])
-def test_a_run_of_forced_tokens_rides_in_one_call(loop: Loop, confidence: float) -> None:
+DIGITS = {"regex": "[0-9]the cat sat on the mat[0-9]"}
+
+
+@pytest.mark.parametrize(
+    ("options", "p_stop"),
+    [({"confidence": 0.0}, 0.0), ({"confidence": 1.0}, 0.0), ({"mode": "verify"}, 1.0)],
+)
+def test_a_run_of_forced_tokens_rides_in_one_call(loop: Loop, options: dict[str, Any], p_stop: float) -> None:
     """One token a slot, with the group before it; none of them has a micro step."""
-    structure = {"regex": "[0-9]the cat sat on the mat[0-9]"}
-    backend = loop.backend(p_stop=0.0)
-    steps, stats, *_ = loop.run(backend, structure, confidence=confidence)
+    backend = loop.backend(p_stop=p_stop)
+    steps, stats, *_ = loop.run(backend, DIGITS, **options)
     run_length = len(loop.tokenizer.encode("the cat sat on the mat"))
     assert backend.macro_calls == [len(PROMPT), 1 + run_length]
-    assert (stats.base_calls, stats.micro_steps) == (1, 0)
-    assert [len(step.tokens) for step in steps] == [1] * (run_length + 2)
+    assert (stats.base_calls, stats.micro_steps, stats.forced_tokens) == (1, 0, run_length)
+    assert {len(group) for group in backend.context} == {1}
+    # a draft holds the run; otherwise each token is a step of its own
+    assert len(steps[0].tokens) == (1 + run_length if "mode" in options else 1)
 
 
 def test_one_by_one_every_token_has_a_call_of_its_own(loop: Loop) -> None:
     backend = loop.backend()
-    structure = {"regex": "[0-9]the cat sat on the mat"}
-    _steps, stats, *_ = loop.run(backend, structure, forced="single", confidence=1)
+    _steps, stats, *_ = loop.run(backend, DIGITS, forced="single", confidence=1)
     assert backend.macro_calls == [len(PROMPT)] + [1] * (stats.tokens - 1)
 
 
-def test_merged_forced_tokens_fill_groups(loop: Loop) -> None:
+@pytest.mark.parametrize("mode", ["merge", "hybrid"])
+def test_merged_forced_tokens_fill_groups(loop: Loop, mode: str) -> None:
     backend = loop.backend(p_stop=0.0)
-    structure = {"regex": "[0-9]the cat sat on the mat[0-9]x"}
-    steps, _stats, *_ = loop.run(backend, structure, forced="merge", confidence=0.0)
-    sizes = [len(step.tokens) for step in steps]
-    assert max(sizes) == backend.info.max_group_tokens
-    assert sizes[0] == backend.info.max_group_tokens  # the digit, and what follows it
-    assert backend.macro_calls == [len(PROMPT), len(backend.context) - len(PROMPT)]
-
-
-def test_a_slot_of_a_draft_holds_no_more_forced_tokens_than_a_group(loop: Loop) -> None:
-    backend = loop.backend(p_stop=0.0)
-    loop.run(backend, {"regex": "[0-9]the cat sat on the mat[0-9]x"}, forced="merge", mode="hybrid")
-    assert 1 < max(map(len, backend.context)) <= backend.info.max_group_tokens
-
-
-def test_in_verify_mode_forced_tokens_are_read_with_the_draft_and_not_verified(loop: Loop) -> None:
-    backend = loop.backend(p_stop=1.0)
-    structure = {"regex": "[0-9]the cat sat on the mat[0-9]"}
-    steps, _stats, *_ = loop.run(backend, structure, mode="verify")
-    run_length = len(loop.tokenizer.encode("the cat sat on the mat"))
-    assert backend.macro_calls == [len(PROMPT), 1 + run_length]
-    assert len(steps[0].tokens) == 1 + run_length
-    assert steps[0].forced == run_length
+    loop.run(backend, DIGITS, forced="merge", mode=mode, confidence=0.0)
+    slots = backend.context[len(PROMPT) :]
+    assert len(slots[0]) == max(map(len, slots)) == backend.info.max_group_tokens  # the digit, and the run
+    assert backend.macro_calls == [len(PROMPT), len(slots)]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -146,7 +136,7 @@ def test_a_run_longer_than_a_call_may_be_takes_several(loop: Loop, mode: str) ->
 
 def test_a_full_cache_ends_a_forced_run(loop: Loop) -> None:
     for mode in MODES:
-        backend = loop.backend(cache_slots=12, context_length=12)
+        backend = loop.backend(cache_slots=12)
         steps, _, sampler, _ = loop.run(backend, {"json_schema": LONG}, mode=mode)
         assert (steps[-1].finish_reason, sampler.grammar.complete) == ("context", False)
 
@@ -180,6 +170,13 @@ def test_complete_answers_follow_their_schema(loop: Loop, mode: str, data: st.Da
         assert len(tokens) == options["max_tokens"]
 
 
+@pytest.mark.parametrize(("regex", "banned"), [("[0-9]the cat", " cat"), ("[0-9]x", "0123456789")])
+def test_a_structure_that_needs_a_banned_token_is_an_error(loop: Loop, regex: str, banned: str) -> None:
+    tokens = loop.tokenizer.encode(banned)
+    with pytest.raises(InputError, match="banned"):
+        loop.run(loop.backend(), {"regex": regex}, {"logit_bias": dict.fromkeys(tokens, -100)})
+
+
 @settings(max_examples=40)
 @given(schema=schemas, temperature=st.sampled_from([0.0, 1.0]))
 @example(schema={"type": "string", "format": "date"}, temperature=1.0)
@@ -201,20 +198,6 @@ def test_how_forced_tokens_are_fed_does_not_change_plain_decoding(
         answer = said(steps), steps[-1].finish_reason, sampler.state()
         plain = plain or answer
         assert answer == plain
-
-
-def test_a_suppressed_forced_token_is_an_error(loop: Loop) -> None:
-    [*_, banned] = loop.tokenizer.encode("the cat")
-    message = rf"^the structure needs token {banned} here, which is banned: allow it$"
-    with pytest.raises(InputError, match=message):
-        loop.run(loop.backend(), {"regex": "[0-9]the cat"}, {"logit_bias": {banned: -100}})
-
-
-def test_bans_that_leave_nothing_are_an_error(loop: Loop) -> None:
-    digits = {token: -100 for digit in "0123456789" for token in loop.tokenizer.encode(digit)}
-    message = r"^the structure leaves no token here that is not banned: allow one$"
-    with pytest.raises(InputError, match=message):
-        loop.run(loop.backend(), {"regex": "[0-9]x"}, {"logit_bias": digits})
 
 
 def test_a_suppressed_token_that_only_a_draft_would_need_is_no_error(loop: Loop) -> None:
@@ -242,13 +225,6 @@ def test_micro_steps_wait_where_the_draft_vocab_holds_only_suppressed_tokens(loo
     for mode in MODES:
         steps, *_ = loop.run(backend, {"regex": "[12][xy]"}, {"logit_bias": {x: -100}}, mode=mode)
         assert said(steps)[1] == y
-
-
-def test_a_bias_chooses_among_what_the_grammar_allows(loop: Loop) -> None:
-    [seven], [z] = loop.tokenizer.encode("7"), loop.tokenizer.encode("z")
-    bias = {"logit_bias": {seven: 50.0, z: 900.0}}
-    steps, *_ = loop.run(loop.backend(), {"regex": "[0-9]{5}"}, bias)
-    assert said(steps) == [seven] * 5
 
 
 def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer) -> None:

@@ -1,19 +1,24 @@
-"""What may come next in a structured answer; what cannot be one, and how it says so."""
+"""What may come next in a structured answer, and its dates and times."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from datetime import date, datetime, time
 from typing import Any
 
 import numpy as np
 import pytest
-from grammar_walks import EOS, start, text_of, walk
+from grammar_walks import EOS, start, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemas import check, schemas
 from toy_tokenizers import byte_fallback
 
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
+from hamburger_edge.errors import InputError
+from hamburger_edge.loop.formats import PATTERNS, with_patterns
 from hamburger_edge.loop.grammar import Grammars
 
 
@@ -22,19 +27,17 @@ def fallback(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer(byte_fallback(tmp_path_factory.mktemp("tokenizer")))
 
 
-@pytest.mark.parametrize("kind", ["tokenizer", "fallback"])
 @settings(max_examples=60)
 @given(schema=schemas, seed=st.integers(0, 2**32))
 def test_whatever_is_allowed_leads_to_an_answer_that_follows_its_schema(
-    request: pytest.FixtureRequest, kind: str, schema: dict[str, Any], seed: int
+    fallback: Tokenizer, schema: dict[str, Any], seed: int
 ) -> None:
     """Also for a tokenizer that puts a space before every text."""
-    tokenizer: Tokenizer = request.getfixturevalue(kind)
-    grammar = start(Grammars(tokenizer.to_json, tokenizer.vocab_size, [EOS]), json_schema=schema)
+    grammar = start(Grammars(fallback.to_json, fallback.vocab_size, [EOS]), json_schema=schema)
     random = np.random.default_rng(seed)
     said = walk(grammar, lambda allowed: int(random.choice(allowed)))
     if grammar.complete:
-        output = TextStream(tokenizer, whole=True)
+        output = TextStream(fallback, whole=True)
         check(schema, output.push(said)[0] + output.flush())
 
 
@@ -45,16 +48,12 @@ def test_a_place_depends_on_what_was_said_alone(
 ) -> None:
     """However it was reached: straight, rewound, or started again in the middle of a forced run."""
     random = np.random.default_rng(1)
+    said = walk(start(grammars, json_schema=schema), lambda allowed: int(random.choice(allowed)), most=60)
     grammar = start(grammars, json_schema=schema)
-    forced: list[int | None] = []
-
-    def consume(token: int) -> None:
+    forced = []
+    for token in said:
         forced.append(grammar.forced)
         grammar.consume(token)
-
-    said = walk(start(grammars, json_schema=schema), lambda allowed: int(random.choice(allowed)), most=60)
-    for token in said:
-        consume(token)
     end = (grammar.complete, grammar.ended, grammar.forced)
     back = data.draw(st.integers(0, len(said)))
     grammar.rewind(back)
@@ -69,23 +68,33 @@ def test_a_place_depends_on_what_was_said_alone(
         assert (place.complete, place.ended, place.forced) == end
 
 
-def test_json_is_laid_out_as_models_write_it(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    value = {"a": [1, {"b": "é 日本 🙂"}], 'c"\\\n\t': "\u0001 / ~"}
-    said = walk(start(grammars, json_schema={"const": value}), lambda allowed: allowed[0])
-    assert text_of(tokenizer, said) == json.dumps(value, ensure_ascii=False)
-    assert said == tokenizer.encode(json.dumps(value, ensure_ascii=False))
+VALUE = {"a": [1, {"b": "é 日本 🙂"}], 'c"\\\n\t': "\u0001 / ~"}
+CLOSE = {"const": {"a": [1, 2]}, "x-guidance": {"item_separator": ",", "key_separator": ":"}}
+TEXT = "the cat sat on the mat\n\tif x == 1: 日本🙂"
 
 
-def test_a_schema_may_ask_for_another_layout(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    schema = {"const": {"a": [1, 2]}, "x-guidance": {"item_separator": ",", "key_separator": ":"}}
-    said = walk(start(grammars, json_schema=schema), lambda allowed: allowed[0])
-    assert text_of(tokenizer, said) == '{"a":[1,2]}'
+@pytest.mark.parametrize(
+    ("structure", "text"),
+    [
+        ({"json_schema": {"const": VALUE}}, json.dumps(VALUE, ensure_ascii=False)),
+        ({"json_schema": CLOSE}, '{"a":[1,2]}'),
+        ({"grammar": f"start: {json.dumps(TEXT)}"}, TEXT),
+    ],
+    ids=["json as models write it", "another layout", "text"],
+)
+def test_what_is_forced_is_as_the_tokenizer_cuts_it(
+    grammars: Grammars, tokenizer: Tokenizer, structure: dict[str, Any], text: str
+) -> None:
+    assert walk(start(grammars, **structure), lambda allowed: allowed[0]) == tokenizer.encode(text)
 
 
-def test_a_run_that_is_forced_is_as_the_tokenizer_cuts_it(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    text = "the cat sat on the mat\n\tif x == 1: 日本🙂"
-    said = walk(start(grammars, grammar=f"start: {json.dumps(text)}"), lambda allowed: allowed[0])
-    assert said == tokenizer.encode(text)
+def test_every_alternative_of_shared_prefixes_can_be_said(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    words = ["the", "then", "the cat", "the cat sat", "the cat sat on the mat"]
+    grammar, random, said = start(grammars, json_schema={"enum": words}), np.random.default_rng(0), set()
+    for _ in range(40):
+        said.add(tokenizer.decode(walk(grammar, lambda allowed: int(random.choice(allowed)))))
+        grammar.restart()
+    assert said == {json.dumps(word) for word in words}
 
 
 def test_an_end_token_ends_what_may_end(grammars: Grammars, tokenizer: Tokenizer) -> None:
@@ -112,7 +121,87 @@ def test_micro_steps_see_the_draft_vocab(grammars: Grammars, tokenizer: Tokenize
 def test_the_same_structure_is_compiled_once(grammars: Grammars) -> None:
     first = start(grammars, regex="[ab]c")
     compiled = grammars._newest
-    first.consume(int(np.flatnonzero(first.allowed())[0]))
+    walk(first, lambda allowed: allowed[0])
     second = start(grammars, regex="[ab]c")
     assert grammars._newest is compiled
     assert second.forced is None  # it begins at the beginning
+
+
+# Dates and times are those of the calendar
+
+DAY = {"type": "string", "format": "date"}
+
+
+def read(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_dates_are_the_calendar_s() -> None:
+    """llguidance's own pattern allows 0000-11-11 and 2023-02-29."""
+    days = [f"{year:04d}-{day}" for year in range(10_000) for day in ("01-01", "02-28", "02-29", "12-31")]
+    days += [
+        f"{year}-{month:02d}-{day:02d}" for year in (2023, 2024) for month in range(100) for day in range(100)
+    ]
+    wrong = [day for day in days if bool(re.match(PATTERNS["date"], day)) != read(date.fromisoformat, day)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("23:59:59.123456789-23:59", True),
+        ("09:30:00+01:00", True),
+        ("24:00:00Z", False),
+        ("23:59:60Z", False),
+        ("12:60:00Z", False),
+        ("12:00:00", False),
+        ("12:00:00z", False),
+        ("12:00:00.Z", False),
+        ("12:00:00+24:00", False),
+        ("12:00Z", False),
+    ],
+)
+def test_times_have_a_zone_and_no_leap_second(text: str, allowed: bool) -> None:
+    assert bool(re.match(PATTERNS["time"], text)) == allowed
+    assert not allowed or read(time.fromisoformat, text)
+    for day in ("2024-02-29", "2023-02-29"):
+        found = bool(re.match(PATTERNS["date-time"], f"{day}T{text}"))
+        assert found == (allowed and day == "2024-02-29")
+        assert not found or read(datetime.fromisoformat, f"{day}T{text}")
+
+
+@pytest.mark.parametrize(
+    ("schema", "allowed", "refused"),
+    [
+        (DAY, "2024-02-29", "0000-11-11"),  # a model's answer
+        ({"format": "date", "pattern": "^2", "allOf": [{"pattern": "5$"}]}, "2024-02-25", "2024-02-29"),
+        ({"format": "date", "pattern": "^2"}, "2024-02-29", "1996-02-29"),
+        ({"$ref": "#/$defs/const", "$defs": {"const": DAY}}, "2000-02-29", "1900-02-29"),
+        ({"anyOf": [{"type": "string", "format": "time"}, DAY]}, "12:00:00Z", "12:00:60Z"),
+        ({"const": {"format": "date"}}, {"format": "date"}, "2024-02-29"),
+        ({"properties": {"format": DAY}}, {"format": "2024-02-29"}, {"format": "2023-02-29"}),
+    ],
+)
+def test_schemas_are_followed_so(
+    grammars: Grammars, tokenizer: Tokenizer, schema: dict[str, Any], allowed: Any, refused: Any
+) -> None:
+    def follows(value: Any) -> bool:
+        grammar = start(grammars, json_schema=schema)
+        try:
+            for token in tokenizer.encode(json.dumps(value)):
+                grammar.consume(token)
+        except InputError:
+            return False
+        return grammar.complete
+
+    assert (follows(allowed), follows(refused)) == (True, False)
+
+
+def test_other_formats_and_values_stay() -> None:
+    values = {"default": DAY, "enum": [DAY], "properties": 3}
+    schema = {"items": {"format": "email"}, "format": ["date"], **values}
+    assert with_patterns(schema) == schema

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +13,8 @@ from hamburger_edge.loop.ledger import Ledger
 GROUPS = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4).map(tuple), max_size=12)
 
 
-def ledger(rule: str = "token", cache_slots: int = 64, context_length: int = 256) -> Ledger:
-    return Ledger(rule, cache_slots, context_length, bytes_per_slot=10)  # type: ignore[arg-type]
-
-
-def filled(groups: list[tuple[int, ...]], rule: str = "token") -> Ledger:
-    book = ledger(rule)
+def ledger(*groups: tuple[int, ...], rule: Any = "token", slots: int = 64, length: int = 256) -> Ledger:
+    book = Ledger(rule, slots, length, bytes_per_slot=10)
     for group in groups:
         book.append(group)
     return book
@@ -27,15 +24,13 @@ def filled(groups: list[tuple[int, ...]], rule: str = "token") -> Ledger:
     ("newest", "first"), [(0, 6), (1, 6), (2, 4), (3, 4), (4, 4), (5, 2), (7, 2), (8, 2), (9, 0), (99, 0)]
 )
 def test_the_first_merged_slot_of_the_newest_tokens(newest: int, first: int) -> None:
-    book = filled([(1, 2), (3,), (4, 5, 6), (7,), (8, 9), (1,)])
-    assert book.first_merged(newest, 6) == first
-    longer = filled([(1, 2), (3,), (4, 5, 6), (7,), (8, 9), (1,), (2, 3)])
-    assert longer.first_merged(newest, 6) == first  # as if it held six
+    book = ledger((1, 2), (3,), (4, 5, 6), (7,), (8, 9), (1,), (2, 3))
+    assert book.first_merged(newest, stop=6) == first
 
 
 @given(GROUPS, st.sampled_from(["token", "slot"]), st.data())
 def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.DataObject) -> None:
-    book = ledger(rule)
+    book = ledger(rule=rule)
     returned = [book.append(group) for group in groups]
     assert returned == book.positions
     ends = [total - 1 for total in accumulate(map(len, groups))]  # the last token of each
@@ -51,29 +46,21 @@ def test_it_always_adds_up(groups: list[tuple[int, ...]], rule: str, data: st.Da
 
 
 def test_limits_of_slots_and_positions() -> None:
-    book = ledger(cache_slots=2)
-    book.append((1,))
-    book.append((1, 2, 3, 4))
-    assert not book.fits(1)
-    with pytest.raises(ContextFullError, match="2 of 2 slots"):
-        book.append((1,))
-    book = ledger(context_length=5)
-    book.append((1, 1, 1, 1))
+    full = ledger((1,), (1, 2, 3, 4), slots=2)
+    assert not full.fits(1)
+    book = ledger((1, 1, 1, 1), length=5)
     assert (book.fits(1), book.fits(2), book.room) == (True, False, 1)
-    with pytest.raises(ContextFullError, match="last position is 4"):
-        book.append((1, 2))
-    slots = ledger("slot", context_length=5)
-    slots.append((1, 1, 1, 1))
-    assert (slots.fits(4), slots.room) == (True, 4)
-
-
-def test_a_refused_group_leaves_no_trace() -> None:
-    book = ledger(cache_slots=1)
-    with pytest.raises(InputError):
-        book.append(())
-    with pytest.raises(InputError):
-        book.truncate(1)
-    assert (book.slots, book.tokens, book.positions) == (0, 0, [])
+    by_slot = ledger((1, 1, 1, 1), rule="slot", length=5)
+    assert (by_slot.fits(4), by_slot.room) == (True, 4)
+    for refuses, group in ((full, (1,)), (book, (1, 2))):
+        before = refuses.positions
+        with pytest.raises(ContextFullError):
+            refuses.append(group)
+        assert refuses.positions == before
+    for wrong in (lambda: book.append(()), lambda: book.truncate(2)):
+        with pytest.raises(InputError):
+            wrong()
+    assert (book.slots, book.tokens) == (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +76,4 @@ def test_a_refused_group_leaves_no_trace() -> None:
     ],
 )
 def test_match(prompt: list[tuple[int, ...]], merged: bool, expected: tuple[int, int]) -> None:
-    assert filled([(1,), (2,), (3, 4, 5), (6,)]).match(prompt, merged=merged) == expected
-
-
-@given(GROUPS, GROUPS)
-def test_a_match_covers_the_same_tokens(groups: list[tuple[int, ...]], prompt: list[tuple[int, ...]]) -> None:
-    slots, covered = filled(groups).match(prompt, merged=True)
-    assert [t for g in groups[:slots] for t in g] == [t for g in prompt[:covered] for t in g]
+    assert ledger((1,), (2,), (3, 4, 5), (6,)).match(prompt, merged=merged) == expected

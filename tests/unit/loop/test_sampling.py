@@ -32,32 +32,21 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     ("settings", "named"),
     [
         ({"temperature": -1}, "temperature"),
-        ({"temperature": math.nan}, "temperature"),
-        ({"top_k": -1}, "top_k"),
         ({"top_k": 1.5}, "top_k"),
         ({"top_p": 0}, "top_p"),
-        ({"top_p": 1.1}, "top_p"),
         ({"min_p": -0.1}, "min_p"),
         ({"repetition_penalty": 1e-38}, "repetition_penalty must be from 0.01"),
         ({"presence_penalty": math.inf}, "presence_penalty"),
         ({"frequency_penalty": math.nan}, "frequency_penalty"),
         ({"logit_bias": {1: math.nan}}, "logit_bias"),
         ({"logit_bias": {-1: 1.0}}, "logit_bias"),
-        ({"logit_bias": {"a": -100}}, "logit_bias"),
-        ({"seed": -1}, "seed"),
+        ({"logit_bias": {12: 1.0}}, "token 12 .* vocabulary of 12"),
         ({"seed": 2**64}, "seed"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, object], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        SamplingSettings(**settings)  # type: ignore[arg-type]
-
-
-def test_tokens_outside_the_vocabulary_are_refused() -> None:
-    with pytest.raises(InputError, match=r"token 12 .* vocabulary of 12"):
-        sampler(logit_bias={12: -100})
-    with pytest.raises(InputError, match="token 99"):
-        sampler(logit_bias={99: 1.0})
+        sampler(**settings)
 
 
 def test_greedy_takes_the_highest_with_its_softmax_probability() -> None:
@@ -66,6 +55,18 @@ def test_greedy_takes_the_highest_with_its_softmax_probability() -> None:
     assert probability == pytest.approx(softmax(SCORES)[1], rel=1e-5)
     quiet = Sampler(SamplingSettings(), VOCAB, top_probabilities=None)
     assert math.isnan(quiet.choose(SCORES).probability)
+    assert quiet.state()["draws"] == 0
+    nearly = sampler(temperature=1e-30, seed=0)
+    assert nearly.choose(SCORES)[:2] == (1, pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("changes", [{"logit_bias": {1: -100}}, {"repetition_penalty": 2.0}])
+def test_the_scores_are_left_alone(changes: dict[str, Any]) -> None:
+    scores = SCORES.copy()
+    scores.flags.writeable = False  # runtimes hand out their own buffers
+    source = sampler(**changes)
+    source.begin([1])
+    source.choose(scores)
 
 
 @pytest.mark.parametrize("changes", [{}, {"temperature": 0.7, "top_k": 4}, {"logit_bias": {3: 50.0}}])
@@ -82,27 +83,18 @@ def test_the_likeliest_tokens_are_those_of_the_distribution_that_chose(changes: 
     assert two.choose_micro(SCORES).top == ()
 
 
-def test_greedy_draws_nothing_and_leaves_the_scores_alone() -> None:
-    scores = SCORES.copy()
-    scores.flags.writeable = False  # runtimes hand out their own buffers
-    for changes in ({}, {"logit_bias": {1: -100}}, {"repetition_penalty": 2.0}, {"temperature": 1.0}):
-        source = sampler(**changes)
-        source.begin([1])
-        source.choose(scores)
-    assert sampler().state()["draws"] == 0
-
-
 @pytest.mark.parametrize(
     ("settings", "allowed"),
     [
-        ({}, set(range(12))),
         ({"top_k": 3}, {1, 2, 6}),
         ({"top_k": 99}, set(range(12))),
-        ({"top_p": 0.5}, {1, 2}),
+        ({"top_p": 0.64}, {1, 2}),
+        ({"top_p": 0.65}, {1, 2, 6}),
+        ({"top_p": 0.9}, {0, 1, 2, 5, 6, 11}),
         ({"top_p": 1e-9}, {1}),
         ({"min_p": 0.3}, {1, 2, 6}),
         ({"min_p": 1.0}, {1}),
-        ({"top_k": 2, "top_p": 0.99}, {1, 2}),
+        ({"top_k": 3, "top_p": 0.81}, {1, 2}),
         ({"logit_bias": {1: -100, 2: -100}, "top_k": 2}, {6, 11}),
         ({"temperature": 0.5}, set(range(12))),
         ({"temperature": 2.0}, set(range(12))),
@@ -122,24 +114,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(settings: dict[str, Any], 
         assert probability == pytest.approx(probabilities[token], rel=1e-4)
 
 
-@given(st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=60), st.floats(0.05, 0.999))
-def test_top_p_keeps_the_smallest_sufficient_set(scores: list[float], top_p: float) -> None:
-    values = np.array(scores, dtype=np.float32)
-    probabilities = softmax(values)
-    cut = np.sort(probabilities)[::-1]
-    needed = int(np.searchsorted(np.cumsum(cut), top_p * (1 - 1e-6))) + 1
-    source = sampler(vocab=len(scores), temperature=1.0, top_p=top_p, seed=3)
-    for _ in range(20):
-        token, probability, _ = source.choose(values)
-        assert probabilities[token] >= cut[min(needed, len(cut) - 1)] * (1 - 1e-5)
-        assert probability >= probabilities[token] * (1 - 1e-5)  # the rest was renormalised
-
-
-def test_a_temperature_of_next_to_nothing_is_greedy() -> None:
-    assert sampler(temperature=1e-30, seed=0).choose(SCORES)[:2] == (1, pytest.approx(1.0))
-
-
-def test_penalties() -> None:
+def test_penalties_and_bias() -> None:
     source = sampler(repetition_penalty=4.0)
     source.begin([1])
     assert source.choose(SCORES).token == 2  # 3.0 / 4 < 2.9; and 2 is now said as well
@@ -154,12 +129,7 @@ def test_penalties() -> None:
     assert [frequent.choose(SCORES).token for _ in range(4)] == [1, 2, 1, 2]
     frequent.begin([])  # a new answer starts from nothing
     assert frequent.choose(SCORES).token == 1
-
-
-def test_bias_and_bans() -> None:
     assert sampler(logit_bias={7: 10.0}).choose(SCORES).token == 7
-    assert sampler(logit_bias={1: -100}).choose(SCORES).token == 2
-    assert sampler(logit_bias={1: -99.9, 2: -100, 3: -100}).choose(SCORES).token not in (2, 3)
 
 
 def test_draft_vocab_speaks_in_token_ids() -> None:
@@ -181,22 +151,10 @@ def test_only_the_judged_token_of_a_micro_step_is_chosen() -> None:
     penalised = sampler(draft_vocab=draft_vocab, presence_penalty=50.0)
     assert [penalised.choose_judged(micro) is None for _ in range(3)] == [False, True, True]
     assert penalised.answer == [1]
-
-
-def test_a_token_that_nobody_judged_costs_no_draw() -> None:
-    """The next choice meets the draw that was taken back: the base then says what was drawn, or its own."""
-    judged, free = (sampler(temperature=1.0, seed=3) for _ in range(2))
-    refused = 0
-    for _ in range(200):
-        choice = judged.choose_judged(SCORES)
-        if choice is None:
-            refused += 1
-            choice = judged.choose(SCORES)
-        else:
-            assert choice.token == 1
-        assert choice == free.choose(SCORES)
-    assert 0 < refused < 200
-    assert judged.state() == free.state()
+    drawing = sampler(temperature=1.0, seed=3)
+    for _ in range(9):
+        drawing.choose_judged(SCORES)
+    assert len(drawing.answer) == drawing.state()["draws"] < 9  # what is refused costs no draw
 
 
 def test_base_and_micro_scores_meet_the_same_draw() -> None:
@@ -209,45 +167,33 @@ def test_base_and_micro_scores_meet_the_same_draw() -> None:
         assert base.choose(SCORES).token == micro.choose_micro(SCORES[draft_vocab]).token
 
 
-def test_a_large_vocabulary_is_drawn_from_as_it_should() -> None:
-    """Many blocks of weights, most of them empty: frequencies follow the probabilities, zeros never come."""
-    random = np.random.default_rng(2)
-    scores = np.full(5000, -np.inf, dtype=np.float32)
-    likely = random.choice(5000, 12, replace=False)
-    scores[likely] = random.normal(size=12)
-    source = sampler(vocab=5000, temperature=1.0, seed=0)
-    tokens, found, _ = zip(*(source.choose(scores) for _ in range(4000)), strict=True)
-    probabilities = softmax(scores)
-    frequency = np.bincount(tokens, minlength=5000) / 4000
-    np.testing.assert_allclose(frequency, probabilities, atol=0.03)
-    np.testing.assert_allclose(found, probabilities[list(tokens)], rtol=1e-4)
-
-
-@pytest.mark.parametrize("draw", [0.0, np.nextafter(1.0, 0.0)])
-def test_the_ends_of_the_distribution_have_weight(draw: float) -> None:
+@pytest.mark.parametrize(
+    ("draw", "places", "share"),
+    [
+        (0.0, {100}, 0.25),
+        (0.26, {300}, 0.25),
+        (0.51, {301}, 0.5),
+        (np.nextafter(1.0, 0.0), {301, 700}, 0.5),  # rounding may pick either, but nothing without weight
+    ],
+)
+def test_a_draw_falls_on_a_weight_in_proportion(draw: float, places: set[int], share: float) -> None:
+    """Over several blocks of weights, most of them empty."""
     weights = np.zeros(1000, dtype=np.float32)
-    weights[[300, 301, 700]] = [1, 2, 1e-30]
-    place, share = pick(weights, draw)
-    assert weights[place] > 0
-    assert share <= 1
-
-
-def test_a_fully_suppressed_draft_vocab_is_known_beforehand() -> None:
-    assert not sampler(draft_vocab=[3, 5], logit_bias={3: -100, 5: -100, 7: -100}).micro_usable
-    assert sampler(draft_vocab=[3, 5], logit_bias={3: -100, 7: -100}).micro_usable
+    weights[[100, 300, 301, 700]] = [1, 1, 2, 1e-30]
+    place, found = pick(weights, draw)
+    assert place in places
+    assert found == pytest.approx(share if place < 700 else 0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_nothing_to_choose_from(temperature: float) -> None:
     with pytest.raises(InputError, match="logit_bias"):
         sampler(logit_bias=dict.fromkeys(range(VOCAB), -100), temperature=temperature).choose(SCORES)
-    for bad in (math.nan, -math.inf, math.inf):
+    for at, bad in ((7, math.nan), (7, math.inf), (slice(VOCAB), -math.inf)):
+        scores = SCORES.copy()
+        scores[at] = bad
         with pytest.raises(CheckpointError, match="not usable"):
-            sampler(temperature=temperature).choose(np.full(VOCAB, bad, dtype=np.float32))
-    one_nan = SCORES.copy()
-    one_nan[7] = math.nan
-    with pytest.raises(CheckpointError):
-        sampler(temperature=temperature).choose(one_nan)
+            sampler(temperature=temperature).choose(scores)
 
 
 def test_seeds() -> None:
@@ -287,11 +233,10 @@ def test_rewinding_is_as_if_it_had_never_been_said(steps: list[int], seed: int) 
 
 def test_state_goes_through_json() -> None:
     settings = {"temperature": 1.0, "repetition_penalty": 1.5, "presence_penalty": 0.3}
-    source = sampler(**settings)
+    source, copy = sampler(**settings), sampler(**settings)
     source.begin([1, 2, 3])
     for _ in range(10):
         source.choose(SCORES)
-    copy = sampler(**settings)
     copy.restore(json.loads(json.dumps(source.state())))
     assert [source.choose(SCORES) for _ in range(30)] == [copy.choose(SCORES) for _ in range(30)]
     assert copy.state() == source.state()

@@ -2,81 +2,65 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pydantic
 import pytest
-from grammar_walks import start, text_of, walk
+from grammar_walks import start, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import PROGRAMS, environment
 from schemas import DEEP, WIDE
 
-from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, MissingExtraError
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.structure import LARGEST, Structure
 
-
-class Colour(enum.Enum):
-    RED = "red"
-    GREEN = "green"
+TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
 
 
-class Closed(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid")
+def refusal(grammars: Grammars, **options: Any) -> str:
+    try:
+        walk(start(grammars, **options), lambda allowed: allowed[0], most=20)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
-class Part(Closed):
-    name: Literal["wheel", "wheels"]
-    colour: Colour | None = None
-
-
-class Car(Closed):
-    parts: list[Part] = pydantic.Field(min_length=1, max_length=2)
+class Car(pydantic.BaseModel):
     doors: int = pydantic.Field(ge=2, le=5)
     sold: bool
 
 
-def test_a_pydantic_model_is_a_schema(grammars: Grammars, tokenizer: Tokenizer) -> None:
-    random = np.random.default_rng(0)
-    for _ in range(10):
-        grammar = start(grammars, json_schema=Car)
-        said = walk(grammar, lambda allowed: int(random.choice(allowed)))
-        assert grammar.complete
-        car = Car.model_validate_json(text_of(tokenizer, said))
-        assert 1 <= len(car.parts) <= 2
-
-
-def test_a_schema_is_a_dictionary_or_its_text() -> None:
+def test_a_schema_is_a_dictionary_or_its_text_or_a_pydantic_model() -> None:
     schema = {"type": "object", "properties": {"é": {"enum": [1, "2"]}}}
     assert Structure.of(json_schema=schema) == Structure.of(json_schema=json.dumps(schema, indent=1))
+    assert Structure.of(json_schema=Car) == Structure.of(json_schema=Car.model_json_schema())
 
 
-def test_structures_survive_as_options() -> None:
-    for options in (
+@pytest.mark.parametrize(
+    "options",
+    [
         {"json_schema": {"const": "é"}},
-        {"regex": "a|b"},
-        {"json_schema": {"schema": {"type": "object"}, "strict": False}},
-        {"grammar": "start: A"},
-    ):
-        structure = Structure.of(**options)
-        assert structure
-        assert Structure.of(**json.loads(json.dumps(structure.to_options()))) == structure
-    assert Structure.of() is None
+        {"json_schema": {"schema": TAGS, "strict": False}},  # leaves out what is not supported
+        {"grammar": 'start: "a"'},
+    ],
+)
+def test_structures_survive_as_options(grammars: Grammars, options: dict[str, Any]) -> None:
+    structure = Structure.of(**options)
+    assert structure
+    assert Structure.of(**json.loads(json.dumps(structure.to_options()))) == structure
+    assert refusal(grammars, **options) == ""
 
 
-TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"regex": "\ud800"}, "regex: the text is not valid UTF-8"),
-    ({"grammar": "start: %json " + json.dumps(WIDE)}, "1001 properties, at most 1000"),
-    ({"grammar": "start: %json " + json.dumps(DEEP)}, "more than 64 levels"),
+    ({"regex": "\ud800"}, "regex"),
+    ({"grammar": "start: %json " + json.dumps(WIDE)}, "1001 properties"),
+    ({"grammar": "start: %json " + json.dumps(DEEP)}, "64 levels"),
     ({"regex": "[0-9"}, '"[0-9", at character 1'),
     ({"regex": "a(?=b)"}, "look-around"),
     ({"regex": ""}, "regex must be a text"),
@@ -87,13 +71,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"json_schema": {"enum": [object]}}, "json_schema is not plain JSON"),
     ({"json_schema": TAGS}, '"uniqueItems" (at #/properties/tags)'),
     ({"json_schema": {"items": {"type": "string", "format": "colour"}}}, 'format "colour" (at #/items)'),
-    (
-        {"json_schema": {"oneOf": [{"type": "integer"}, {"minimum": 3}]}},
-        "oneOf of alternatives that may overlap (at #)",
-    ),
+    ({"json_schema": {"oneOf": [{"type": "integer"}, {"minimum": 3}]}}, "overlap (at #)"),
     ({"json_schema": {"type": "colour"}}, "invalid type: colour"),
     ({"json_schema": {"$ref": "#/$defs/none"}}, "pointer '/$defs/none'"),
-    ({"json_schema": {}, "regex": "a"}, "give one of json_schema and regex"),
+    ({"json_schema": {}, "regex": "a"}, "json_schema and regex"),
     ({"regex": "a" * (LARGEST + 1)}, "65537 characters"),
 ]
 
@@ -102,15 +83,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_an_answer_is_refused_in_one_line(
     grammars: Grammars, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError) as refused:
-        start(grammars, **options)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 300
-
-
-def test_lenient_leaves_out_what_is_not_supported(grammars: Grammars) -> None:
-    assert start(grammars, json_schema={"schema": TAGS, "strict": False}).forced is not None
+    said = refusal(grammars, **options)
+    assert message in said
+    assert "\n" not in said
+    assert len(said) < 300
 
 
 keywords = st.sampled_from(
@@ -127,28 +103,10 @@ odd = st.recursive(
 )
 
 
-def refusal(grammars: Grammars, **options: Any) -> str:
-    try:
-        walk(start(grammars, **options), lambda allowed: allowed[0], most=20)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
 @settings(max_examples=200)
 @given(schema=st.dictionaries(keywords, odd, max_size=4), strict=st.booleans())
 def test_odd_schemas_work_or_are_refused(grammars: Grammars, schema: dict[str, Any], strict: bool) -> None:
     assert "\n" not in refusal(grammars, json_schema={"schema": schema, "strict": strict})
-
-
-@settings(max_examples=200)
-@given(
-    text=st.text(alphabet='abcxy()[]{}*+?|\\^$.-,19:"/&~<>é\n ', min_size=1),
-    kind=st.sampled_from(["regex", "grammar"]),
-)
-def test_odd_texts_work_or_are_refused(grammars: Grammars, text: str, kind: str) -> None:
-    assert "\n" not in refusal(grammars, **{kind: text})
-    assert "\n" not in refusal(grammars, grammar=f"start: {text}")
 
 
 def test_what_is_made_to_hang_or_to_fill_the_memory_does_neither(tokenizer_path: Path) -> None:
