@@ -1,33 +1,19 @@
-"""Reading weights without PyTorch: GGUF blocks, safetensors files, and changes to a base."""
+"""Reading weights without PyTorch: safetensors files, and changes to a base."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType as Type
-from gguf import quants
-from gguf_files import ggml_quantize
 from safetensors.torch import save_file
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.gguf_blocks import KINDS, decode
 from hamburger_edge.models.checkpoints.arrays import read_arrays, read_stored
 from hamburger_edge.models.checkpoints.delta import change
 
 RANDOM = np.random.default_rng(0)
-
-
-@pytest.mark.parametrize("number", KINDS, ids=lambda number: KINDS[number].name)
-def test_blocks_are_decoded_as_gguf_does(number: int) -> None:
-    kind = Type(number)
-    stored = ggml_quantize(RANDOM.standard_normal((6, 512)).astype(np.float32), kind)
-    wanted = quants.dequantize(stored, kind)
-    assert gguf.GGML_QUANT_SIZES[kind] == (KINDS[number].weights, KINDS[number].bytes)
-    np.testing.assert_array_equal(decode(KINDS[number], stored.tobytes(), (6, 512)), wanted)
 
 
 def test_every_type_of_a_safetensors_file(tmp_path: Path) -> None:
