@@ -109,6 +109,16 @@ def test_odd_schemas_work_or_are_refused(grammars: Grammars, schema: dict[str, A
     assert "\n" not in refusal(grammars, json_schema={"schema": schema, "strict": strict})
 
 
+@settings(max_examples=200)
+@given(
+    text=st.text(alphabet='abcxy()[]{}*+?|\\^$.-,19:"/&~<>é\n ', min_size=1),
+    kind=st.sampled_from(["regex", "grammar"]),
+)
+def test_odd_texts_work_or_are_refused(grammars: Grammars, text: str, kind: str) -> None:
+    assert "\n" not in refusal(grammars, **{kind: text})
+    assert "\n" not in refusal(grammars, grammar=f"start: {text}")
+
+
 def test_what_is_made_to_hang_or_to_fill_the_memory_does_neither(tokenizer_path: Path) -> None:
     """In a process of its own, with little memory and a minute of a processor's time for all of them."""
     program = [sys.executable, PROGRAMS / "schema_bombs.py", tokenizer_path]
