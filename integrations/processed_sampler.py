@@ -46,16 +46,15 @@ class ProcessedSampler(Sampler):
         even = np.zeros(self._base.size, dtype=np.float32)
         return super().forbids_forced or bool(np.isneginf(self._processed(even, self._base)[token]))
 
-    def choose_judged(self, logits: Floats) -> Choice | None:
-        if np.isneginf(self._processed(logits, self._micro).max()):
-            return None  # the processors forbid every draft token
-        return super().choose_judged(logits)
+    def choose(self, logits: Floats) -> Choice:
+        return super().choose(logits if self.forced is not None else self._processed(logits, self._base))
 
-    def _choose(self, logits: Floats, head: Head, top: int = 0) -> Choice:
-        processed = self._processed(logits, head)
-        nothing = head is self._micro and head is not self._base and np.isneginf(processed.max())
-        # a draft may contain a forbidden token: the base checks it and chooses another one
-        return super()._choose(logits if nothing else processed, head, top)
+    def choose_micro(self, logits: Floats) -> Choice | None:
+        processed = self._processed(logits, self._micro)
+        left = processed if self.grammar is None else processed[self.grammar.allowed_micro()]
+        if np.isneginf(left.max(initial=-np.inf)):
+            return None  # no draft token is permitted: the base chooses the next one
+        return super().choose_micro(processed)
 
     def _processed(self, logits: Floats, head: Head) -> Floats:
         if not self._processors:

@@ -212,11 +212,12 @@ class Growing:
             logits, sure = self._micro()
             if guess is None or sure > guess.chance:
                 return self._draft_micro(logits, sure)
-        if guess is None or not self._pays(guess.chance, guess.floor):
+        if guess is None:
             return False
-        if not self.sampler.propose(guess.token):
+        floor = 0.0 if self.sampler.adjusts else guess.floor  # guesses know no penalties, biases or bans
+        if not self._pays(guess.chance, floor) or not self.sampler.propose(guess.token):
             return False
-        self._append(Choice(guess.token, guess.chance), 0.0, guess.floor, guess.chance, guess.place)
+        self._append(Choice(guess.token, guess.chance), 0.0, floor, guess.chance, guess.place)
         return True
 
     def _draft_micro(self, logits: Floats, sure: float) -> bool:

@@ -97,7 +97,7 @@ MUTANTS = [
         "hamburger_edge/bundle/reading.py",
         "integration/bundle/test_*.py",
         ("if manifest.sha256 != content_hash(data):", "if False:"),
-        ("if version != FORMAT or isinstance(version, bool):", "if version != FORMAT:"),
+        ("if version != FORMAT:", "if version > FORMAT:"),
         ("all(0 <= i < model.vocab_size for i in ids)", "all(0 <= i <= model.vocab_size for i in ids)"),
         ("_require(portable == (length > 0)", "_require(portable or not length"),
         ('missing is None, f"{name} has no {kind} {missing!r}"', 'True, ""'),

@@ -204,8 +204,10 @@ class Growing {
       const { logits, sure } = await this.#micro();
       if (!guess || sure > guess.chance) return this.#draftMicro(logits, sure);
     }
-    if (!guess || !this.#pays(guess.chance, guess.floor) || !sampler.propose(guess.token)) return false;
-    this.#append({ token: guess.token, probability: guess.chance }, 0, guess.floor, guess.chance, guess.place);
+    if (!guess) return false;
+    const floor = sampler.adjusts ? 0 : guess.floor; // guesses know no penalties, biases or bans
+    if (!this.#pays(guess.chance, floor) || !sampler.propose(guess.token)) return false;
+    this.#append({ token: guess.token, probability: guess.chance }, 0, floor, guess.chance, guess.place);
     return true;
   }
 

@@ -274,7 +274,7 @@ def test_logits_processors_hold_for_every_token(
     assert all(token in (9, 13 + place) for place, token in enumerate(said(toy_model, SHORT, **options)))
 
 
-@pytest.mark.parametrize("mode", ["merge", "verify"])
+@pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
 def test_where_no_draft_token_is_allowed_the_base_chooses(mode: str, toy_model: HamburgerForCausalLM) -> None:
     drafts = toy_model.hamburger.draft_vocab.tolist()
     outside = sorted(set(range(toy_model.config.vocab_size)) - set(drafts))[:2]

@@ -31,13 +31,14 @@ from toy_bundles import CHANGES, PORTABLE
 
 import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
-from hamburger_edge.bundle.manifest import content_hash
+from hamburger_edge.bundle.manifest import FileEntry, content_hash
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.loop.copied_words import Words
+from hamburger_edge.loop.copied_words import START, Words
 from hamburger_edge.loop.dial import MODES
-from hamburger_edge.loop.draft_index import DraftIndex
+from hamburger_edge.loop.draft_index import DraftIndex, Guess, context_keys, pack
 from hamburger_edge.loop.drafting import Drafter
 from hamburger_edge.loop.formats import PATTERNS
+from hamburger_edge.support.files import DRAFT_INDEX, sha256
 from hamburger_edge.tuning.draft_index import build_draft_index
 
 TSC = HERE / "node_modules" / "typescript" / "bin" / "tsc"
@@ -154,6 +155,38 @@ def test_what_all_answers_begin_with_and_structures_are_said_the_same(
         assert any(answer["groups"][0][: len(prefix)] == list(prefix) for answer in answers)
     write_goldens(goldens[2], bundles(**changes), asked=STRUCTURED, talks=STRUCTURED_TALKS)
     compare(goldens)
+
+
+@pytest.mark.parametrize("changes", LOOPS, ids=named)
+def test_what_an_index_is_sure_of_is_said_the_same(
+    changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Merged unchecked, unless settings may forbid it."""
+    folder = Path(shutil.copytree(bundles(**changes), tmp_path / "indexed"))
+    with hamburger_edge.load(folder, threads=1) as model:
+        plain = [model.generate(prompt, confidence=1.0, max_tokens=12).tokens for prompt in PROMPTS]
+    entries: dict[int, Guess] = {}
+    for answer in plain:
+        for place, follows in enumerate(answer[1:], 1):
+            *shorter, whole = context_keys([START, *answer[:place]])
+            entries |= {whole: Guess(follows, 1.0, 1.0)}
+            for key in shorter:
+                entries.setdefault(key, Guess(0, 0.0))
+    (folder / DRAFT_INDEX).write_bytes(pack([*entries.items()], 5))
+    manifest = load_manifest(folder)
+    entry = FileEntry(DRAFT_INDEX, (folder / DRAFT_INDEX).stat().st_size, sha256(folder / DRAFT_INDEX))
+    replace(manifest, files=(*manifest.files, entry)).save(folder)
+    begin = {answer[0] for answer in plain}
+    banned = {"logit_bias": {token: -100 for answer in plain for token in answer if token not in begin}}
+    unsure: dict[str, Any] = {"mode": "hybrid", "confidence": 0.01}  # as random weights are
+    asked = ({"mode": "verify"}, unsure, {**unsure, **banned}, {"mode": "verify", **banned})
+    goldens = tmp_path / "goldens.json"
+    write_goldens(goldens, folder, asked=asked, talks=())
+    answers = json.loads(goldens.read_text())["answers"]
+    assert max(len(group) for group in answers[0]["groups"]) > 4  # guessed
+    for answer in answers[2 * len(PROMPTS) :]:
+        assert not {token for group in answer["groups"] for token in group} & banned["logit_bias"].keys()
+    compare([goldens])
 
 
 def test_a_manifest_that_was_changed_is_refused() -> None:

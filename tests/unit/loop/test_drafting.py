@@ -89,6 +89,8 @@ def test_the_likelier_of_index_and_copy_is_taken() -> None:
     index = index_of(([8, 7], 6, 0.3, 0.0))
     assert token(Drafter([7, 5, 1], index).guess([8, 7])) == 5
     assert token(Drafter([3, 5, 1], index).guess([8, 7])) == 6
+    sure = index_of(([8, 7], 6, 0.9, 0.0))
+    assert token(Drafter([7, 5, 1], sure).guess([8, 7])) == 6
 
 
 # "Col" and " Col" are tokens, " Sen" too, but "Sen" is two
@@ -137,6 +139,7 @@ def test_a_copied_run_is_one_mark_of_the_skeleton() -> None:
     assert reader.expected(read(reader, [30, 20])) == 8
     assert read(reader, [30, 20, 8, 9]).skeleton == (START, 30, COPY)
     assert reader.expected(read(reader, [30, 20, 8, 9])) == 10  # the prompt's own token, with its space
+    assert reader.expected(read(reader, [30, 20, 8, 9, 10])) == 11
     assert reader.expected(read(reader, [30, 21, 22, 11])) is None  # the prompt's next token is no text
     assert read(reader, [30, 20, 31]).skeleton == (START, 30, COPY, 31)  # cut short
     assert read(reader, [31, 20]).skeleton == (START, 31, 20)  # no run begins behind 31
@@ -256,6 +259,17 @@ def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
         merged = [group for group in backend.context[3:] if set(group) & set(SCRIPT[:4])]
         assert len(merged) == slots
     assert texts == [SCRIPT] * 3
+
+
+def test_no_guess_is_merged_that_settings_may_forbid() -> None:
+    entries = [([0, *SCRIPT[:n]], SCRIPT[n], 1.0, 1.0) for n in range(1, 4)]
+    backend = ScriptedBackend(info(draft_index=index_of(*entries)), p_stop=1.0)
+    backend.say(SCRIPT, prompt=3)
+    steps, _ = run(
+        Engine(backend), [5, 6, 7], {"logit_bias": {32: -100}}, max_tokens=4, mode="hybrid", confidence=0.95
+    )
+    assert said(steps)[:2] == SCRIPT[:2]
+    assert 32 not in said(steps)
 
 
 def test_the_micro_decoder_reads_every_token_once() -> None:
