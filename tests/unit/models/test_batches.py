@@ -1,4 +1,4 @@
-"""From conversations to packed batches."""
+"""From conversations to groups and packed batches."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from safetensors.numpy import save
 from training_data_files import DataFiles, batches_of, first_batch, ladders
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.architecture.hamburger import GroupBatch
 from hamburger_edge.models.distillation import storage
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData
+from hamburger_edge.models.training.data.segment_report import render, report
+from hamburger_edge.models.training.data.segmentation import (
+    EntropyRule,
+    cut_at_random,
+    cut_by_entropy,
+    cut_by_lengths,
+)
 from hamburger_edge.support.files import sha256
 
 RANDOM = Cuts(entropy=0.0, random=1.0)
 EASY = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
-
-
-def one(roles: list[int], ids: list[int], **changes: object) -> GroupBatch:
-    data = DataFiles.in_memory(roles=[roles], ids=[ids], entropies=[[0.0] * len(ids)])
-    return first_batch(data, **changes).groups
 
 
 def test_folders_are_joined_and_one_named_twice_counts_twice(tmp_path: Path) -> None:
@@ -74,45 +75,39 @@ def test_a_run_reads_a_shard_for_its_hash_once(tmp_path: Path, monkeypatch: pyte
     assert len(read) == 2
 
 
-def test_every_slot_before_an_answer_token_is_asked_for_what_follows() -> None:
+def test_every_slot_before_an_answer_token_is_asked_for_what_follows_whatever_the_cuts() -> None:
     """T T Q | A A A A A A | T: six predicting slots, up to four tokens each, none beyond the answer."""
-    groups = one([0, 0, 1, 2, 2, 2, 2, 2, 2, 0], [10, 11, 12, 20, 21, 22, 23, 24, 2, 13])
-    assert groups.sizes[0, :10].tolist() == [1] * 10
+    data = DataFiles.in_memory(
+        roles=[[0, 0, 1, 2, 2, 2, 2, 2, 2, 0]],
+        ids=[[10, 11, 12, 20, 21, 22, 23, 24, 2, 13]],
+        entropies=[[0.0] * 10],
+    )
+    groups = first_batch(data).groups
+    assert groups.sizes[0].tolist() == [1] * 10 + [0] * 20
     assert groups.groups[0, :10, 0].tolist() == [10, 11, 12, 20, 21, 22, 23, 24, 2, 13]
-    assert groups.target_sizes[0, :10].tolist() == [0, 0, 4, 4, 4, 3, 2, 1, 0, 0]
+    assert groups.target_sizes[0].tolist() == [0, 0, 4, 4, 4, 3, 2, 1, 0, 0] + [0] * 20
     assert groups.targets[0, 2].tolist() == [20, 21, 22, 23]
     assert groups.targets[0, 5, :3].tolist() == [23, 24, 2]
-    assert (groups.sizes[0, 10:] == 0).all()
-    assert (groups.target_sizes[0, 10:] == 0).all()
-
-
-def test_merged_slots_ask_for_what_comes_after_them_whatever_the_cuts() -> None:
-    groups = one([0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2], cuts=EASY)
-    assert groups.sizes[0, :4].tolist() == [1, 1, 4, 2]  # templates are never merged
-    assert groups.groups[0, 2].tolist() == [20, 21, 22, 23]
-    assert groups.target_sizes[0, :4].tolist() == [0, 4, 2, 0]
-    assert groups.targets[0, 2, :2].tolist() == [24, 2]
-
-
-def test_tokens_outside_the_draft_vocab_only_open_groups() -> None:
-    roles, ids = [0, 0, 2, 2, 2, 2, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2]
-    draft_vocab = np.array([2, 20, 21, 23, 24])  # 22 is missing
-    plain = one(roles, ids, draft_vocab=draft_vocab)
-    assert plain.target_sizes[0, 1:8].tolist() == [2, 1, 4, 3, 2, 1, 0]
-    merged = one(roles, ids, cuts=EASY, draft_vocab=draft_vocab)
-    assert merged.sizes[0, :4].tolist() == [1, 1, 2, 4]
+    merged = first_batch(data, cuts=EASY).groups
+    assert merged.sizes[0, :7].tolist() == [1, 1, 1, 4, 2, 1, 0]  # templates are never merged
+    assert merged.groups[0, 3].tolist() == [20, 21, 22, 23]
+    assert merged.target_sizes[0, :6].tolist() == [0, 0, 4, 2, 0, 0]
+    assert merged.targets[0, 3, :2].tolist() == [24, 2]
 
 
 def test_the_stop_head_is_asked_where_a_token_outside_the_draft_vocab_follows() -> None:
     """Such places were left out: at run time the head vouched for whatever was said there instead."""
-    roles = [[0, 0, 2, 2, 2, 2, 2, 2, 0, 2, 2]]
-    data = DataFiles.in_memory(roles=roles, ids=[[10, 11, 20, 21, 22, 23, 24, 2, 12, 20, 22]])
-    batch = first_batch(data, draft_vocab=np.array([2, 20, 21, 23, 24]))  # 22 is missing
+    roles, ids = [0, 0, 2, 2, 2, 2, 2, 2, 0, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2, 12, 20, 22]
+    data = DataFiles.in_memory(roles=[roles], ids=[ids], entropies=[[0.0] * 11])
+    draft_vocab = np.array([2, 20, 21, 23, 24])  # 22 is missing: it only opens groups
+    batch = first_batch(data, draft_vocab=draft_vocab)
     sizes = batch.groups.target_sizes
     assert sizes[0, :11].tolist() == [0, 2, 1, 4, 3, 2, 1, 0, 1, 1, 0]
     # 20, 21 and 20 alone are followed by 22, which cannot join; behind the ends nothing is asked
     assert batch.judged_sizes.tolist() == [3, 2, 4, 3, 2, 1, 2, 1]
     assert batch.judged.sum(1).tolist() == [2, 1, 3, 2, 1, 0, 1, 0]
+    merged = first_batch(data, draft_vocab=draft_vocab, cuts=EASY).groups
+    assert merged.sizes[0, :8].tolist() == [1, 1, 2, 4, 1, 1, 1, 0]
     batch = first_batch(data)
     assert batch.judged_sizes.tolist() == batch.groups.target_sizes[batch.groups.target_sizes > 0].tolist()
 
@@ -125,18 +120,13 @@ def test_rows_hold_every_conversation_once_and_keep_its_text(drop_last: bool) ->
     seen = []
     for rows in batches.plan(0):
         groups = batches.build(rows).groups
+        members = torch.arange(4) < groups.sizes[..., None]
         for row, items in enumerate(rows):
             for document, slots in enumerate(items):
                 here = groups.documents[row] == document
-                text = [
-                    token
-                    for group, size in zip(groups.groups[row][here], groups.sizes[row][here], strict=True)
-                    for token in group[:size].tolist()
-                ]
-                start = int(slots.first[0])
-                number = int(np.searchsorted(data.starts, start))
-                assert data.starts[number] == start
-                assert text == data.ids[start : data.starts[number + 1]].tolist()
+                text = groups.groups[row, here][members[row, here]].tolist()
+                number = data.starts.tolist().index(slots.first[0])
+                assert text == data.ids[data.starts[number] : data.starts[number + 1]].tolist()
                 seen.append(number)
     assert len(set(seen)) == len(seen)
     assert len(batches.plan(0)[-1]) == (2 if drop_last else 1)
@@ -160,16 +150,6 @@ def test_epochs_differ_and_are_reproducible() -> None:
     assert ids(0) == ids(0)
     assert ids(0) != ids(1)
     assert ids(0) != ids(0, seed=6)
-
-
-def test_top_choices_belong_to_the_target_tokens() -> None:
-    batch = first_batch(ladders(8), rows=2)
-    wanted = batch.groups.target_sizes[batch.groups.target_sizes > 0]
-    targets = batch.groups.targets[batch.groups.target_sizes > 0]
-    exists = torch.arange(4) < wanted[:, None]
-    assert batch.top_ids.shape == (len(wanted), 4, 2)
-    assert (batch.top_ids[..., 0] == targets)[exists].all()
-    assert (batch.top_log_probabilities[exists].exp().sum(-1) - 1).abs().max() < 1e-2
 
 
 def test_a_question_is_on_one_side_of_the_split() -> None:
@@ -198,16 +178,11 @@ def test_frequent_tokens_count_answers_and_first_choices() -> None:
     assert data.frequent_tokens(1, [0, 1]).tolist() == [80]
 
 
-def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
-    data = ladders(5)
-    folder = DataFiles.write(tmp_path / "data", data)
-    again = DistilledData.load(folder)
-    assert again.ids.tolist() == data.ids.tolist()
-    assert again.starts.tolist() == data.starts.tolist()
+def test_damage_is_named(tmp_path: Path) -> None:
+    folder = DataFiles.write(tmp_path / "data", ladders(5))
     shard = folder / "shard.safetensors"
-    whole = shard.read_bytes()
     for content, told in (
-        (whole[:-40], "missing or damaged"),
+        (shard.read_bytes()[:-40], "missing or damaged"),
         (save({"ids": np.zeros(3, np.int32)}), "has no entropies"),
     ):
         shard.write_bytes(content)
@@ -220,3 +195,64 @@ def test_files_round_trip_and_damage_is_named(tmp_path: Path) -> None:
             DistilledData.load(folder)
     with pytest.raises(ConfigError, match="no training data there: make it with  hamburger-edge distill"):
         DistilledData.load(tmp_path / "nothing")
+
+
+# Cuts on hand-made entropies, and the report about them
+
+PAPER = EntropyRule(0.05, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("entropies", "sizes"),
+    [
+        ([], []),
+        ([0.0], [1]),  # the first token has no group to join, however easy
+        ([0.01] * 9, [4, 4, 1]),  # all low: only the length limit cuts
+        ([0.05, 0.05], [1, 1]),  # a tie with `low` does not join
+        ([1.0, 0.3], [1, 1]),  # a tie with ratio * highest does not join
+        ([1.0, 0.25, 0.2, 0.29], [4]),  # against the group's highest, not the last
+        ([1.0, 0.2, 0.4, 0.1], [2, 2]),  # the highest starts anew with each group
+    ],
+)
+def test_the_papers_rule(entropies: list[float], sizes: list[int]) -> None:
+    assert cut_by_entropy(np.asarray(entropies), 4, PAPER) == sizes
+
+
+def test_a_joining_token_can_raise_the_highest() -> None:
+    """0.9 joins below `low`, after which 1.1 < 2 * 0.9 may join too."""
+    assert cut_by_entropy([0.1, 0.9, 1.1], 4, EntropyRule(1.0, 2.0)) == [3]
+    assert cut_by_entropy([0.1, 0.9, 1.9], 4, EntropyRule(1.0, 2.0)) == [2, 1]
+
+
+def test_tokens_that_may_not_join_open_groups() -> None:
+    may_join = np.array([True, True, False, True, True, False, False])
+    assert cut_by_entropy([0.0] * 7, 4, PAPER, may_join) == [2, 3, 1, 1]
+    assert cut_by_lengths(np.full(7, 4), may_join) == [2, 3, 1, 1]
+    lengths = np.array([1, 3, 4, 1, 2, 4, 1])
+    assert cut_by_lengths(lengths, np.ones(7, dtype=bool)) == [1, 3, 2, 1]
+
+
+def test_random_cuts_have_every_length_equally_often() -> None:
+    sizes = cut_at_random(20_000, 4, np.random.default_rng(0))
+    assert sum(sizes) == 20_000
+    shares = np.bincount(sizes[:-1], minlength=5)[1:] / len(sizes)
+    assert shares == pytest.approx([0.25] * 4, abs=0.02)
+
+
+def test_report_covers_answers_only_and_shows_groups() -> None:
+    # Q Q A A A | Q A A Q A: three answers; entropies of the questions must not count
+    data = DataFiles.in_memory(
+        roles=[[1, 1, 2, 2, 2], [0, 2, 2, 1, 2]],
+        entropies=[[9, 9, 1.0, 0.01, 2.0], [9, 1.0, 0.01, 9, 1.0]],
+    )
+    found = report(data, [PAPER], decode=lambda ids: " ".join(map(str, ids)) + "\n")
+    assert found.answers == 3
+    assert found.mean_entropy == pytest.approx(5.02 / 6, abs=1e-3)
+    assert found.cuts[0].histogram == {1: 2, 2: 2, 3: 0, 4: 0}
+    assert (found.cuts[0].tokens, found.cuts[0].groups) == (6, 4)
+    assert [len(group.split()) for group in found.samples[0]] == [2, 1]
+    text = render(found)
+    assert "1.50" in text
+    assert text.count("\x1b[30;48;5;") == text.count("\x1b[0m") == 2
+    assert "\x1b" not in str(found)
+    assert found.to_json()["cuts"][0]["tokens_per_group"] == 1.5

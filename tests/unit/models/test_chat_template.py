@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gguf_files import small_base, write_gguf
@@ -38,12 +37,9 @@ TURNS = ["What is 7 plus 8?", "7 plus 8 is 15.", "And\n\n  twice that?", "{{ 30 
 
 
 def rendered(text: str, name: str, messages: list[dict[str, str]], prompt: bool = True) -> str:
-    def refuse(reason: str) -> None:
-        raise ValueError(reason)
-
     text = text.replace("{% generation %}", "").replace("{% endgeneration %}", "")
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(raise_exception=refuse, strftime_now=lambda _: "16 August 2026")
+    environment.globals.update(strftime_now=lambda _: "16 August 2026")
     variables = {"bos_token": BOS[name], "eos_token": "</s>", "date_string": "26 Jul 2024"}
     template = environment.from_string(text)
     return template.render(messages=messages, add_generation_prompt=prompt, **variables)
@@ -77,28 +73,19 @@ def ours(template: ChatTemplate, turns: list[str], system: str | None, said: str
 @pytest.mark.parametrize("system", [None, "Be kind."])
 @pytest.mark.parametrize("name", KNOWN)
 def test_turn_by_turn_our_text_is_the_template_s(name: str, system: str | None) -> None:
+    """So is that of the templates which we write for other programs."""
     template = read(name)
-    if system is not None and name in WITHOUT_SYSTEM:
-        with pytest.raises(ValueError, match="roles"):
-            rendered(TEMPLATES[name], name, messages_of(TURNS[:1], system))
-        return
     for length in (1, 3, 5):
         turns, messages = TURNS[:length], messages_of(TURNS[:length], system)
+        for write in (jinja_of, jinja_of_gguf):
+            assert rendered(write(template), name, messages) == ours(template, turns, system)
+        if system is not None and name in WITHOUT_SYSTEM:
+            continue
         theirs = rendered(TEMPLATES[name], name, messages)
         if system is not None and length > 1 and name in MOVES_SYSTEM:
             assert theirs.replace(f"{system}\n\n", "") == ours(template, turns, "", SAID.get(name, "{}"))
         else:
             assert theirs == ours(template, turns, system, SAID.get(name, "{}"))
-
-
-@pytest.mark.parametrize("write", [jinja_of, jinja_of_gguf])
-@pytest.mark.parametrize("name", KNOWN)
-def test_what_we_write_for_other_programs_says_the_same(name: str, write: Any) -> None:
-    template = read(name)
-    for system in (None, "Be kind."):
-        for length in (1, 3, 5):
-            messages = messages_of(TURNS[:length], system)
-            assert rendered(write(template), name, messages) == ours(template, TURNS[:length], system)
 
 
 @pytest.mark.parametrize("name", ["llama-3", "llama-3.1", "llama-3.2", "llama-2"])
@@ -150,21 +137,6 @@ def test_other_templates_are_refused_with_the_remedy(case: str, tmp_path: Path) 
     assert ChatTemplate.from_json(load_base(folder).chat_template) == ChatTemplate()
 
 
-def test_the_remedy_for_a_dated_template(tmp_path: Path) -> None:
-    """SmolLM3's, of whose dates there is no fixed one."""
-    folder = with_template(tmp_path, TEMPLATES["smollm3"])
-    head = "<|im_start|>system\n## Metadata\n\nKnowledge Cutoff Date: June 2025\nToday Date: 16 August 2026\n"
-    head += "Reasoning Mode: /think\n\n## Custom Instructions\n\n"
-    markup = {"kind": "chatml", "before_system": head, "after_system": "\n\n"}
-    (folder / MARKUP_FILE).write_text(json.dumps(markup))
-    template = ChatTemplate.from_json(load_base(folder).chat_template)
-    for length in (1, 3, 5):
-        messages = messages_of(TURNS[:length], "Be kind.")
-        assert rendered(TEMPLATES["smollm3"], "smollm3", messages) == (
-            ours(template, TURNS[:length], "Be kind.")
-        )
-
-
 def test_a_folder_with_several_templates_has_a_default_one(tmp_path: Path) -> None:
     folder = write_hf(tmp_path, toy_model())
     entries = [{"name": name, "template": TEMPLATES[name]} for name in ("qwen3", "tinyllama")]
@@ -187,14 +159,10 @@ def test_a_checkpoint_with_markup_of_its_own_does_not_ask_its_base(tmp_path: Pat
         load_checkpoint(other)
 
 
-def test_a_gguf_file_says_its_template_and_its_tokens(tmp_path: Path) -> None:
+def test_a_gguf_file_has_its_template_and_its_tokens(tmp_path: Path) -> None:
     extra = {"tokenizer.chat_template": TEMPLATES["tinyllama"]}
     path = write_gguf(tmp_path / "model.gguf", *small_base(vocab_size=265), extra=extra)
     assert ChatTemplate.from_json(load_base(path).chat_template).after_user == "<|im_end|>\n"
-    extra = {"tokenizer.chat_template": TEMPLATES["phi-4"]}
-    path = write_gguf(tmp_path / "other.gguf", *small_base(vocab_size=265), extra=extra)
-    with pytest.raises(CheckpointError, match=r"other\.gguf: unknown chat template"):
-        load_base(path)
 
 
 def test_an_adapter_s_own_template_counts_and_a_copy_of_its_base_s_does_not(tmp_path: Path) -> None:
@@ -203,8 +171,7 @@ def test_an_adapter_s_own_template_counts_and_a_copy_of_its_base_s_does_not(tmp_
     save_file({}, adapter / "adapter_model.safetensors")
     settings = {"peft_type": "LORA", "base_model_name_or_path": str(base), "r": 4, "lora_alpha": 4}
     (adapter / "adapter_config.json").write_text(json.dumps(settings))
-    (adapter / "chat_template.jinja").write_text(TEMPLATES["phi-4"])
     (base / MARKUP_FILE).write_text('{"kind": "chatml"}')
-    assert ChatTemplate.from_json(load_base(adapter).chat_template) == ChatTemplate.preset("chatml")
-    (adapter / "chat_template.jinja").write_text(TEMPLATES["llama-3.2"])
-    assert ChatTemplate.from_json(load_base(adapter).chat_template) == ChatTemplate.preset("llama3.1")
+    for own, kind in (("phi-4", "chatml"), ("llama-3.2", "llama3.1")):
+        (adapter / "chat_template.jinja").write_text(TEMPLATES[own])
+        assert ChatTemplate.from_json(load_base(adapter).chat_template) == ChatTemplate.preset(kind)

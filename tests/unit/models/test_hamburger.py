@@ -61,31 +61,6 @@ def test_stepping_equals_training_forward(variant: dict) -> None:
     assert backend.slots == len(PROMPT) + len(GROUPS)
 
 
-@pytest.mark.parametrize("rule", ["token", "slot"])
-@torch.no_grad()
-def test_batched_padded_and_packed_agree(rule: str) -> None:
-    model = toy_model(position_rule=rule)
-    sequences = [(PROMPT, GROUPS), ([1, 2], GROUPS[2:5]), ([4, 4, 4], [[30], [31, 32]])]
-    alone = [model(toy_batch(model, [s])) for s in sequences]
-    padded = model(toy_batch(model, sequences))
-    packed = model(pack(model, sequences))
-    for field in ("final", "micro_hidden"):
-        expected = torch.cat([getattr(a, field) for a in alone])
-        for batched in (padded, packed):
-            valid = batched.valid[:, 1:] if field == "micro_hidden" else ...
-            assert_close(getattr(batched, field)[valid], expected[valid])
-
-
-def pack(model: Hamburger, sequences: list) -> GroupBatch:
-    """All sequences in one row, told apart by `documents`."""
-    batches = [toy_batch(model, [s]) for s in sequences]
-    for number, batch in enumerate(batches):
-        batch.documents = torch.full_like(batch.sizes, number)
-    return GroupBatch(
-        **{name: torch.cat([getattr(b, name) for b in batches], dim=1) for name in vars(batches[0])}
-    )
-
-
 @pytest.mark.parametrize("residual", ["mean", "last"])
 @torch.no_grad()
 def test_embedder_by_its_definition(residual: str) -> None:
@@ -133,22 +108,45 @@ def assert_close(got: object, want: torch.Tensor) -> None:
     torch.testing.assert_close(torch.as_tensor(got).float(), want.float(), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("documents", [[11], [1, 6, 4], [3, 17, 8, 1, 20, 9]])
+@pytest.mark.parametrize("documents", [[11], [3, 17, 8, 1, 20, 9]])
 def test_attention_in_plain_products_has_the_same_gradients(documents: list[int]) -> None:
     """What training on a CPU computes, against the fused kernel under a block-diagonal mask."""
     config = toy_config().base
     torch.manual_seed(0)
     S, heads = sum(documents), (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-    rows = [torch.randn(1, S, n * config.head_dim) for n in heads]
+    rows = [torch.randn(1, S, n * config.head_dim, requires_grad=True) for n in heads]
     rotary = rotary_tables(config, S)[None, None]
     numbers = torch.arange(len(documents)).repeat_interleave(torch.tensor(documents))
-    fused = WholeSequence(config, rotary, block_diagonal(numbers[None]))
     assert lengths(numbers[None]) == documents
     weights = torch.randn(1, S, config.num_heads * config.head_dim)
+    fused = WholeSequence(config, rotary, block_diagonal(numbers[None]))
     results = []
     for attend in (fused, WholeDocuments(config, rotary, documents)):
-        learned = [row.clone().requires_grad_() for row in rows]
-        out = attend(0, *learned)
-        results.append([out, *torch.autograd.grad((out * weights).sum(), learned)])
-    for expected, got in zip(*results, strict=True):
-        torch.testing.assert_close(got, expected)
+        out = attend(0, *rows)
+        results.append((out, *torch.autograd.grad(out, rows, weights)))
+    torch.testing.assert_close(*results)
+
+
+def pack(model: Hamburger, sequences: list) -> GroupBatch:
+    """All sequences in one row, told apart by `documents`."""
+    batches = [toy_batch(model, [s]) for s in sequences]
+    for number, batch in enumerate(batches):
+        batch.documents = torch.full_like(batch.sizes, number)
+    return GroupBatch(
+        **{name: torch.cat([getattr(b, name) for b in batches], dim=1) for name in vars(batches[0])}
+    )
+
+
+@pytest.mark.parametrize("rule", ["token", "slot"])
+@torch.no_grad()
+def test_batched_padded_and_packed_agree(rule: str) -> None:
+    model = toy_model(position_rule=rule)
+    sequences = [(PROMPT, GROUPS), ([1, 2], GROUPS[2:5]), ([4, 4, 4], [[30], [31, 32]])]
+    alone = [model(toy_batch(model, [s])) for s in sequences]
+    padded = model(toy_batch(model, sequences))
+    packed = model(pack(model, sequences))
+    for field in ("final", "micro_hidden"):
+        expected = torch.cat([getattr(a, field) for a in alone])
+        for batched in (padded, packed):
+            valid = batched.valid[:, 1:] if field == "micro_hidden" else ...
+            assert_close(getattr(batched, field)[valid], expected[valid])

@@ -19,6 +19,8 @@ from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.weights import check_state
 
+weights = partial(edit_tensors, "model.safetensors")
+
 
 def test_hf_folder(tmp_path: Path) -> None:
     model = toy_model()
@@ -27,11 +29,18 @@ def test_hf_folder(tmp_path: Path) -> None:
     (folder / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
     template = "{{'<|im_start|>system\nBe kind.<|im_end|>\n'}}"
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    # a shared head may be stored twice, and any tensor in 16 bits
+    weights(lm_head__weight=lambda _: torch.ones(97, 32), model__norm__weight=torch.Tensor.half)(folder)
     base = load_base(folder)
     assert base.config == model.config.base
     assert base.eos_ids == (2, 7)
     assert (base.name, base.license, base.tokenizer) == ("base", "apache-2.0", folder / "tokenizer.json")
     assert base.chat_template["default_system"] == "Be kind."
+    assert "lm_head.weight" not in base.state
+    assert {tensor.dtype for tensor in base.state.values()} == {torch.float32}
+    for name in ("tokenizer_config.json", "generation_config.json"):
+        (folder / name).write_text("[]")  # no object
+    assert load_base(folder).chat_template is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -48,12 +57,6 @@ def test_checking_weights_copies_none(dtype: torch.dtype) -> None:
             check_state({"w": weight, "empty": torch.zeros(0)}, expected, "base")
 
 
-def test_a_shared_head_stored_twice_is_not_an_error(tmp_path: Path) -> None:
-    folder = write_hf(tmp_path, toy_model())
-    edit_tensors("model.safetensors", lm_head__weight=lambda _: torch.ones(97, 32))(folder)
-    assert "lm_head.weight" not in load_base(folder).state
-
-
 def test_newer_rope_settings(tmp_path: Path) -> None:
     llama3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0}
     llama3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -67,9 +70,7 @@ BAD_CONFIGS = {
     "family 'gemma' is not supported": {"model_type": "gemma"},
     "family None": {"model_type": "absent"},
     "rope type 'yarn'": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
-    "llama3 rope scaling: bad or missing 'low_freq_factor'": {
-        "rope_scaling": {"type": "llama3", "factor": 4.0}
-    },
+    "missing 'low_freq_factor'": {"rope_scaling": {"type": "llama3", "factor": 4.0}},
     "attention_bias puts a bias on o_proj": {"attention_bias": True},
     "activation 'gelu'": {"hidden_act": "gelu"},
     "quantized": {"quantization_config": {"bits": 4}},
@@ -77,12 +78,9 @@ BAD_CONFIGS = {
     "final_logit_softcapping": {"final_logit_softcapping": 30.0},
     "use_bidirectional_attention": {"use_bidirectional_attention": True},
     "hidden_size is missing": {"hidden_size": "absent"},
-    "hidden_size is '32', expected int": {"hidden_size": "32"},
     "vocab_size is 97.0, expected int": {"vocab_size": 97.0},
     "differ from layer to layer": {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
     "does not divide": {"num_key_value_heads": 3},
-    "missing tensor.* layers.3": {"num_hidden_layers": 4},
-    "missing tensor lm_head.weight": {"tie_word_embeddings": False},
     "missing tensors layers.0.self_attn.k_norm.weight": {"model_type": "qwen3"},
     r"embed_tokens.weight has shape \[97, 32\]": {"vocab_size": 98},
 }
@@ -142,33 +140,20 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(
 
 
 INDEX = "model.safetensors.index.json"
-weights = partial(edit_tensors, "model.safetensors")
 BAD_BASES = {
     "truncated": (cut("model.safetensors", 0.7), r"model\.safetensors: truncated"),
     "gone": (removed("model.safetensors"), r"model\.safetensors: no such file"),
-    "pickled": (
-        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-        "pickled .bin weights",
-    ),
+    "pickled": (lambda at: (at / "model.safetensors").rename(at / "model.bin"), "pickled .bin weights"),
     "not an object": (holding("config.json", "[]"), "expected a JSON object"),
-    "experts": (
-        weights(model__layers__0__mlp__gate__weight=lambda _: torch.ones(2)),
-        r"unknown tensor model\.layers\.0\.mlp\.gate\.weight",
-    ),
-    "infinite": (
-        weights(model__embed_tokens__weight=lambda t: t / 0),
-        r"embed_tokens\.weight holds NaN or infinity",
-    ),
-    "integers": (weights(model__norm__weight=lambda t: t.char()), "is quantized"),
+    "experts": (weights(model__mlp__gate=lambda _: torch.ones(2)), r"unknown tensor model\.mlp\.gate"),
+    "infinite": (weights(model__embed_tokens__weight=lambda t: t / 0), r"embed_tokens\.weight holds NaN"),
+    "integers": (weights(model__norm__weight=torch.Tensor.char), "is quantized"),
     "shard gone": (holding(INDEX, '{"weight_map": {"a": "1.safetensors"}}'), r"1\.safetensors: no such file"),
     "escaping shard": (holding(INDEX, '{"weight_map": {"a": "../x"}}'), "not a plain file name"),
     "no map": (holding(INDEX, "{}"), "no weight_map"),
-    "tokenizer": (lambda folder: write_tokenizer(folder / "tokenizer.json", 120), "token id 119"),
+    "tokenizer": (lambda at: write_tokenizer(at / "tokenizer.json", 120), "token id 119"),
     "not a tokenizer": (holding("tokenizer.json", "{}"), "not a tokenizer file"),
-    "markup": (
-        holding("chat_markup.json", '{"kind": "alpaca"}'),
-        r"chat_markup\.json: unknown kind 'alpaca' \(known: plain, chatml",
-    ),
+    "markup": (holding("chat_markup.json", '{"kind": "alpaca"}'), r"markup\.json: unknown kind 'alpaca'"),
     "no config": (removed("config.json"), "neither config.json nor"),
 }
 
@@ -183,11 +168,15 @@ def test_damaged_bases_are_named(case: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_settings_that_are_no_object_say_nothing(tmp_path: Path) -> None:
-    folder = write_hf(tmp_path, toy_model())
-    for name in ("tokenizer_config.json", "generation_config.json"):
-        (folder / name).write_text("[]")
-    assert load_base(folder).chat_template is None
+def test_distilling_names_what_a_base_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_hf(tmp_path / "base", toy_model())
+    for remedy in ('{"kind": "llama3"}', "put the model's beside its weights"):
+        assert main(["distill", str(folder), "-o", str(tmp_path / "data"), "--tokens", "10"]) == 1
+        [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        assert str(folder) in line
+        assert remedy in line
+        (folder / "tokenizer.json").unlink(missing_ok=True)
+    assert not (tmp_path / "data").exists()
 
 
 LLAMA3 = "{{ bos_token }}{{ '<|start_header_id|>' + role + '<|end_header_id|>' }}{{ content + '<|eot_id|>' }}"
@@ -213,19 +202,3 @@ def test_markup_beside_the_weights_counts_more_than_their_template(
     if markup:
         (folder / "chat_markup.json").write_text(json.dumps(markup))
     assert ChatTemplate.from_json(load_base(folder).chat_template) == expected
-
-
-@pytest.mark.parametrize(
-    ("take_away", "message"),
-    [("tokenizer.json", "put the model's beside its weights"), ("nothing", '{"kind": "llama3"}')],
-)
-def test_distilling_says_what_a_base_lacks(
-    take_away: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_hf(tmp_path / "base", toy_model())
-    (folder / take_away).unlink(missing_ok=True)
-    assert main(["distill", str(folder), "-o", str(tmp_path / "data"), "--tokens", "10"]) == 1
-    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert str(folder) in line
-    assert message in line
-    assert not (tmp_path / "data").exists()

@@ -43,6 +43,7 @@ cuts = { low = [0.1, 0.2], ratio = [0.3, 0.4] }
         ("ratio = [0.3, 0.4]", "ratio = [0.3, 0.4], entropy = -0.1", r"cuts\.entropy must be 0 to 1"),
         ("epochs = 1", "epochs = 1\nlora_rank = -4", r"'joint': lora_rank must be 0 or more, got -4"),
         ("epochs = 1", "epochs = 1\nloss = { hard = 1.5 }", r"'joint': loss\.hard must be 0 to 1, got 1\.5"),
+        ("epochs = 1", "epochs = 1\nloss = { features_every = 0 }", r"loss\.features_every must be positive"),
         ("epochs = 1", "epochs = -1", r"'joint': epochs must be positive, got -1"),
         ("epochs = 1", "epochs = 1\nfinal_rate = 1.5", r"'joint': final_rate must be 0 to 1, got 1.5"),
         ("[shape]", 'more_starts = ["a"]\n[shape]', r"recipe\.more_starts: there is no start"),
@@ -72,17 +73,11 @@ def test_missing_data_and_another_base_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_micro_layers_begin_as_layers_that_the_base_has(tmp_path: Path) -> None:
-    shape = replace(SHORT.shape, micro_layers=9, initialise="base")
-    with pytest.raises(ConfigError, match="micro_layers is 9, but the base has only 2 layers"):
-        toy_trainer(tmp_path, replace(SHORT, shape=shape))
-
-
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half a file"])
 def test_a_damaged_state_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(content)
     with pytest.raises(ConfigError, match=r"last\.pt: damaged, or of another version"):
-        toy_trainer(tmp_path, SHORT).run()
+        load_state(tmp_path, SHORT, {})
 
 
 def test_a_state_of_before_is_read(tmp_path: Path) -> None:
@@ -97,25 +92,18 @@ def test_a_state_of_before_is_read(tmp_path: Path) -> None:
         load_state(tmp_path, SHORT, {"processes": 2})
 
 
-def test_the_base_learns_in_one_way() -> None:
-    with pytest.raises(ConfigError, match="the base learns at one lora_rank throughout, got 0, 2"):
-        replace(SHORT, stages=(JOINT, LORA))
-
-
 def test_features_need_a_base_that_is_still_there() -> None:
     matching = replace(JOINT, loss=LossWeights(features=1.0))
     with pytest.raises(ConfigError, match=r"loss\.features compares with the plain base.*set lora_rank"):
         replace(SHORT, stages=(matching,))
     assert replace(SHORT, stages=(replace(matching, lora_rank=2),)).base_ranks == {2}
+    with pytest.raises(ConfigError, match="the base learns at one lora_rank throughout, got 0, 2"):
+        replace(SHORT, stages=(JOINT, LORA))
 
 
-@pytest.mark.parametrize("name", ["first_every", "features_every"])
-def test_every_none_is_refused_by_name(name: str) -> None:
-    stage = replace(LORA, loss=LossWeights(**{name: 0}))
-    with pytest.raises(ConfigError, match=rf"loss\.{name} must be positive, got 0"):
-        replace(SHORT, stages=(stage,))
-
-
-def test_too_little_data_to_hold_any_out(tmp_path: Path) -> None:
+def test_what_a_base_or_its_data_cannot_give_is_refused(tmp_path: Path) -> None:
+    shape = replace(SHORT.shape, micro_layers=9, initialise="base")
+    with pytest.raises(ConfigError, match="micro_layers is 9, but the base has only 2 layers"):
+        toy_trainer(tmp_path, replace(SHORT, shape=shape))
     with pytest.raises(ConfigError, match="too few conversations to hold any out: distill more"):
         toy_trainer(tmp_path, conversations=2)

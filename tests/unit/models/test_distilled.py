@@ -1,24 +1,32 @@
-"""Shards made in any order become one folder, in which no question that the base made up is asked twice."""
+"""Shards made in any order become one folder, in which no question that the base made up is asked twice; and
+what a base makes of given answers."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import toy_distillation
 from places import contents
 from safetensors.numpy import save
 from toy_distillation import SETTINGS
+from toy_models import toy_model
 from toy_training import RECIPE
 
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.models.distillation.conversations import DistillSettings, Given, plan
+from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE, DistillSettings, Given, plan
 from hamburger_edge.models.distillation.data_manifest import FORMAT, DataManifest, read_data_manifest
 from hamburger_edge.models.distillation.joining import Joining, MadeConversation, MadeShard
+from hamburger_edge.models.distillation.logits import likeliest
 from hamburger_edge.models.distillation.shard_files import read_shard
 from hamburger_edge.models.distillation.storage import folder_at
+from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.scoring import score
 
 LENGTH = 10  # tokens of each conversation, half of them its answer's
 
@@ -67,18 +75,16 @@ def test_what_an_earlier_shard_asked_is_left_out(tmp_path: Path) -> None:
     assert {len(arrays[name]) for arrays in read[1:3] for name in arrays if name != "starts"} == {10}
 
 
-@pytest.mark.parametrize("order", [[3, 2, 1, 0], [1, 0, 3, 2], [2, 0, 3, 1]])
-def test_the_order_in_which_shards_come_does_not_matter(order: list[int], tmp_path: Path) -> None:
-    join(tmp_path / "in order", [0, 1, 2, 3])
-    join(tmp_path / "otherwise", order)
+@pytest.mark.parametrize(
+    ("order", "tokens", "enough"),
+    [([3, 2, 1, 0], 30, [0, 1, 2, 3]), ([2, 0, 3, 1], 30, [0, 1, 2, 3]), ([3, 2, 0, 1], 20, [0, 1, 2])],
+)
+def test_neither_the_order_of_shards_matters_nor_one_too_many(
+    order: list[int], tokens: int, enough: list[int], tmp_path: Path
+) -> None:
+    join(tmp_path / "in order", enough, tokens)
+    assert join(tmp_path / "otherwise", order, tokens).finished
     assert contents(tmp_path / "otherwise") == contents(tmp_path / "in order")
-
-
-def test_a_shard_too_many_is_left_out(tmp_path: Path) -> None:
-    join(tmp_path / "just enough", [0, 1, 2], tokens=20)
-    joined = join(tmp_path / "too many", [3, 2, 0, 1], tokens=20)
-    assert joined.finished
-    assert contents(tmp_path / "too many") == contents(tmp_path / "just enough")
 
 
 def test_no_more_is_begun_than_will_be_wanted(tmp_path: Path) -> None:
@@ -93,21 +99,6 @@ def test_no_more_is_begun_than_will_be_wanted(tmp_path: Path) -> None:
     joined.add(2, SHARDS[2])
     assert joined.finished
     assert joined.wanted() is None
-
-
-def test_a_missing_shard_is_wanted_first_and_repeats_what_it_did(tmp_path: Path) -> None:
-    join(tmp_path, [0, 1, 2, 3])
-    before = contents(tmp_path)
-    for number in (0, 2):
-        (tmp_path / f"shard-{number:05d}.safetensors").unlink()
-    with pytest.warns(match=r"shard-0000\d\.safetensors: missing or damaged, is made again"):
-        joined = joining(tmp_path)
-    assert [joined.wanted() for _ in range(3)] == [0, 2, None]
-    joined.add(2, SHARDS[2])
-    assert not joined.finished
-    joined.add(0, SHARDS[0])
-    assert joined.finished
-    assert contents(tmp_path) == before
 
 
 def test_shards_of_which_nothing_can_be_kept_end_the_run(tmp_path: Path) -> None:
@@ -134,22 +125,73 @@ def test_a_given_prompt_is_answered_once_at_its_likeliest() -> None:
 
 def test_a_folder_in_object_storage_is_like_one_on_a_disk(tmp_path: Path) -> None:
     pytest.importorskip("fsspec", reason="needs the extra [cluster]")
-    for where in (str(tmp_path / "here"), "memory://bucket/data", f"file://{tmp_path}/there"):
-        folder = folder_at(where)
-        join(where, [0, 2, 1, 3])
-        manifest = read_data_manifest(where)
-        assert all(each.whole(where) for each in manifest.shards)
-        names = [*(each.file for each in manifest.shards), "data.json"]
-        assert {name: folder.read(name) for name in names} == contents(tmp_path / "here")
-        recipe = replace(RECIPE, data=where, more_data=(where,))
-        assert len(DistilledData.load(*recipe.data_folders)) == 2 * 6
-        folder.write(names[1], b"half")
-        assert not manifest.shards[1].whole(where)
+    join(tmp_path / "here", [0, 1, 2, 3])
+    for where in ("memory://bucket/data", f"file://{tmp_path}/there"):
+        folder = join(where, [0, 2, 1, 3]).folder
+        files = contents(tmp_path / "here")
+        assert {name: folder.read(name) for name in files} == files
+        data = DistilledData.load(*replace(RECIPE, data=where, more_data=(where,)).data_folders)
+        assert len(data) == 2 * 6
+        [_, second, *_] = read_data_manifest(where).shards
+        folder.write(second.file, b"half")
         with pytest.raises(ConfigError, match=r"shard-00001\.safetensors: missing, or changed since"):
-            read_shard(where, manifest.shards[1])
+            read_shard(where, second)
         with pytest.warns(match=r"shard-00001\.safetensors: missing or damaged"):
-            again = joining(where)
-        again.add(1, SHARDS[1])
-        assert {name: folder.read(name) for name in names} == contents(tmp_path / "here") or "here" in where
+            joining(where).add(1, SHARDS[1])
+        assert {name: folder.read(name) for name in files} == files
     with pytest.raises(ConfigError, match="memory://nowhere: no training data there"):
         read_data_manifest("memory://nowhere")
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_answers_are_scored_as_their_own_base_scored_them(tmp_path: Path, rows: int) -> None:
+    """Read anew in one pass, a base's answers have the entropies and choices that it had as it wrote them."""
+    toy_distillation.make(tmp_path / "distilled")
+    distilled = DistilledData.load(tmp_path / "distilled")
+    conversations = []
+    for start, stop in zip(distilled.starts[:-1], distilled.starts[1:], strict=True):
+        one = WrittenConversation()
+        for token, role in zip(distilled.ids[start:stop], distilled.roles[start:stop], strict=True):
+            one.add([int(token)], learned=role == ANSWER)
+        conversations.append(one)
+    write_conversations(tmp_path / "written", "given", conversations, {"base": "toy"})
+    written = DistilledData.load(tmp_path / "written")
+    assert np.array_equal(written.ids, distilled.ids)
+    answers = distilled.roles == ANSWER
+    assert np.array_equal(written.roles == ANSWER, answers)
+    assert set(written.roles.tolist()) == {ANSWER, TEMPLATE}
+    model = toy_model()
+    model.base.load_state_dict(toy_distillation.toy_base().state_dict())
+    scored = score(model, written, rows=rows, row_slots=120, top_k=4, autocast=nullcontext())
+    assert scored["entropies"][answers] == pytest.approx(distilled.entropies[answers], abs=4e-3)
+    assert not scored["entropies"][~answers].any()
+    same = scored["top_ids"][answers] == distilled.top_ids[answers]
+    assert same.mean() > 0.99  # but for what is as likely as its neighbour
+    values = scored["top_log_probabilities"][answers]
+    assert values == pytest.approx(distilled.top_log_probabilities[answers], abs=1e-2)
+
+
+@pytest.mark.parametrize("vocab", [100, 2560, 10_003])
+def test_the_likeliest_tokens_of_a_large_vocabulary(vocab: int) -> None:
+    """Also those behind the last whole chunk, and many in one chunk."""
+    logits = torch.randn(5, vocab, generator=torch.Generator().manual_seed(0))
+    logits[1, :16] += 9
+    logits[2, -3:] += 9
+    values, ids = likeliest(logits, 4)
+    assert torch.equal(values, logits.topk(4).values)
+    assert torch.equal(ids, logits.topk(4).indices)
+
+
+def test_a_missing_shard_is_wanted_first_and_repeats_what_it_did(tmp_path: Path) -> None:
+    join(tmp_path, [0, 1, 2, 3])
+    before = contents(tmp_path)
+    for number in (0, 2):
+        (tmp_path / f"shard-{number:05d}.safetensors").unlink()
+    with pytest.warns(match=r"shard-0000\d\.safetensors: missing or damaged, is made again"):
+        joined = joining(tmp_path)
+    assert [joined.wanted() for _ in range(3)] == [0, 2, None]
+    joined.add(2, SHARDS[2])
+    assert not joined.finished
+    joined.add(0, SHARDS[0])
+    assert joined.finished
+    assert contents(tmp_path) == before

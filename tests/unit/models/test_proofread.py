@@ -6,10 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from hamburger_edge.models.training.updates.lora import FoldedLora, add_lora, lora_pairs
 from hamburger_edge.models.zoo.proofread.making.judge import Count, changed
 from hamburger_edge.models.zoo.proofread.making.mistakes import NoiseModel
 from hamburger_edge.models.zoo.proofread.making.names import Names
@@ -20,6 +17,7 @@ from hamburger_edge.models.zoo.proofread.making.tokens import END, START, Encode
 from hamburger_edge.models.zoo.proofread.making.words import COMMON, Words, even
 
 TEXT = "Dexter paid $55 to Ann O'Hara yesterday because the ukulele was broken."
+NAMES = Names(("Zoe",), ("Quill",), ("Bergen",), ("Acme",), ("Elm Way",))
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +44,12 @@ def test_mistakes_leave_names_numbers_and_rare_words(words: Words) -> None:
     assert any("becuase" in each.text for each in texts)
     assert not any("beacuse" in each.text or "yesteday" in each.text for each in texts)
     assert model.apply(TEXT, "7") == NoiseModel(words).apply(TEXT, "7")
-
-
-def test_a_slip_never_makes_another_word(words: Words) -> None:
-    model = NoiseModel(words)
-    assert not model.undoable("whether", "wether")
+    assert not model.undoable("whether", "wether")  # another word
     assert model.undoable("whether", "whethr")
 
 
-def test_texts_that_differ_in_names_and_numbers_are_on_one_side() -> None:
+def test_which_texts_and_misspellings_are_for_judging() -> None:
+    assert {even(word) for word in ("becuase", "recieve", "adress", "seperate", "untill")} == {True, False}
     texts = [
         f"I need {number} tickets to {city}." for number, city in ((2, "Rome"), (71, "Oslo"), (3, "Lima"))
     ]
@@ -65,22 +60,15 @@ def test_texts_that_differ_in_names_and_numbers_are_on_one_side() -> None:
 def test_which_texts_are_clean(words: Words) -> None:
     cleaner = Cleaner(words)
     assert not cleaner.faulty("They know whether their house is too small.")
-    for text in (
-        "they know.",
-        "They know",
-        "They knwo.",
-        "They know ann.",
-        "They  know.",
-        "Do they know.",
-        "They is small.",
-    ):
+    small, open_ended, unknown = "they know.", "They know", "They knwo."
+    name, blanks, asked, rule = "They know ann.", "They  know.", "Do they know.", "They is small."
+    for text in (small, open_ended, unknown, name, blanks, asked, rule):
         assert cleaner.faulty(text), text
 
 
 def test_other_names_and_numbers() -> None:
-    names = Names(("Zoe",), ("Quill",), ("Bergen",), ("Acme",), ("Elm Way",))
     draw = Random(0)
-    made = other_names("Please meet them, Ann Smith, at 5 pm.", names, draw, share=1)
+    made = other_names("Please meet them, Ann Smith, at 5 pm.", NAMES, draw, share=1)
     assert made.startswith("Please meet them, ")
     assert "Ann Smith" not in made
     assert other_numbers("1 of them", draw) == "1 of them"
@@ -91,28 +79,11 @@ def test_other_names_and_numbers() -> None:
 
 
 def test_every_pattern_is_filled() -> None:
-    names = Names(("Zoe",), ("Quill",), ("Bergen",), ("Acme",), ("Elm Way",))
-    filler = Filler(names, {kind: ["apple"] for kind in ("food", "thing", "animal", "plant")})
+    filler = Filler(NAMES, {kind: ["apple"] for kind in ("food", "thing", "animal", "plant")})
     for pattern in PATTERNS:
         text = filler.fill(pattern, Random(1))
         assert not set("{}[]|") & set(text), text
         assert " a apple" not in text
-
-
-def test_folded_updates_are_the_layers_with_low_rank_updates() -> None:
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(6, 5, bias=False))
-    weight = module[0].weight.detach().clone()
-    learned = add_lora(module, 2, FoldedLora)
-    assert isinstance(module[0], FoldedLora)
-    x = torch.randn(3, 6)
-    assert torch.equal(module(x), x @ weight.T)
-    nn.init.normal_(module[0].up)
-    pairs = lora_pairs(module)
-    update = pairs["0.weight.lora_b"] @ pairs["0.weight.lora_a"]
-    torch.testing.assert_close(module(x), x @ (weight + update).T)
-    assert len(learned) == 2
-    assert not weight.requires_grad
 
 
 def test_answers_alone_are_learned() -> None:
@@ -130,7 +101,3 @@ def test_counts_of_the_judge() -> None:
     assert (right.whole, right.mended, right.spoiled) == (1, 1, 0)
     other.add(case, "I saw the blue dog.")
     assert (other.whole, other.mended, other.spoiled, other.words) == (0, 1, 1, 3)
-
-
-def test_misspellings_are_halved_by_their_hash() -> None:
-    assert {even(word) for word in ("becuase", "recieve", "adress", "seperate", "untill")} == {True, False}
