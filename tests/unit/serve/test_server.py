@@ -19,6 +19,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import RuntimeFailureError
 from hamburger_edge.model import Model
 from hamburger_edge.serve.application import Log
+from hamburger_edge.serve.conversations import Conversations, Kept
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.requests import Limits
 
@@ -308,3 +309,13 @@ def test_prompts_are_logged_and_kept_only_where_that_was_asked(
         said = capfd.readouterr().err
         assert ("secret" in said) == prompts
         assert "POST /v1/chat/completions 200" in said
+
+
+def test_no_one_gets_the_conversation_of_another() -> None:
+    conversations = Conversations(4)
+    said, groups = ("", "Hi", "Hello"), [(1,), (2, 3, 4)]
+    conversations.keep(Kept("0", said, {3: 4}, tuple(groups), 2, {}))
+    assert conversations.recall("0", said) == (3, groups, {3: 4})
+    assert conversations.recall("1", said) == (0, [], {})
+    assert conversations.nearest("0", groups, merged=True)[1] == 2
+    assert conversations.nearest("1", groups, merged=True) == (None, 0)
