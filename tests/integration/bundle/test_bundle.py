@@ -230,7 +230,7 @@ def test_external_files_of_constants_branches_and_functions_count(tmp_path: Path
 
 def test_what_is_no_graph_is_refused_by_whoever_looks(folder: Path) -> None:
     graph = folder / "base.onnx"
-    for content in (b"", b"\xff" * 50, graph.read_bytes()[:-3], b"\x3a\xff\xff\xff\xff\x0f"):
+    for content in (b"", b"\x3b", b"\xff" * 50, graph.read_bytes()[:-3], b"\x3a\xff\xff\xff\xff\x0f"):
         graph.write_bytes(content)
         with pytest.raises(BundleError, match=r"base\.onnx: not an ONNX graph"):
             external_files(graph)
