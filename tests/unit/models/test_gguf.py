@@ -88,9 +88,10 @@ def test_a_file_is_read_as_it_was_written_and_as_llama_cpp_reads_it(name: str, t
 
 
 def test_permutations_are_inverse() -> None:
-    rows = torch.arange(24.0).reshape(12, 2)
+    rows = torch.arange(48.0).reshape(24, 2)
     assert torch.equal(unpermute(permute(rows, 3), 3), rows)
     assert permute(torch.arange(8), 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert permute(torch.arange(6), 1).tolist() == [0, 3, 1, 4, 2, 5]  # four rows cannot tell the two apart
 
 
 @pytest.mark.parametrize(
