@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.loop.backend import ModelInfo
+from hamburger_edge.loop.copied_words import START
+from hamburger_edge.loop.draft_index import Guess, context_keys, pack
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
@@ -55,3 +57,23 @@ def check_the_books(engine: Engine, prompt: list[int], steps: list[Step]) -> Non
     assert [t for g in engine.sequence for t in g] == prompt + said(steps)
     assert engine.ledger.tokens + sum(map(len, engine.unread)) == len(prompt) + len(said(steps))
     assert max(map(len, engine.sequence)) <= engine.info.max_group_tokens
+
+
+Entry = tuple[list[int], int, float, float]  # what precedes, the token that follows, its chance, its floor
+
+
+def packed_index(*entries: Entry) -> bytes:
+    """Contexts with all their own endings, as a builder makes them; 0 stands for an answer's start."""
+    found: dict[int, Guess] = {}
+    for context, follows, chance, floor in entries:
+        skeleton = [START, *context[1:]] if context[0] == 0 else context
+        *endings, whole = context_keys(skeleton)
+        for key in endings:
+            found.setdefault(key, Guess(0, 0.0))
+        found[whole] = Guess(follows, chance, floor)
+    return pack([*found.items()], 5)
+
+
+def along(answer: Sequence[int], floor: float = 1.0) -> list[Entry]:
+    """Entries that are certain of an answer, from its second token on."""
+    return [([0, *answer[:place]], answer[place], 1.0, floor) for place in range(1, len(answer))]

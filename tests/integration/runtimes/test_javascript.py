@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_runs import along, packed_index
 from goldens import (
     BUNDLES,
     GREEDY,
@@ -33,9 +34,9 @@ import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
 from hamburger_edge.bundle.manifest import FileEntry, content_hash
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.loop.copied_words import START, Words
+from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.dial import MODES
-from hamburger_edge.loop.draft_index import DraftIndex, Guess, context_keys, pack
+from hamburger_edge.loop.draft_index import DraftIndex
 from hamburger_edge.loop.drafting import Drafter
 from hamburger_edge.loop.formats import PATTERNS
 from hamburger_edge.support.files import DRAFT_INDEX, sha256
@@ -165,14 +166,8 @@ def test_what_an_index_is_sure_of_is_said_the_same(
     folder = Path(shutil.copytree(bundles(**changes), tmp_path / "indexed"))
     with hamburger_edge.load(folder, threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=12).tokens for prompt in PROMPTS]
-    entries: dict[int, Guess] = {}
-    for answer in plain:
-        for place, follows in enumerate(answer[1:], 1):
-            *shorter, whole = context_keys([START, *answer[:place]])
-            entries |= {whole: Guess(follows, 1.0, 1.0)}
-            for key in shorter:
-                entries.setdefault(key, Guess(0, 0.0))
-    (folder / DRAFT_INDEX).write_bytes(pack([*entries.items()], 5))
+    sure = packed_index(*(entry for answer in plain for entry in along(answer)))
+    (folder / DRAFT_INDEX).write_bytes(sure)
     manifest = load_manifest(folder)
     entry = FileEntry(DRAFT_INDEX, (folder / DRAFT_INDEX).stat().st_size, sha256(folder / DRAFT_INDEX))
     replace(manifest, files=(*manifest.files, entry)).save(folder)

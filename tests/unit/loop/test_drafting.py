@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import check_the_books, run, said
+from engine_runs import Entry, along, check_the_books, packed_index, run, said
 from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.errors import BundleError
@@ -64,16 +64,8 @@ def test_copies_that_fail_lose_their_chance() -> None:
     assert drafter.guess([2]).chance > 0.7
 
 
-def index_of(*entries: tuple[list[int], int, float, float]) -> DraftIndex:
-    """Contexts with all their own endings, as a builder makes them; 0 stands for an answer's start."""
-    found: dict[int, Guess] = {}
-    for context, follows, chance, floor in entries:
-        skeleton = [START, *context[1:]] if context[0] == 0 else context
-        keys = list(context_keys(skeleton))
-        for key in keys[:-1]:
-            found.setdefault(key, Guess(0, 0.0))
-        found[keys[-1]] = Guess(follows, chance, floor)
-    return DraftIndex(pack([*found.items()], 5), 40)
+def index_of(*entries: Entry) -> DraftIndex:
+    return DraftIndex(packed_index(*entries), 40)
 
 
 def test_the_longest_known_context_decides() -> None:
@@ -248,8 +240,7 @@ def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
     does."""
     texts = []
     for floor, most, slots in ((1.0, 4, 1), (1.0, 3, 2), (0.9, 4, 4)):
-        entries = [([0, *SCRIPT[:n]], SCRIPT[n], 1.0, floor) for n in range(1, 4)]
-        shape = info(draft_index=index_of(*entries), max_group_tokens=most)
+        shape = info(draft_index=index_of(*along(SCRIPT[:4], floor)), max_group_tokens=most)
         backend = ScriptedBackend(shape, p_stop=1.0)  # no micro step is tried
         backend.say(SCRIPT, prompt=3)
         engine = Engine(backend)
@@ -262,8 +253,7 @@ def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
 
 
 def test_no_guess_is_merged_that_settings_may_forbid() -> None:
-    entries = [([0, *SCRIPT[:n]], SCRIPT[n], 1.0, 1.0) for n in range(1, 4)]
-    backend = ScriptedBackend(info(draft_index=index_of(*entries)), p_stop=1.0)
+    backend = ScriptedBackend(info(draft_index=index_of(*along(SCRIPT[:4]))), p_stop=1.0)
     backend.say(SCRIPT, prompt=3)
     steps, _ = run(
         Engine(backend), [5, 6, 7], {"logit_bias": {32: -100}}, max_tokens=4, mode="hybrid", confidence=0.95
