@@ -46,15 +46,15 @@ class ProcessedSampler(Sampler):
         even = np.zeros(self._base.size, dtype=np.float32)
         return super().forbids_forced or bool(np.isneginf(self._processed(even, self._base)[token]))
 
-    def choose(self, logits: Floats) -> Choice:
-        return super().choose(logits if self.forced is not None else self._processed(logits, self._base))
-
     def choose_micro(self, logits: Floats) -> Choice | None:
         processed = self._processed(logits, self._micro)
         left = processed if self.grammar is None else processed[self.grammar.allowed_micro()]
         if np.isneginf(left.max(initial=-np.inf)):
             return None  # no draft token is permitted: the base chooses the next one
         return super().choose_micro(processed)
+
+    def _permitted(self, logits: Floats) -> Choice:
+        return super()._permitted(self._processed(logits, self._base))
 
     def _processed(self, logits: Floats, head: Head) -> Floats:
         if not self._processors:
