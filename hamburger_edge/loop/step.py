@@ -47,8 +47,8 @@ class Step(NamedTuple):
     finish_reason: FinishReason | None  # set on the last step
     forced: int = 0  # number of tokens that the grammar forced
     groups: tuple[Group, ...] = ()  # the tokens by slot
-    # of each token: the base's likeliest tokens at its place, if requested; empty if the base did not choose
-    # or check the token (drafted and merged unchecked, or forced by a structure)
+    # The base's likeliest tokens at each token's place, if requested. Empty where the base neither chose nor
+    # checked the token: merged unchecked, or forced by a structure.
     top: tuple[tuple[TopToken, ...], ...] = ()
 
 
