@@ -173,7 +173,7 @@ def _write_graphs(
         checkpoint,
         needs_moments(model, plan),
         cache=cache == "int8",
-        norms=packed and plan.base == "int8",
+        inputs=packed and plan.base == "int8",
     )
     with contextlib.closing(calibration):
         own, vocabulary = apply_plan(model, plan, calibration, progress, packed=packed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import cast
 
@@ -15,11 +15,12 @@ from hamburger_edge.bundle.manifest import Precision, PrecisionPlan
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
-from hamburger_edge.export.quantization.activations import HEAD, Calibration
+from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.block_quantizer import quantize
-from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
+from hamburger_edge.export.quantization.column_forms import ColumnForm, InputScale, TableForm
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
+from hamburger_edge.export.quantization.input_ranges import HEAD
 from hamburger_edge.export.quantization.int8_columns import Origin
 from hamburger_edge.export.quantization.own_grid import grid_form, grid_of
 from hamburger_edge.export.quantization.weight_forms import (
@@ -107,6 +108,7 @@ class Former:
         self.plan, self.calibration, self.packed = plan, calibration, packed
         self.tied, self.draft_vocab = tied, draft_vocab
         self.folds = Folds({})  # of the base's norms
+        self.ranges: Mapping[str, float] = {}  # of the inputs of the base's products
 
     @property
     def in_columns(self) -> bool:
@@ -129,10 +131,16 @@ class Former:
             size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
             return grid_form(path, weight, grid, size, covariance)
         if precision == "int8" and self.in_columns and len(weight) >= SMALLEST:
-            return ColumnForm.of(weight, Origin(f"{path}.weight"))
+            return ColumnForm.of(weight, Origin(f"{path}.weight"), self._input_scale(path))
         narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
         return self._form(weight, precision, size, table=False, covariance=covariance)
+
+    def _input_scale(self, path: str) -> InputScale:
+        """Rows of the base must not depend on the rows beside them; other graphs get the same rows always."""
+        if path.startswith(("embedder.", "micro.")):
+            return "call"
+        return self.ranges.get(path, "row")
 
     def check_vocabulary(self, width: int) -> None:
         """Refuse a width without whole blocks: embeddings are looked up in whole blocks."""
@@ -171,10 +179,11 @@ class Former:
     def _head_in_columns(self, weight: Tensor, rows: Tensor | None) -> Form:
         """The draft vocabulary in tiles of its own, for the micro decoder's head."""
         name, count = (TABLE if self.tied else HEAD_WEIGHT), self.draft_vocab
+        scale = self._input_scale(HEAD)
         if rows is None:
-            return ColumnForm.of(weight, Origin(name))
-        draft_vocab = ColumnForm.of(weight[rows[:count]], Origin(name, "draft_vocab"))
-        return draft_vocab.followed_by(ColumnForm.of(weight[rows[count:]], Origin(name, "others")))
+            return ColumnForm.of(weight, Origin(name), scale)
+        draft_vocab = ColumnForm.of(weight[rows[:count]], Origin(name, "draft_vocab"), scale)
+        return draft_vocab.followed_by(ColumnForm.of(weight[rows[count:]], Origin(name, "others"), scale))
 
     def _form(
         self,
@@ -238,6 +247,7 @@ def apply_plan(
     )
     former.check_vocabulary(model.config.base.hidden_size)  # before the long part
     former.folds = calibration.folds(progress)
+    former.ranges = calibration.ranges()
     own = own_structure(model)
     for norm in former.folds.exponents:
         parameter = own.get_parameter(f"{norm}.weight")

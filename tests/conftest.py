@@ -63,6 +63,7 @@ SLOW = {
     ),
     "repository/test_wheel.py": (),
     "runtimes/test_browser.py": (),
+    "runtimes/test_exactness.py": ("test_the_built_in_models_verify_what_they_decode_plainly",),
     "runtimes/test_browser_app.py": (),
     "serve/test_in_browser.py": (),
     "serve/test_load.py": (),

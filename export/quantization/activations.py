@@ -29,7 +29,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
-from hamburger_edge.export.quantization.norm_ranges import NormRanges
+from hamburger_edge.export.quantization.input_ranges import HEAD, InputRanges
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
@@ -48,12 +48,11 @@ OTHER_TEXT = Path(__file__).with_name("other_text.jsonl")
 ROWS, LONGEST = 4, 224  # conversations read together; tokens of each
 RANGES_EVERY = 4  # cache ranges alone come from one conversation in so many, at no loss
 STRIPES = 4  # of a covariance: with the lower triangle's stripes alone, 5/8 of the products
-HEAD = "head"  # the consumer of the base's last norm: a separate layer, or the tied embeddings
 
 
 class Calibration:
     """Covariances of the inputs of `layers`, taken in the order of reading. With `cache` also the ranges of
-    the cache, with `norms` those of the norms.
+    the cache, with `inputs` those of the base's products.
 
     Layers with the same input share their covariance.
     """
@@ -64,20 +63,21 @@ class Calibration:
         layers: Collection[str] = (),
         *,
         cache: bool = False,
-        norms: bool = False,
+        inputs: bool = False,
     ):
-        """Without a checkpoint that has a tokenizer, no layer has a covariance, and no norm is folded."""
+        """Without a checkpoint that has a tokenizer, no layer has a covariance, no input a range, and no norm
+        is folded."""
         readable = checkpoint is not None and checkpoint.tokenizer is not None
         self.layers = frozenset(layers if readable else ())
         self._held: dict[str, InputCovariance] = {}  # of the stage that was read last
         self._passed: set[str] = set()  # layers of the stages so far
         self._checkpoint = checkpoint
         self._ranges = CacheRanges(checkpoint.model) if checkpoint is not None and cache else None
-        self._norms = NormRanges(checkpoint.model) if checkpoint is not None and readable and norms else None
+        self._inputs = InputRanges(checkpoint.model) if checkpoint and readable and inputs else None
         self._stages: Iterator[_Sums] = iter(())
         self._folds: Folds | None = None
         self._count, self._finished = 0, False
-        if checkpoint is not None and (self.layers or self._ranges or self._norms):
+        if checkpoint is not None and (self.layers or self._ranges or self._inputs):
             self._stages = _read(checkpoint, self.layers)
             self._count = len(checkpoint.model.base.layers) + len(checkpoint.model.micro.layers) + 2
 
@@ -90,11 +90,15 @@ class Calibration:
         return self._held.pop(layer, None)
 
     def folds(self, progress: Progress = no_progress) -> Folds:
-        """Return the scales to fold into norms; without `norms` there are none."""
-        if self._norms is not None and self._folds is None:
+        """Return the scales to fold into norms; without `inputs` there are none."""
+        if self._inputs is not None and self._folds is None:
             self._read_the_rest(progress)
-            self._folds = self._norms.folds()
+            self._folds = self._inputs.folds()
         return self._folds or Folds({})
+
+    def ranges(self) -> dict[str, float]:
+        """Return the largest magnitude of the inputs of products, after folding, by the product's path."""
+        return {} if self._inputs is None else self._inputs.by_product(self.folds())
 
     def scales(self, progress: Progress = no_progress) -> dict[str, Tensor]:
         """ "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache.
@@ -105,7 +109,7 @@ class Calibration:
         return {} if self._ranges is None else self._ranges.scales()
 
     def _read_the_rest(self, progress: Progress) -> None:
-        if self._checkpoint is not None and self._ranges is not None and not self._finished:
+        if self._checkpoint is not None and (self._ranges or self._inputs) and not self._finished:
             with torch.no_grad():
                 for batch in other_batches(self._checkpoint):
                     self._checkpoint.model.features(batch)
@@ -125,7 +129,7 @@ class Calibration:
 
     def close(self) -> None:
         self._held, self._stages = {}, iter(())
-        for ranges in (self._ranges, self._norms):
+        for ranges in (self._ranges, self._inputs):
             if ranges is not None:
                 ranges.close()
 

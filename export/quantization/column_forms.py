@@ -1,6 +1,6 @@
 """8-bit weights of fused graphs: int8, one scale an output (`int8_columns.py`).
 
-    ColumnForm   linear layers and heads: DynamicQuantizeMatMul, which rounds what it is fed to 8 bits itself
+    ColumnForm   linear layers and heads, whose inputs are rounded to 8 bits too
     TableForm    token embeddings: rows are picked, and multiplied by their scales
 
 Each remembers which weights it was made of, so that it can be made again without PyTorch.
@@ -9,6 +9,7 @@ Each remembers which weights it was made of, so that it can be made again withou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,35 +22,61 @@ from hamburger_edge.export.quantization.int8_columns import (
 )
 from hamburger_edge.export.quantization.weight_forms import Form, symbolic
 
+# How a product's inputs are rounded to 8 bits:
+#
+#     a number   the largest magnitude of all inputs; larger ones are clipped
+#     "row"      each row is divided by its own largest magnitude
+#     "call"     one scale for all rows of a call: fastest, but a row's result depends on the other rows
+#
+# The base reads a token alone or with others, and must give it the same scores. So "call" is for graphs whose
+# calls always hold the same rows.
+InputScale = float | Literal["row", "call"]
+STEPS = 127  # of the rounded inputs, up and down from `zero`
+
 
 class ColumnForm(Form):
     """A linear layer or head; `tile_widths` cuts a wide one into several products."""
 
     looks_up = False
+    unit: Tensor  # float32, of the rounded inputs
+    zero: Tensor  # uint8, the rounded input that stands for 0
 
-    def __init__(self, tiles: Sequence[tuple[Tensor, Tensor]], origins: tuple[Origin, ...]):
+    def __init__(
+        self, tiles: Sequence[tuple[Tensor, Tensor]], origins: tuple[Origin, ...], inputs: InputScale
+    ):
         """Tiles of values int8 [K, n] and scales float32 [n]."""
         super().__init__()
-        self.count, self.origins = len(tiles), origins
+        self.count, self.origins, self.inputs = len(tiles), origins, inputs
+        self.register_buffer("unit", torch.tensor((1.0 if isinstance(inputs, str) else inputs) / STEPS))
+        self.register_buffer("zero", torch.tensor(STEPS + 1, dtype=torch.uint8))
         for number, (values, scales) in enumerate(tiles):
             self.register_buffer(f"values_{number}", values)
             self.register_buffer(f"scales_{number}", scales)
         self.shape = sum(len(scales) for _, scales in tiles), len(tiles[0][0])
 
     @classmethod
-    def of(cls, weight: Tensor, origin: Origin) -> ColumnForm:
+    def of(cls, weight: Tensor, origin: Origin, inputs: InputScale) -> ColumnForm:
         values, scales = map(torch.from_numpy, quantize_columns(weight.detach().float().numpy()))
-        return cls(_cut(values, scales), (origin,))
+        return cls(_cut(values, scales), (origin,), inputs)
 
     @property
     def tiles(self) -> list[tuple[Tensor, Tensor]]:
         return [(getattr(self, f"values_{n}"), getattr(self, f"scales_{n}")) for n in range(self.count)]
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        if self.count == 1:
-            return _product(x, *self.tiles[0], bias)
-        out = torch.cat([_product(x, *tile) for tile in self.tiles], dim=-1)
-        return out if bias is None else out + bias
+        if self.inputs == "call":
+            return _joined([_dynamic_product(x, *tile) for tile in self.tiles], bias)
+        largest = x.abs().amax(-1, keepdim=True) if self.inputs == "row" else None
+        # a row of zeros becomes NaN, then some integers, and zeros again
+        rounded = symbolic(
+            "QuantizeLinear",
+            [x if largest is None else x / largest, self.unit, self.zero],
+            {},
+            dtype=torch.uint8,
+            shape=x.shape,
+        )
+        out = [_integer_product(rounded, self.unit, self.zero, *tile) for tile in self.tiles]
+        return _joined(out, bias) if largest is None else _joined([_joined(out) * largest], bias)
 
     def dense(self) -> Tensor:
         return torch.cat([(values.float() * scales).T for values, scales in self.tiles])
@@ -59,33 +86,53 @@ class ColumnForm(Form):
         for tile in self.tiles:
             if sum(len(scales) for _, scales in chosen) < count:
                 chosen.append(tile)
-        part = ColumnForm(chosen, self.origins)
+        part = ColumnForm(chosen, self.origins, "call")  # the micro decoder's head, with other inputs
         if part.shape[0] != count:
             raise ValueError(f"{count} columns are no whole tiles")
         return part
 
     def joins(self, other: Form) -> bool:
-        return isinstance(other, ColumnForm) and other.shape[1] == self.shape[1]
+        alike = isinstance(other, ColumnForm) and other.shape[1] == self.shape[1]
+        return alike and other.inputs == self.inputs
 
     def joined(self, others: Sequence[Form]) -> Form:
         """Cut anew."""
         forms = [self, *(form for form in others if isinstance(form, ColumnForm))]
         tiles = [tile for form in forms for tile in form.tiles]
         values, scales = (torch.cat(parts, dim=-1) for parts in zip(*tiles, strict=True))
-        return ColumnForm(_cut(values, scales), tuple(origin for form in forms for origin in form.origins))
+        origins = tuple(origin for form in forms for origin in form.origins)
+        return ColumnForm(_cut(values, scales), origins, self.inputs)
 
     def followed_by(self, other: ColumnForm) -> ColumnForm:
         """The same, with tiles that stay apart: `first` finds these again."""
-        return ColumnForm([*self.tiles, *other.tiles], (*self.origins, *other.origins))
+        return ColumnForm([*self.tiles, *other.tiles], (*self.origins, *other.origins), self.inputs)
 
 
-def _product(x: Tensor, values: Tensor, scales: Tensor, bias: Tensor | None = None) -> Tensor:
+def _joined(products: list[Tensor], bias: Tensor | None = None) -> Tensor:
+    out = products[0] if len(products) == 1 else torch.cat(products, dim=-1)
+    return out if bias is None else out + bias
+
+
+def _dynamic_product(x: Tensor, values: Tensor, scales: Tensor) -> Tensor:
+    """x [..., K] is rounded by the operator."""
     return symbolic(
         "com.microsoft::DynamicQuantizeMatMul",
-        [x, values, scales] if bias is None else [x, values, scales, None, bias],
+        [x, values, scales],
         {},
         dtype=x.dtype,
         shape=(*x.shape[:-1], values.shape[1]),
+        version=1,
+    )
+
+
+def _integer_product(rounded: Tensor, unit: Tensor, zero: Tensor, values: Tensor, scales: Tensor) -> Tensor:
+    """rounded uint8 [..., K] -> float32 [..., n]; sums of integers are exact, whatever rows are beside"""
+    return symbolic(
+        "com.microsoft::MatMulIntegerToFloat",
+        [rounded, values, unit, scales, zero],
+        {},
+        dtype=torch.float32,
+        shape=(*rounded.shape[:-1], values.shape[1]),
         version=1,
     )
 

@@ -3,8 +3,8 @@
     norm's weight [K] / 2^e        products' weights [N, K] * 2^e
     rows of up_proj / 2^e          columns of down_proj * 2^e
 
-`DynamicQuantizeMatMul` rounds a call's inputs with one scale. A few channels of a norm's output are 25 times
-as large as the median one, and leave it few steps. Powers of two round nothing: in float32 the model computes
+Products round their inputs with one scale for all channels. A few channels of a norm's output are 25 times as
+large as the median one, and leave it few steps. Powers of two round nothing: in float32 the model computes
 the same bits as before.
 """
 

@@ -1,4 +1,4 @@
-"""Symmetric int8 weights for `DynamicQuantizeMatMul`: one scale per output, in numpy.
+"""Symmetric int8 weights of integer products: one scale per output, in numpy.
 
     weight [N, K] float32  ->  values int8 [K, N], scales float32 [N];   weight ~ (values * scales).T
 

@@ -211,12 +211,13 @@ class Manifest:
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
 
     @property
-    def rounds_calls(self) -> bool:
-        """Whether matrix products quantize the activations of all rows of a call by one scale.
+    def pairs_rows(self) -> bool:
+        """Whether each call of the base has an even number of slots, and reads out an even number of rows.
 
-        A text's first token has by far the largest activations, so it then has a separate call.
+        ONNX Runtime's products of weights in blocks compute the last row of an odd number by another kernel,
+        which rounds differently. With even numbers a row does not depend on the rows beside it.
         """
-        return self.flavor == "fused" and self.precision.base == "int8"
+        return self.flavor == "fused" and self.precision.block_size > 0
 
     def graph(self, name: str) -> GraphSpec:
         for graph in self.graphs:
@@ -231,8 +232,11 @@ class Manifest:
         return folder / self.tokenizer
 
     def slots(self, wanted: int) -> int:
-        """Return the slots of the graphs' cache: fixed in a portable bundle, else min(wanted, context)."""
-        return self.cache_slots or min(wanted, self.model.context_length)
+        """Return the slots of the graphs' cache: fixed in a portable bundle, else at most the context length.
+
+        If calls have an even number of slots, one position stays free for the slot that evens the last call.
+        """
+        return self.cache_slots or min(wanted, self.model.context_length - self.pairs_rows)
 
     @property
     def fingerprint(self) -> str:

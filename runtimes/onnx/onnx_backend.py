@@ -120,11 +120,11 @@ class OnnxBackend:
         }
         self.embedder = OnnxEmbedder(sessions["embedder"], model.hidden_size)
         micro = manifest.kv.micro(model.micro_layers)
-        self.base = OnnxBase(sessions["base"], model, self._cache(manifest.kv, cache_slots))
+        entries = cache_slots + manifest.pairs_rows  # the last call may have a slot more than it appends
+        self.base = OnnxBase(sessions["base"], model, self._cache(manifest.kv, entries))
         self.micro_decoder = OnnxMicroDecoder(
             sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)
         )
-        self._first: tuple[tuple[tuple[int, ...], int], Snapshot] | None = None  # a text's first slot
         self.closed = False
         self.info = model_info(
             folder,
@@ -138,10 +138,10 @@ class OnnxBackend:
             draft_costs=manifest.draft_costs,
         )
 
-    def _cache(self, layout: KVLayout, cache_slots: int) -> Cache:
+    def _cache(self, layout: KVLayout, entries: int) -> Cache:
         if self.manifest.cache_slots:
-            return PlacedCache(layout, cache_slots)
-        return InPlaceCache(layout, cache_slots, self.provider.device, self.provider.device_id)
+            return PlacedCache(layout, entries)
+        return InPlaceCache(layout, entries, self.provider.device, self.provider.device_id)
 
     @property
     def slots(self) -> int:
@@ -151,34 +151,16 @@ class OnnxBackend:
         self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
     ) -> Readout:
         self._check_open()
-        if not self.manifest.rounds_calls or self.slots or len(groups) == 1:
-            return self._read(groups, positions, output_indices)
-        if 0 not in output_indices:
-            self._read_first(tuple(groups[0]), positions[0])
-            return self._read(groups[1:], positions[1:], [index - 1 for index in output_indices])
-        first = Readout(*(part.copy() for part in self._read(groups[:1], positions[:1], [0])))
-        rest = self._read(groups[1:], positions[1:], [max(0, index - 1) for index in output_indices])
-        for row, index in enumerate(output_indices):
-            if index == 0:
-                rest.logits[row], rest.p_stop[row] = first.logits[0], first.p_stop[0]
-                rest.features[row] = first.features[0]
-        return rest
-
-    def _read_first(self, group: tuple[int, ...], position: int) -> None:
-        """Append a text's first slot. Texts begin alike, so the newest one is kept for the next text."""
-        if self._first is not None and self._first[0] == (group, position):
-            self.restore(self._first[1], 1)
-            return
-        self._read([group], [position], [0])
-        if self.provider.device == "cpu":
-            self._first = (group, position), self.snapshot()
-
-    def _read(
-        self, groups: Sequence[Sequence[int]], positions: Sequence[int], output_indices: Sequence[int]
-    ) -> Readout:
+        appended, read = len(groups), len(output_indices)
+        if self.manifest.pairs_rows:
+            if appended % 2:  # the next call overwrites this slot
+                groups = [*groups, groups[-1][:1]]
+                positions = [*positions, min(positions[-1] + 1, self.info.context_length - 1)]
+            if read % 2:
+                output_indices = [*output_indices, output_indices[-1]]
         buffer = self.base.embeddings[len(groups)]
         self.embedder.run(groups, buffer)
-        return self.base.run(buffer, positions, output_indices)
+        return Readout(*(rows[:read] for rows in self.base.run(buffer, positions, output_indices, appended)))
 
     def micro_begin(self, features: npt.NDArray[np.float32]) -> None:
         self.micro_decoder.begin(features)

@@ -6,7 +6,7 @@ A call copies a few numbers into bound buffers, runs, and returns views of bound
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +30,13 @@ class OnnxEmbedder:
         self.bound: tuple[Buffer, Buffer] | None = None
 
     def run(self, groups: Sequence[Sequence[int]], out: Buffer) -> None:
-        """Write embeddings to `out` [1, S, d]; each run of groups of the same size is one call."""
+        """Write embeddings to `out` [1, S, d].
+
+        A run of single tokens is one call. Each merged group has its own: the result must not depend on
+        other groups.
+        """
         start = 0
-        for size, stretch in itertools.groupby(groups, len):
-            members = list(stretch)
+        for size, members in _calls(groups):
             if size not in self.tokens:
                 self.tokens[size] = Rows((size,), "int64")
             tokens = self.tokens[size][len(members)]
@@ -55,6 +58,15 @@ class OnnxEmbedder:
         self.bound = tokens, target  # kept alive: the binding holds an address only
 
 
+def _calls(groups: Sequence[Sequence[int]]) -> Iterator[tuple[int, list[Sequence[int]]]]:
+    """Yield the size and the groups of each call, in order."""
+    for size, stretch in itertools.groupby(groups, len):
+        if size == 1:
+            yield size, list(stretch)
+        else:
+            yield from ((size, [group]) for group in stretch)
+
+
 class OnnxBase:
     """The base LLM over its KV buffer."""
 
@@ -71,7 +83,10 @@ class OnnxBase:
         self.binding = session.io_binding()
         self.bound: tuple[Buffer, int] | None = None
 
-    def run(self, embeddings: Buffer, positions: Sequence[int], rows: Sequence[int]) -> Readout:
+    def run(
+        self, embeddings: Buffer, positions: Sequence[int], rows: Sequence[int], appended: int
+    ) -> Readout:
+        """Run the base; of its slots, the first `appended` stay in the cache."""
         slots, count = len(positions), len(rows)
         self._bind(embeddings, slots, count)
         if self.takes_positions:
@@ -80,7 +95,7 @@ class OnnxBase:
         gaps = self.takes_positions and positions[-1] != self.cache.kv.used + slots - 1
         self.cache.begin(slots, gaps=gaps)
         run(self.session, self.binding, "the base")
-        self.cache.end(slots)
+        self.cache.end(appended)
         return Readout(self.logits[count].array, self.p_stop[count].array, self.features[count].array)
 
     def _bind(self, embeddings: Buffer, slots: int, rows: int) -> None:

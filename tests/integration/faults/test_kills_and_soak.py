@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def converse(whole: Model, broken: Model, number: int, place: Path) -> int:
     return tokens
 
 
-def test_soak(tiny: Path, tmp_path: Path) -> None:
-    """In float32: int8 rounds by call, so that a text depends on which of its tokens were read together."""
+def test_soak(exported_tiny: Callable[..., Path], tmp_path: Path) -> None:
+    tiny = exported_tiny("int8")
     memory: list[int] = []  # bytes, after every conversation
     tokens, load = 0, hamburger_edge.load
     with load(tiny, threads=1) as whole, load(tiny, threads=1) as broken:

@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,6 @@ from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ContextFullError, InputError, RuntimeFailureError, SessionError
-from hamburger_edge.loop.backend import Readout
-from hamburger_edge.runtimes.onnx.buffers import Buffer
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 
@@ -164,27 +162,3 @@ def test_files_may_be_links(bundles: Callable[..., Path], tmp_path: Path) -> Non
         with open_model(folder, threads=1) as model:
             answers.append(model.generate("Hi", max_tokens=9).tokens)
     assert answers[1:] == [answers[0]] * 2
-
-
-@pytest.mark.parametrize("ours", [INT8], indirect=True, ids=["int8"])
-def test_the_first_slot_of_a_text_is_computed_once(
-    ours: OnnxBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """int8 graphs read it in a call of its own; the same slot of a later text is copied, bit for bit."""
-    calls: list[int] = []
-    run = ours.base.run
-
-    def counted(embeddings: Buffer, positions: Sequence[int], rows: Sequence[int]) -> Readout:
-        calls.append(len(positions))
-        return run(embeddings, positions, rows)
-
-    monkeypatch.setattr(ours.base, "run", counted)
-    found = []
-    for prompt in (PROMPT, PROMPT, [(7,), *PROMPT[1:]], PROMPT):
-        ours.truncate(0)
-        found.append(ours.macro(prompt, range(5), [4]).logits.copy())
-        assert ours.slots == 5
-    assert calls == [1, 4, 4, 1, 4, 1, 4]
-    assert (found[0] == found[1]).all()
-    assert (found[0] == found[3]).all()
-    assert (found[0] != found[2]).any()

@@ -11,8 +11,8 @@ from toy_models import toy_model
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
 from hamburger_edge.export.quantization.folds import READERS, Folds, exponents_of
+from hamburger_edge.export.quantization.input_ranges import HEAD, InputRanges
 from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, quantize_table
-from hamburger_edge.export.quantization.norm_ranges import NormRanges
 from hamburger_edge.models.architecture.llama import WholeSequence
 
 
@@ -37,15 +37,18 @@ def test_forms_hold_what_was_quantized() -> None:
     weight = weights(9000, 16)
     values, scales = quantize_columns(weight.numpy())
     wanted = torch.from_numpy((values * scales).T)
-    whole = ColumnForm.of(weight, Origin("w"))
+    whole = ColumnForm.of(weight, Origin("w"), 2.0)
     assert [len(each) for _, each in whole.tiles] == [4160, 4160, 680]
     assert torch.equal(whole.dense(), wanted)
-    parts = [ColumnForm.of(part, Origin(name)) for name, part in zip("ab", weight.split(4500), strict=True)]
+    parts = [
+        ColumnForm.of(part, Origin(name), 2.0) for name, part in zip("ab", weight.split(4500), strict=True)
+    ]
     ahead = parts[0].followed_by(parts[1])
     assert torch.equal(ahead.first(4500).dense(), wanted[:4500])
     for both in (ahead, parts[0].joined(parts[1:])):
         assert torch.equal(both.dense(), wanted)
         assert [origin.weight for origin in both.origins] == ["a", "b"]
+    assert not parts[0].joins(ColumnForm.of(weight[:9], Origin("c"), "row"))  # rounded otherwise
     ids = torch.tensor([[5, 8999]])
     table = TableForm(weight, Origin("w"))
     assert torch.equal(table.rows(ids), table.dense()[ids])
@@ -74,7 +77,7 @@ def test_a_folded_model_computes_the_same(output_norms: bool) -> None:
         attend = WholeSequence(model.config.base, model.base_rotary(torch.arange(6)[None]))
         return model.base(model.base.embed(tokens), attend, model.config.taps)
 
-    ranges = NormRanges(model)
+    ranges = InputRanges(model)
     wanted = features()
     folds = ranges.folds()
     sources = {norm.removeprefix(f"base.layers.{norm[12]}.") for norm in folds.exponents}
@@ -83,6 +86,12 @@ def test_a_folded_model_computes_the_same(output_norms: bool) -> None:
     for name, parameter in model.named_parameters():
         parameter.copy_(torch.from_numpy(folds.apply(name, parameter.numpy())))
     torch.testing.assert_close(features(), wanted, rtol=0, atol=1e-5)
+    largest = ranges.by_product(folds)
+    ranges = InputRanges(model)  # of the folded model
+    features()
+    assert largest == pytest.approx(ranges.by_product(Folds({})))
+    assert HEAD in largest
+    assert not any(path.endswith("down_proj") for path in largest)  # its rows have their own
 
 
 def test_folds_are_stored_as_text() -> None:
