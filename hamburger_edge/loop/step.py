@@ -9,6 +9,7 @@ A draft grows while another token pays. `stands` is the probability that the bas
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from time import perf_counter
@@ -108,10 +109,12 @@ class Rules:
 
 
 def open_answer(rules: Rules) -> Step:
-    """Return the answer prefix as a draft. The base checks it in the call that reads the prompt."""
-    tokens, size = rules.answer_prefix, rules.prefix_group_tokens
-    for token in tokens:
-        rules.sampler.propose(token)
+    """Return the answer prefix as a draft, up to its first token that the sampler refuses.
+
+    The base checks it in the call that reads the prompt.
+    """
+    tokens = tuple(itertools.takewhile(rules.sampler.propose, rules.answer_prefix))
+    size = rules.prefix_group_tokens
     groups = tuple(tokens[start : start + size] for start in range(0, len(tokens), size))
     shown = (1.0,) * len(tokens) if rules.probabilities else ()
     return Step(tokens, shown, (0.0,) * len(tokens), None, 0, groups, ((),) * len(shown))

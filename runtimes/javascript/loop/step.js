@@ -82,23 +82,24 @@ export class Rules {
 }
 
 /**
- * What all answers begin with, as a draft that needs no readout: the base checks it as it reads the prompt.
+ * What all answers begin with, as a draft that needs no readout: the base checks it as it reads the prompt. It ends
+ * before the first token that the sampler refuses.
  * @param {Rules} rules
  * @returns {Step}
  */
 export function openAnswer({ answerPrefix, prefixGroupTokens, probabilities, sampler }) {
+  const refused = answerPrefix.findIndex((token) => !sampler.propose(token));
+  const tokens = refused < 0 ? answerPrefix : answerPrefix.slice(0, refused);
   /** @type {number[][]} */
   const groups = [];
-  for (const [index, token] of answerPrefix.entries()) {
-    sampler.propose(token);
-    if (index % prefixGroupTokens) groups[groups.length - 1].push(token);
-    else groups.push([token]);
+  for (let start = 0; start < tokens.length; start += prefixGroupTokens) {
+    groups.push(tokens.slice(start, start + prefixGroupTokens));
   }
   return {
-    tokens: answerPrefix,
-    probabilities: probabilities ? answerPrefix.map(() => 1) : [],
-    topProbabilities: probabilities ? answerPrefix.map(() => []) : [],
-    stopProbabilities: answerPrefix.map(() => 0),
+    tokens,
+    probabilities: probabilities ? tokens.map(() => 1) : [],
+    topProbabilities: probabilities ? tokens.map(() => []) : [],
+    stopProbabilities: tokens.map(() => 0),
     finishReason: null,
     forced: 0,
     groups,
