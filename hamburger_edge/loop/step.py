@@ -61,7 +61,7 @@ class Rules:
         info: ModelInfo,
         decoding: Decoding,
         sampler: Sampler,
-        prompt: Sequence[int],
+        prompt: Sequence[int],  # without the answer so far
         words: Words | None = None,
     ) -> None:
         self.sampler = sampler
@@ -80,7 +80,8 @@ class Rules:
         if not sampler.micro_usable:
             self.size = 1
         groups = decoding.confidence < 1 and decoding.force_group is None
-        self.drafter = Drafter(prompt, info.draft_index, words) if self.verify and groups else None
+        drafts = self.verify and groups
+        self.drafter = Drafter(prompt, info.draft_index, words, sampler.copies) if drafts else None
         self.costs = info.draft_costs
         self.worth = worth_of_token(info.draft_index, self.costs)
         begins = groups and sampler.grammar is None and not sampler.adjusts and not sampler.answer

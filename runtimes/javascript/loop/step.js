@@ -35,7 +35,11 @@ const CATCH_UP = 2;
 
 /** The rules by which groups and answers end, computed once per answer. */
 export class Rules {
-  /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt @param {Words | null} words */
+  /**
+   * @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler
+   * @param {readonly number[]} prompt  without the answer so far
+   * @param {Words | null} words
+   */
   constructor(info, settings, sampler, prompt, words) {
     this.sampler = sampler;
     this.verifies = settings.mode === "verify" || settings.mode === "hybrid"; // the base checks drafts ...
@@ -52,7 +56,7 @@ export class Rules {
     this.rides = settings.forced !== "single"; // forced tokens need no separate call
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxGroupTokens;
     const drafts = this.verifies && settings.confidence < 1;
-    this.drafter = drafts ? new Drafter(prompt, info.draftIndex ?? null, words) : null;
+    this.drafter = drafts ? new Drafter(prompt, info.draftIndex ?? null, words, sampler.copies) : null;
     this.costs = info.draftCosts ?? USUAL_COSTS;
     this.worth = worthOfToken(info.draftIndex ?? null, this.costs); // what a kept token saves
     const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
