@@ -23,13 +23,12 @@ from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Reci
 from hamburger_edge.export.assembly.weights import Weights, base_of
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
-from hamburger_edge.export.target import clear_leftovers
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
 from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
 from hamburger_edge.support.files import DRAFT_INDEX
-from hamburger_edge.support.folders import publish
+from hamburger_edge.support.folders import clear_leftovers, publish
 from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.strict import from_mapping

@@ -34,7 +34,7 @@ USUAL_COSTS = Costs()
 
 @dataclass
 class Copies:
-    """What the base kept of the copies in one answer's drafts. It outlives a cut of the answer."""
+    """Counts of the copied tokens in one answer's drafts. A cut answer continues with them."""
 
     tried: int = 0  # number of copied tokens that the base checked
     kept: int = 0  # number of these that it kept

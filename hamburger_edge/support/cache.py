@@ -6,7 +6,7 @@
 <home>/shapes/<name>    `bench --shape`: bundles with random weights
 <home>/locks            lock files for work outside the cache folder
 
-A hidden entry is what a killed process left, or what a running one is making.
+Hidden entries are unfinished: a process is making them, or it was killed.
 """
 
 from __future__ import annotations

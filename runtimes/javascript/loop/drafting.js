@@ -23,7 +23,7 @@ export function worthOfToken(index, costs) {
 }
 
 /**
- * @typedef {object} Copies  What the base kept of the copies in one answer's drafts. It outlives a cut of the answer.
+ * @typedef {object} Copies  Counts of the copied tokens in one answer's drafts. A cut answer continues with them.
  * @property {number} tried  copied tokens that the base checked
  * @property {number} kept  of these, those that it kept
  * @property {number} next  place in the prompt behind the newest one that it kept
