@@ -47,13 +47,13 @@ from hamburger_edge.export.parity.gate import ParityReport, check_parity
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_moments
 from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.stages import stages_of
-from hamburger_edge.export.target import check_target, clear_leftovers
+from hamburger_edge.export.target import check_target
 from hamburger_edge.loop.draft_index import read_draft_index
 from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import DRAFT_INDEX, locked
-from hamburger_edge.support.folders import publish
+from hamburger_edge.support.folders import clear_leftovers, publish
 from hamburger_edge.support.progress import Progress, StagedProgress, no_progress
 from hamburger_edge.support.values import whole_in
 

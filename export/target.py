@@ -1,9 +1,7 @@
-"""The output folder of an export: replacing a bundle, clearing the remains of killed exports."""
+"""The output folder of an export: which bundle it may replace."""
 
 from __future__ import annotations
 
-import re
-import shutil
 from pathlib import Path
 
 from hamburger_edge.bundle.manifest import FILE_NAME, KIND
@@ -29,14 +27,6 @@ def check_target(out: Path, *, force: bool) -> None:
         raise InputError(
             f"{out} holds {others[0]}, which exporting would delete: choose another or move it away"
         )
-
-
-def clear_leftovers(out: Path) -> None:
-    """Delete the hidden folders of killed exports to this folder."""
-    name = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.partial")
-    for path in out.parent.iterdir() if out.parent.is_dir() else ():
-        if name.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _files_of_bundle(folder: Path) -> set[str]:

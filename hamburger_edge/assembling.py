@@ -10,10 +10,9 @@ from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError
-from hamburger_edge.support.cache import cache_folder, lock_for
+from hamburger_edge.support.cache import cache_folder, entry_lock
 from hamburger_edge.support.files import locked, sha256
 from hamburger_edge.support.progress import Progress, no_progress
-from hamburger_edge.support.version import __version__
 
 
 def can_assemble(checkpoint: Path) -> bool:
@@ -21,31 +20,30 @@ def can_assemble(checkpoint: Path) -> bool:
 
 
 def assembled_bundle(checkpoint: Path, *, progress: Progress = no_progress) -> Path:
-    """Return the bundle of this checkpoint's assembly; make it if it is not current.
+    """Return the bundle of this checkpoint's assembly; make it if it is not complete.
 
-    Making it may fetch the base.
+    Making it may fetch the base. Equal checkpoints share a bundle, wherever they are: its name contains a
+    hash of both descriptions, which contain the hashes of the base and of all files of the bundle.
     """
     from hamburger_edge.export.assembly.assemble import assemble
+    from hamburger_edge.models.checkpoints.manifest import MANIFEST
 
-    place = hashlib.sha256(str(checkpoint.resolve()).encode()).hexdigest()[:8]
-    name = f"{checkpoint.resolve().name}-{place}"
-    source = sha256(_description(checkpoint))
-    return cached_bundle(name, source, lambda bundle: assemble(checkpoint, bundle, progress=progress))
+    content = sha256(checkpoint / MANIFEST) + sha256(_description(checkpoint))
+    name = checkpoint.resolve().name
+    return cached_bundle(name, content, lambda bundle: assemble(checkpoint, bundle, progress=progress))
 
 
-def cached_bundle(name: str, source: str, make: Callable[[Path], object]) -> Path:
-    """Return the bundle of this name in the cache folder; `make` it if it is not current.
+def cached_bundle(name: str, content: str, make: Callable[[Path], object]) -> Path:
+    """Return the bundle made from this content in the cache folder; `make` it if it is not complete.
 
-    It is current if this version made it from this source (a hash), and if it is complete and readable.
+    Its name is `name` and a hash of `content`, which is any text that determines the bundle.
     """
-    bundle = cache_folder() / "bundles" / name
-    stamp = bundle.with_name(f"{name}.stamp")
-    identity = f"{__version__} {source}"
-    if not _is_current(bundle, stamp, identity):
-        with locked(lock_for(stamp)):
-            if not _is_current(bundle, stamp, identity):  # another process may have made it
+    key = hashlib.sha256(content.encode()).hexdigest()[:12]
+    bundle = cache_folder() / "bundles" / f"{name}-{key}"
+    if not _is_complete(bundle):
+        with locked(entry_lock(bundle)):
+            if not _is_complete(bundle):  # another process may have made it
                 make(bundle)
-                stamp.write_text(identity, encoding="utf-8")
     return bundle
 
 
@@ -55,11 +53,9 @@ def _description(checkpoint: Path) -> Path:
     return checkpoint / PARTS / FILE_NAME
 
 
-def _is_current(bundle: Path, stamp: Path, identity: str) -> bool:
+def _is_complete(bundle: Path) -> bool:
     try:
-        if stamp.read_text(encoding="utf-8") != identity:
-            return False
         check_files(bundle, load_manifest(bundle))
-    except (OSError, UnicodeDecodeError, BundleError):
+    except (OSError, BundleError):
         return False
     return True

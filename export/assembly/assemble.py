@@ -24,10 +24,11 @@ from hamburger_edge.export.assembly.weights import Weights, base_of
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
 from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
 from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
 from hamburger_edge.support.files import DRAFT_INDEX
-from hamburger_edge.support.folders import publish
+from hamburger_edge.support.folders import clear_leftovers, publish
 from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.strict import from_mapping
@@ -36,12 +37,38 @@ MOST_THREADS = 4  # each has some matrices of float32 in hand
 
 
 def assemble(checkpoint: Path, out: Path, *, progress: Progress = no_progress) -> Path:
-    """Write the bundle to `out`, which is replaced: complete, or not at all."""
-    parts, about = checkpoint / PARTS, read_manifest(checkpoint / MANIFEST)
+    """Write the bundle to `out`, which is replaced: complete, or not at all. The caller holds a lock for it.
+
+    A base whose files were damaged after their fetch is fetched again, once.
+    """
+    about = read_manifest(checkpoint / MANIFEST)
+    try:
+        return _assemble(checkpoint, about, out, progress)
+    except (BundleError, CheckpointError):
+        if not _mended_base(about, progress):
+            raise
+        return _assemble(checkpoint, about, out, progress)
+
+
+def _mended_base(about: CheckpointManifest, progress: Progress) -> bool:
+    """Fetch a damaged base again; return False if there is no damage, or if the base was not fetched."""
+    if about.base.kind != "fetch":
+        return False
+    name = str(about.base.name)
+    if is_complete(base_folder(name), verify=True, progress=progress):
+        return False
+    progress(f"{name} is damaged, fetching it again", 0, 0)
+    fetch(name, verify=True, progress=progress)
+    return True
+
+
+def _assemble(checkpoint: Path, about: CheckpointManifest, out: Path, progress: Progress) -> Path:
+    parts = checkpoint / PARTS
     manifest, recipe = load_manifest(parts), read_recipe(parts)
     base = base_of(checkpoint, about, progress)
     partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
     try:
+        clear_leftovers(out)
         partial.mkdir(parents=True)
         for graph in manifest.graphs:
             shutil.copyfile(parts / graph.file, partial / graph.file)

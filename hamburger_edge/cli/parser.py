@@ -11,6 +11,7 @@ from hamburger_edge import __version__
 from hamburger_edge.cli.command import Command
 from hamburger_edge.cli.commands import (
     bench,
+    cache,
     chat,
     demo,
     distill,
@@ -30,7 +31,7 @@ from hamburger_edge.cli.commands import (
 # Commands by purpose, in the order of `--help`.
 GROUPS = {
     "use": (demo, run, chat, serve),
-    "make": (export, tune, index, fetch),
+    "make": (export, tune, index, fetch, cache),
     "check": (verify, inspect, eval, bench),
     "research": (distill, segment, train),
 }

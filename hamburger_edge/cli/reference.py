@@ -52,13 +52,11 @@ def _name(each: Option) -> str:
 
 def _markdown_option(each: Option) -> str:
     settings = each.settings
-    if not each.flags[0].startswith("-"):
-        name = settings["metavar"]
-        written = {"?": f"[{name}]", "*": f"[{name} ...]"}.get(settings.get("nargs", ""), name)
-    else:
-        value = settings.get("metavar") or "{" + ",".join(settings.get("choices", ())) + "}"
+    name = settings.get("metavar") or "{" + ",".join(settings.get("choices", ())) + "}"
+    written = {"?": f"[{name}]", "*": f"[{name} ...]"}.get(settings.get("nargs", ""), name)
+    if each.flags[0].startswith("-"):
         switch = settings.get("action") in ("store_true", "store_false")
-        written = ", ".join(each.flags) + ("" if switch else f" {value}")
+        written = ", ".join(each.flags) + ("" if switch else f" {written}")
     required = " (required)" if settings.get("required") else ""
     return f"- `{written}`: {settings['help']}{required}"
 

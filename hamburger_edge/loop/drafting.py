@@ -32,6 +32,15 @@ class Costs:
 USUAL_COSTS = Costs()
 
 
+@dataclass
+class Copies:
+    """Counts of the copied tokens in one answer's drafts. A cut answer continues with them."""
+
+    tried: int = 0  # number of copied tokens that the base checked
+    kept: int = 0  # number of these that it kept
+    next: int = 0  # index of the prompt's token after the newest one that it kept
+
+
 def worth_of_token(index: DraftIndex | None, costs: Costs) -> float:
     """Return what a kept token saves, in base calls: the average cost of one. Without an index 1."""
     return min(1.0, (1 + costs.row * index.rates.rows) / index.rates.tokens) if index else 1.0
@@ -40,14 +49,19 @@ def worth_of_token(index: DraftIndex | None, costs: Costs) -> float:
 class Drafter:
     """Guesses for one answer, from the draft index and from its prompt."""
 
-    def __init__(self, prompt: Sequence[int], index: DraftIndex | None, words: Words | None = None) -> None:
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        index: DraftIndex | None,
+        words: Words | None = None,
+        copies: Copies | None = None,  # of the answer so far, if it was cut; updated here
+    ) -> None:
         self._prompt, self._index = tuple(prompt), index
         self._chances = index.rates.copies if index else COPY_CHANCES
         self._behind: dict[int, list[int]] = {}  # token -> indices after its occurrences in the prompt
         for place, token in enumerate(self._prompt[:-1], 1):
             self._behind.setdefault(token, []).append(place)
-        self._next = 0  # index after the token copied last
-        self._tried = self._kept = 0  # counts of copied tokens: checked by the base, kept by it
+        self._copies = copies or Copies()
         self._drafted: list[int] = []  # per token of the draft: its index in the prompt, or -1
         if index:
             self._reader = CopyReader(self._prompt, words, index.may_begin)
@@ -110,11 +124,12 @@ class Drafter:
 
     def settle(self, kept: int) -> None:
         """Record that the base kept the first `kept` tokens of the draft."""
+        copies = self._copies
         for number, place in enumerate(self._drafted[: kept + 1]):
             if place >= 0:
-                self._tried += 1
+                copies.tried += 1
                 if number < kept:
-                    self._kept, self._next = self._kept + 1, place + 1
+                    copies.kept, copies.next = copies.kept + 1, place + 1
 
     def copy(self, answer: Sequence[int]) -> Guess | None:
         """Return the prompt's token after the longest match of the answer's last tokens.
@@ -122,7 +137,7 @@ class Drafter:
         Among equally long matches, those at or after the last copy come first, then the nearest to it.
         The probability is `(WEIGHT * measured + kept) / (WEIGHT + tried)`.
         """
-        after = max(self._next, *(place + 1 for place in self._drafted)) if self._drafted else self._next
+        after = max([self._copies.next, *(place + 1 for place in self._drafted)])
         best = max(
             ((self.match(answer, at), at >= after, -abs(at - after), at) for at in self._places(answer)),
             default=None,
@@ -130,7 +145,7 @@ class Drafter:
         if best is None:
             return None
         length, place = best[0], best[3]
-        chance = (WEIGHT * self._chances[length - 1] + self._kept) / (WEIGHT + self._tried)
+        chance = (WEIGHT * self._chances[length - 1] + self._copies.kept) / (WEIGHT + self._copies.tried)
         return Guess(self._prompt[place], chance, place=place)
 
     def _places(self, answer: Sequence[int]) -> Sequence[int]:

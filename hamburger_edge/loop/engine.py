@@ -90,7 +90,8 @@ class Engine:
         stats.reused_tokens = sum(map(len, groups[:covered]))
         cancel = cancel or Flag()
         tokens = [token for group in groups for token in group]
-        rules = Rules(self.info, decoding, sampler, tokens, self.words)
+        asked = tokens[: len(tokens) - len(sampler.answer)]  # the prompt of an answer that goes on
+        rules = Rules(self.info, decoding, sampler, asked, self.words)
         return self._run(kept, groups[covered:], rules, stats, cancel)
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:

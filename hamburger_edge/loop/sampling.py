@@ -13,12 +13,14 @@ import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
+from hamburger_edge.loop.drafting import Copies
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.grammar import Grammar
 from hamburger_edge.loop.scores import Head, Ints, TopToken, nucleus_cut, pick, top_tokens
@@ -51,6 +53,7 @@ class Sampler:
         self.top_probabilities = top_probabilities  # None: choices have no probability
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
         self.answer: list[int] = []  # tokens chosen since `begin`
+        self.copies = Copies()  # in the answer's drafts
         self._prompt: set[int] = set()  # kept without penalties, too: a resumed answer may have some
         self._draws = 0
         self._random = np.random.Generator(np.random.PCG64(self.seed))
@@ -88,6 +91,7 @@ class Sampler:
     def begin(self, prompt: Iterable[int]) -> None:
         """Start an answer: penalties count this prompt and the tokens chosen from here on."""
         self.answer.clear()
+        self.copies = Copies()
         prompt = list(prompt)
         self._prompt = set(prompt)
         if self.edits is not None:
@@ -206,6 +210,7 @@ class Sampler:
             "answer": list(self.answer),
             "prompt": sorted(self._prompt),
             "edited": edited,
+            "copies": asdict(self.copies),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -220,6 +225,8 @@ class Sampler:
         )
         self.begin(prompt)
         self.answer.extend(answer)
+        copies = state.get("copies", {})  # older sessions have none
+        self.copies = Copies(**{name: whole_in(f"copies {name}", n, 0, 2**62) for name, n in copies.items()})
         if self.edits is not None:
             self.edits.begin(edited, answer)
         if self._penalised:

@@ -9,6 +9,7 @@ A draft grows while another token pays. `stands` is the probability that the bas
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from time import perf_counter
@@ -60,7 +61,7 @@ class Rules:
         info: ModelInfo,
         decoding: Decoding,
         sampler: Sampler,
-        prompt: Sequence[int],
+        prompt: Sequence[int],  # without the answer so far
         words: Words | None = None,
     ) -> None:
         self.sampler = sampler
@@ -79,7 +80,8 @@ class Rules:
         if not sampler.micro_usable:
             self.size = 1
         groups = decoding.confidence < 1 and decoding.force_group is None
-        self.drafter = Drafter(prompt, info.draft_index, words) if self.verify and groups else None
+        drafts = self.verify and groups
+        self.drafter = Drafter(prompt, info.draft_index, words, sampler.copies) if drafts else None
         self.costs = info.draft_costs
         self.worth = worth_of_token(info.draft_index, self.costs)
         begins = groups and sampler.grammar is None and not sampler.adjusts and not sampler.answer
@@ -108,10 +110,12 @@ class Rules:
 
 
 def open_answer(rules: Rules) -> Step:
-    """Return the answer prefix as a draft. The base checks it in the call that reads the prompt."""
-    tokens, size = rules.answer_prefix, rules.prefix_group_tokens
-    for token in tokens:
-        rules.sampler.propose(token)
+    """Return the answer prefix as a draft, up to its first token that the sampler refuses.
+
+    The base checks it in the call that reads the prompt.
+    """
+    tokens = tuple(itertools.takewhile(rules.sampler.propose, rules.answer_prefix))
+    size = rules.prefix_group_tokens
     groups = tuple(tokens[start : start + size] for start in range(0, len(tokens), size))
     shown = (1.0,) * len(tokens) if rules.probabilities else ()
     return Step(tokens, shown, (0.0,) * len(tokens), None, 0, groups, ((),) * len(shown))

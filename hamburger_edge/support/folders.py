@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -47,6 +48,14 @@ def publish(partial: Path, folder: Path) -> None:
         os.close(handle)
 
 
+def clear_leftovers(folder: Path) -> None:
+    """Delete the temporary folders of killed processes beside this folder; the caller holds its lock."""
+    name = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{8}}\.partial")
+    for path in folder.parent.iterdir() if folder.parent.is_dir() else ():
+        if name.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _flush(folder: Path) -> None:
     """Flush all files to the disk, so that a power cut cannot keep the name and lose the contents."""
     for path in folder.rglob("*"):
@@ -76,8 +85,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """
     with locked(folder.with_name(f".{folder.name}.lock")):
         if not folder.exists():
-            for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # from a killed run
-                shutil.rmtree(stale, ignore_errors=True)
+            clear_leftovers(folder)
             partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
             try:
                 partial.mkdir(parents=True)

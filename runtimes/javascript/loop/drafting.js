@@ -22,13 +22,20 @@ export function worthOfToken(index, costs) {
   return index ? Math.min(1, (1 + costs.row * index.rows) / index.tokens) : 1;
 }
 
+/**
+ * @typedef {object} Copies  Counts of the copied tokens in one answer's drafts. A cut answer continues with them.
+ * @property {number} tried  copied tokens that the base checked
+ * @property {number} kept  of these, those that it kept
+ * @property {number} next  place in the prompt behind the newest one that it kept
+ */
+
+/** @returns {Copies} */
+export const noCopies = () => ({ tried: 0, kept: 0, next: 0 });
+
 /** Guesses for one answer, from the index and from its prompt. */
 export class Drafter {
   /** @type {Map<number, number[]>} token -> the places behind it in the prompt */
   #behind = new Map();
-  #next = 0; // place behind the token that was copied last
-  #tried = 0; // copied tokens that the base checked ...
-  #kept = 0; // ... and kept
   /** @type {number[]} of the draft in progress: where each token was copied from, or -1 */
   #drafted = [];
 
@@ -37,8 +44,12 @@ export class Drafter {
   /** @type {Reading[]} before each of them, and after the last */
   #readings = [BEGINNING];
 
-  /** @param {readonly number[]} prompt @param {DraftIndex | null} index @param {Words | null} words */
-  constructor(prompt, index, words = null) {
+  /**
+   * @param {readonly number[]} prompt @param {DraftIndex | null} index @param {Words | null} words
+   * @param {Copies} copies  of the answer so far, if it was cut; updated here
+   */
+  constructor(prompt, index, words = null, copies = noCopies()) {
+    this.copies = copies;
     this.prompt = prompt;
     this.index = index;
     this.reader = new CopyReader(prompt, words, (skeleton) => index?.mayBegin(skeleton) ?? false);
@@ -118,8 +129,8 @@ export class Drafter {
   settle(kept) {
     for (const [number, place] of this.#drafted.slice(0, kept + 1).entries()) {
       if (place < 0) continue;
-      this.#tried += 1;
-      if (number < kept) [this.#kept, this.#next] = [this.#kept + 1, place + 1];
+      this.copies.tried += 1;
+      if (number < kept) [this.copies.kept, this.copies.next] = [this.copies.kept + 1, place + 1];
     }
   }
 
@@ -129,14 +140,14 @@ export class Drafter {
    * @param {readonly number[]} answer @returns {Guess | null}
    */
   copy(answer) {
-    const after = Math.max(this.#next, ...this.#drafted.map((place) => place + 1));
+    const after = Math.max(this.copies.next, ...this.#drafted.map((place) => place + 1));
     let [length, place] = [0, -1];
     for (const at of this.#behind.get(answer[answer.length - 1]) ?? []) {
       const found = this.#match(answer, at);
       if (found > length || (found === length && isNearer(at, place, after))) [length, place] = [found, at];
     }
     if (place < 0) return null;
-    const chance = (WEIGHT * this.chances[length - 1] + this.#kept) / (WEIGHT + this.#tried);
+    const chance = (WEIGHT * this.chances[length - 1] + this.copies.kept) / (WEIGHT + this.copies.tried);
     return { token: this.prompt[place], chance, floor: 0, place };
   }
 

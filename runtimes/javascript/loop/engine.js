@@ -76,7 +76,9 @@ export class Engine {
     this.#checkRoom(slots, prompt, covered);
     stats.promptTokens = count(prompt);
     stats.reusedTokens = count(prompt.slice(0, covered));
-    const rules = new Rules(this.info, settings, sampler, prompt.flat(), this.words);
+    const tokens = prompt.flat();
+    const asked = tokens.slice(0, tokens.length - sampler.answer.length); // the prompt of an answer that goes on
+    const rules = new Rules(this.info, settings, sampler, asked, this.words);
     this.#truncate(slots);
     this.unread = prompt.slice(covered);
     try {

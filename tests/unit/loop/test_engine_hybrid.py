@@ -3,17 +3,23 @@ read merged it reads that token by token."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
 import pytest
-from engine_runs import PROMPT, PROMPTS, check_the_books, run, said, shapes
+from engine_runs import PROMPT, PROMPTS, check_the_books, run, said, sampler, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_backend import ScriptedBackend, info
+from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo
 from hamburger_edge.loop.engine import REREAD, Engine
+from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import Decoding
+from hamburger_edge.loop.step import Step
+from hamburger_edge.loop.turns import Flag
 
 SURE, UNSURE = 1e4, 0.1  # what the toy language's scores are multiplied by
 
@@ -193,3 +199,40 @@ def test_without_room_the_doubtful_reading_has_to_do(slots: int, reread: int, ru
     assert steps[-1].finish_reason == "context"
     assert engine.ledger.slots == slots
     assert stats.reread_tokens == reread  # of eight slots, the first group found room, the next did not
+
+
+RUN = [31, 32, 33, 8, 9]  # not in the prompt
+COPIES = [5, *range(13, 18), 35, *range(24, 28), 5, 12, 34, 19, 18, 17, 36, 13, 14, 15, 35, 24, 25]
+REPEATS = [*COPIES[:7], *RUN, *COPIES[7:19], *RUN, *COPIES[19:21], *RUN, *COPIES[21:]]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "verify"])
+@pytest.mark.parametrize("script", [COPIES, REPEATS], ids=["copies the prompt", "repeats itself"])
+def test_cancelled_answer_continues_to_the_same_groups(script: list[int], mode: Any) -> None:
+    """A regression: the continuation forgot which copies the base had kept, and copied the answer, too."""
+    prompt = [*range(10, 30), 3, *range(20, 12, -1)]
+
+    def begun() -> tuple[Engine, Sampler]:
+        engine = Engine(ScriptedBackend(info(draft_index=None)))
+        engine.backend.say(script, len(prompt))
+        source = sampler(engine.backend)
+        source.begin(prompt)
+        return engine, source
+
+    def answered(engine: Engine, source: Sampler, groups: list[Group], cancel: Flag) -> Iterator[Step]:
+        return engine.run(groups, Decoding(mode=mode, confidence=0.5), source, cancel=cancel, reuse="groups")
+
+    engine, source = begun()
+    steps = list(answered(engine, source, [(token,) for token in prompt], Flag()))
+    whole = engine.sequence
+    assert whole[len(prompt) :] != [(token,) for token in [*script, EOS]] or mode == "verify"
+    for cut in range(1, len(steps)):
+        engine, source = begun()
+        cancel = Flag()
+        for number, _ in enumerate(answered(engine, source, [(token,) for token in prompt], cancel), 1):
+            if number == cut:
+                cancel.set()
+        said = sampler(engine.backend)
+        said.restore(source.state())
+        list(answered(engine, said, engine.sequence, Flag()))
+        assert engine.sequence == whole, cut

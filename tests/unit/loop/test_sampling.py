@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import CheckpointError, InputError
+from hamburger_edge.loop.drafting import Copies
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.scores import pick
 from hamburger_edge.loop.settings import SamplingSettings
@@ -242,7 +243,18 @@ def test_state_goes_through_json() -> None:
     assert copy.state() == source.state()
 
 
-@pytest.mark.parametrize("change", [{"seed": "x"}, {"draws": -1}, {"answer": [99]}, {"prompt": [-1]}])
+def test_state_of_an_older_session_has_no_copies() -> None:
+    mine = sampler()
+    mine.copies.tried = 3
+    state = mine.state()
+    assert state.pop("copies") == {"tried": 3, "kept": 0, "next": 0}
+    mine.restore(state)
+    assert mine.copies == Copies()
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": "x"}, {"draws": -1}, {"answer": [99]}, {"prompt": [-1]}, {"copies": {"tried": -1}}]
+)
 def test_damaged_state_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         sampler().restore({**sampler().state(), **change})
