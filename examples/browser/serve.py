@@ -107,7 +107,9 @@ def bundles_of(names: list[str]) -> dict[str, Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve the page and models that run in it.")
+    parser = argparse.ArgumentParser(
+        description="Serve the page and models that run in it.", allow_abbrev=False
+    )
     parser.add_argument("bundle", nargs="+", help="folder of a bundle of ONNX graphs, or a built-in model")
     parser.add_argument("--port", type=int, default=8090)
     options = parser.parse_args()

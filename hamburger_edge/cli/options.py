@@ -16,6 +16,7 @@ from hamburger_edge.support.terminal import ProgressBar
 _CONFIDENCES = [(mode, confidence) for mode, confidence in DEFAULT_CONFIDENCE.items() if mode != "plain"]
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
+REPORT = option("--report", metavar="FILE", help="also write all figures to this file, as JSON")
 BUNDLE = option(
     "bundle", metavar="BUNDLE", help="folder made by `export`, a built-in model, or a checkpoint (PyTorch)"
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import read_schema
+from hamburger_edge.cli.options import JSON, REPORT, read_schema
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import CheckpointError, InputError, require
 from hamburger_edge.loop.structure import Structure
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         for name in (*OF_SERVERS, *OF_REQUESTS):
             if getattr(options, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')} does not go with  --serve")
-        check_file(options.json)
+        check_file(options.report)
         _serving(options)
         return
     whole = options.prompts is not None
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
             raise InputError(
                 f"{flag} {'does not go with' if whole else 'is of whole requests: give'}  --prompts"
             )
-    check_file(options.json)
+    check_file(options.report)
     if options.against and not options.peers:
         raise InputError("--against is for other programs: add  --peers")
     for flag, needs in (("--peers", options.peers), ("--prompts", whole)):
@@ -71,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
 def _show(
     options: argparse.Namespace, report: SpeedReport | RequestReport | ServingReport, tables: str
 ) -> None:
-    show_report(options.json, json.dumps(report.to_json(), indent=1), tables)
+    show_report(options, report.to_json(), tables)
 
 
 def _lengths(options: argparse.Namespace) -> None:
@@ -332,16 +331,17 @@ COMMAND = Command(
         ),
         option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
         option("--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"),
-        option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
+        JSON,
+        REPORT,
         option("--plot", metavar="DIR", help="write speed.png, length.png and compression.png"),
     ),
     examples=(
         "hamburger-edge bench bundle --quick",
-        "hamburger-edge bench bundle --peers --against my-checkpoint --json bench.json --plot pictures",
+        "hamburger-edge bench bundle --peers --against my-checkpoint --report bench.json --plot pictures",
         "hamburger-edge bench bundle --peers --only onnx --only llama.cpp --threads 4",
         "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
         "hamburger-edge bench bundle --prompts commands.jsonl --json-schema command.json",
-        "hamburger-edge bench bundle --serve --json serving.json",
+        "hamburger-edge bench bundle --serve --report serving.json",
     ),
     run=run,
     notes=(

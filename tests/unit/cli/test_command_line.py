@@ -57,6 +57,13 @@ def test_every_command_is_registered_and_the_documentation_is_current() -> None:
     assert (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8") == markdown()
 
 
+def test_json_is_a_switch_of_every_command_that_has_it() -> None:
+    settings = [each.settings for command in COMMANDS for each in command.options if "--json" in each.flags]
+    assert len(settings) > 5
+    assert all(each == settings[0] for each in settings)
+    assert settings[0]["action"] == "store_true"
+
+
 BAD_INPUT = [  # and what the line names
     (["run", "{nowhere}", "hi"], "no such"),
     (["run", "{empty}", "hi"], "neither"),
@@ -88,13 +95,13 @@ BAD_INPUT = [  # and what the line names
     (["bench", "{nowhere}"], "no such bundle folder"),
     (["bench", "--shape", "pizza"], "--shape pizza: unknown (known: llama-3.2-1b, tiny)"),
     (["bench", "{nowhere}", "--against", "tiny"], "--against is for other programs: add  --peers"),
-    (["bench", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
+    (["bench", "{nowhere}", "--report", "{nowhere}/x.json"], "x.json"),
     (["bench", "{nowhere}", "--plot", "{file}"], "is no folder"),
     (["bench", "b", "--json-schema", "{{}}"], "--json-schema is of whole requests: give  --prompts"),
     (["bench", "--prompts", "p", "--shape", "tiny"], "--shape does not go with  --prompts"),
     (["bench", "b", "--prompts", "{nowhere}"], "nowhere: cannot be read"),
     (["bench", "b", "--prompts", "{prompts}", "--confidence", "2"], "--confidence: a setting is a mode"),
-    (["eval", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json: no file can be written there"),
+    (["eval", "{nowhere}", "--report", "{nowhere}/x.json"], "x.json: no file can be written there"),
     (["eval", "{nowhere}", "--plot", "{file}/x"], "is no folder"),
     (["eval", "{tiny}", "--plot", "{file}"], "name a folder for the pictures"),
     (["eval", "{tiny}", "--reference", "nothing-of-that-name"], "no checkpoint of that name"),
@@ -134,7 +141,12 @@ def test_bad_input_gives_one_line_and_exit_code_1(
 
 
 @pytest.mark.parametrize(
-    "words", ["", "fly", "run bundle hi --backend abacus", "export tiny -o x --precision int3"]
+    "words",
+    [
+        *("", "fly", "run bundle hi --backend abacus", "export tiny -o x --precision int3"),
+        *("chat bundle --json {}", "run bundle hi --max 3"),  # no option is abbreviated
+        "eval bundle --json quality.json",
+    ],
 )
 def test_a_wrong_command_line_gives_one_line_and_exit_code_2(
     words: str, capsys: pytest.CaptureFixture[str]
