@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from hamburger_edge.cli.command import option
@@ -115,6 +116,14 @@ def open_model(options: argparse.Namespace) -> Model:
 
     with ProgressBar() as progress:
         return load(options.bundle, options.backend, progress=progress, **runtime_options(options))
+
+
+def bundle_of(name: str, backend: str = "auto") -> Path:
+    """Return the bundle's folder; show progress while a built-in model's bundle is made."""
+    from hamburger_edge.loading import find_bundle
+
+    with ProgressBar() as progress:
+        return find_bundle(name, backend, progress=progress)
 
 
 def runtime_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import JSON, REPORT, read_schema
+from hamburger_edge.cli.options import JSON, REPORT, bundle_of, read_schema
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import CheckpointError, InputError, require
 from hamburger_edge.loop.structure import Structure
@@ -91,7 +91,7 @@ def _lengths(options: argparse.Namespace) -> None:
         if options.shape:
             bundle = shape_bundle(options.shape, progress=progress)
         else:
-            bundle = Path(options.bundle)
+            bundle = bundle_of(options.bundle)
         manifest = load_manifest(bundle)
         check_files(bundle, manifest)
         checkpoint = None if options.shape else find_checkpoint(options.against, manifest)
@@ -131,7 +131,7 @@ def _requests(options: argparse.Namespace) -> None:
     plan, prompts = request_plan_of(options), read_prompts(options.prompts)
     if options.bundle is None:
         raise InputError("give a BUNDLE")
-    threads, bundle = _threads(options), Path(options.bundle)
+    threads, bundle = _threads(options), bundle_of(options.bundle)
     with ProgressBar() as progress:
         manifest = load_manifest(bundle)
         check_files(bundle, manifest)
@@ -166,7 +166,7 @@ def _serving(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.peers.serving.server_bench import compared, serving_plan
     from hamburger_edge.benchmarks.peers.serving.server_report import tables
 
-    threads, bundle = _threads(options), Path(options.bundle)
+    threads, bundle = _threads(options), bundle_of(options.bundle)
     manifest = load_manifest(bundle)
     check_files(bundle, manifest)
     tokens = _whole("--tokens", options.tokens, 2, TOKENS)
@@ -248,7 +248,7 @@ def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
     if given is not None and given.endswith(".ckpt"):
         raise InputError(f"{given}: peers are built from a checkpoint folder: save it as one first")
     try:
-        from hamburger_edge.models.checkpoints.checkpoint import resolve
+        from hamburger_edge.models.checkpoints.built_in import resolve
 
         folder: Path = resolve(manifest.graft.name if given is None else given)
     except (CheckpointError, ModuleNotFoundError):  # not here, or no PyTorch
@@ -272,7 +272,7 @@ COMMAND = Command(
     name="bench",
     summary="speed and memory on this machine, also beside other programs",
     options=(
-        option("bundle", nargs="?", metavar="BUNDLE", help="folder made by `export`"),
+        option("bundle", nargs="?", metavar="BUNDLE", help="folder made by `export`, or a built-in model"),
         option("--shape", metavar="NAME", help="random weights instead: llama-3.2-1b or tiny"),
         option(
             "--force-group",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import CLUSTER, cluster
-from hamburger_edge.cli.options import JSON, REPORT, RUNTIME, runtime_options
+from hamburger_edge.cli.options import JSON, REPORT, RUNTIME, bundle_of, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load
@@ -80,7 +80,7 @@ def _recommend(options: argparse.Namespace) -> None:
         raise InputError("--ray has no part in --recommend, which measures time: leave it out")
     if options.quick or len(options.bundle) != 1 or options.backend == "all":
         raise InputError("--recommend takes one bundle, one backend and all questions: no --quick")
-    bundle = Path(options.bundle[0])
+    bundle = bundle_of(options.bundle[0])
     load_manifest(bundle)
     checkpoint = None if options.checkpoint is None else check_checkpoint(Path(options.checkpoint))
     plan = EvaluationPlan()
@@ -181,7 +181,12 @@ COMMAND = Command(
     name="eval",
     summary="what merging and quantization cost in quality",
     options=(
-        option("bundle", nargs="+", metavar="BUNDLE", help="bundles or checkpoint folders, side by side"),
+        option(
+            "bundle",
+            nargs="+",
+            metavar="BUNDLE",
+            help="bundles, built-in models or checkpoint folders, side by side",
+        ),
         option(
             "--reference",
             metavar="CHECKPOINT",
