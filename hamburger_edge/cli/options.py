@@ -48,7 +48,12 @@ RUNTIME = (
     ),
 )
 ANSWER = (
-    option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 256)"),
+    option(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="most tokens of an answer (default 256; twice the prompt's and 8 if the model edits it)",
+    ),
     option(
         "--confidence",
         type=float,
@@ -106,7 +111,12 @@ ANSWER = (
     option("--regex", rare=True, metavar="TEXT", help="the answer matches this regular expression"),
     option("--grammar", rare=True, metavar="FILE", help="the answer follows this grammar, in Lark's syntax"),
     option("--system", metavar="TEXT", help="system message instead of the model's own"),
-    option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
+    option(
+        "--show-steps",
+        action="store_true",
+        help="show which tokens came in one step: in colours, or where there are none by a line on standard "
+        "error with | between them",
+    ),
 )
 
 
