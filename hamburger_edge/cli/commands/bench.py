@@ -20,7 +20,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import JSON, REPORT, bundle_of, read_schema
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
-from hamburger_edge.errors import CheckpointError, InputError, require
+from hamburger_edge.errors import CheckpointError, InputError, MissingExtraError, require
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.terminal import ProgressBar
@@ -251,7 +251,7 @@ def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
         from hamburger_edge.models.checkpoints.built_in import resolve
 
         folder: Path = resolve(manifest.graft.name if given is None else given)
-    except (CheckpointError, ModuleNotFoundError):  # not here, or no PyTorch
+    except (CheckpointError, MissingExtraError):  # not here, or the built-in models are not installed
         if given is not None:
             raise
         return None

@@ -67,6 +67,8 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
 
 
 def _answer(stream: Stream, painter: GroupPainter | None, info: ModelInfo) -> None:
+    if painter:
+        painter.texts.clear()  # an error may have ended the answer before
     with stream, interruptible(stream.cancel):
         for chunk in stream:
             shown = painter.paint(chunk.text, len(chunk.tokens)) if painter else chunk.text
