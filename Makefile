@@ -56,7 +56,7 @@ docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(VENV)/.bench
-	@$(BIN)/hamburger-edge bench $(BUNDLE) --peers --against $(CHECKPOINT) --json bench.json --plot docs/images
+	@$(BIN)/hamburger-edge bench $(BUNDLE) --peers --against $(CHECKPOINT) --report bench.json --plot docs/images
 	@$(BIN)/python -m hamburger_edge.benchmarks.speed.speed_report bench.json
 
 MODELS ?= $(notdir $(patsubst %/,%,$(dir $(wildcard models/zoo/*/hamburger.json))))

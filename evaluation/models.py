@@ -10,7 +10,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.evaluation.base_judge import Judge
-from hamburger_edge.loading import load
+from hamburger_edge.loading import find_bundle, load
 from hamburger_edge.model import Model
 from hamburger_edge.support.values import whole_in
 
@@ -32,6 +32,8 @@ def sources(paths: list[str], backend: str) -> list[ModelFolder]:
     found: list[ModelFolder] = []
     names = [Path(path).absolute().name for path in paths]
     for path, name in zip(map(Path, paths), names, strict=True):
+        if backend == "all":
+            path = find_bundle(path)
         has = {"onnx": any(path.glob("*.onnx")), "llamacpp": any(path.glob("*.gguf"))}
         several = [runtime for runtime, there in has.items() if there] if backend == "all" else []
         label = name if names.count(name) == 1 else str(path)

@@ -229,7 +229,7 @@ class Window:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Chat with a bundle in a window.")
+    parser = argparse.ArgumentParser(description="Chat with a bundle in a window.", allow_abbrev=False)
     parser.add_argument("bundle", help="folder made by `hamburger-edge export`")
     parser.add_argument("--confidence", type=float)
     parser.add_argument("--max-tokens", type=int, default=256)

@@ -77,7 +77,9 @@ def converse(model: hamburger_edge.Model, question: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("bundle")
     parser.add_argument("question", nargs="?", default="What is 12 plus 30?")
     options = parser.parse_args()

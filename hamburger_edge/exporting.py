@@ -54,7 +54,10 @@ def export_checkpoint(
     the bundle's resolved path for `load`.
     """
     from hamburger_edge.export.options import options_of
+    from hamburger_edge.models.checkpoints.built_in import resolve
 
+    if isinstance(checkpoint, str | Path) and Path(checkpoint).suffix != ".ckpt":
+        checkpoint = resolve(checkpoint)
     named: dict[str, Any] = {
         "formats": formats,
         "flavor": flavor,
@@ -72,7 +75,7 @@ def export_checkpoint(
             from hamburger_edge.export.pipeline import export
     except MissingExtraError:
         if isinstance(checkpoint, str | Path) and _is_assembly(checkpoint, chosen):
-            return _assemble(_folder(checkpoint), Path(output).resolve(), force=force, progress=progress)
+            return _assemble(Path(checkpoint), Path(output).resolve(), force=force, progress=progress)
         raise
     bundle: Path = export(checkpoint, output, chosen, progress=progress)
     return bundle
@@ -84,19 +87,10 @@ def _recommended_precision(checkpoint: str | Path | Checkpoint) -> str | None:
     if not isinstance(checkpoint, str | Path):
         found: str | None = checkpoint.manifest.get("recommended_precision")
         return found
-    description = _folder(checkpoint) / MANIFEST
+    description = Path(checkpoint) / MANIFEST
     if not description.exists():
-        return None  # a file of another kind, or nothing: loading reports it
+        return None  # a file of another kind: loading reports it
     return read_manifest(description).recommended_precision
-
-
-def _folder(checkpoint: str | Path) -> Path:
-    """Return a checkpoint's folder, a built-in model's too."""
-    from hamburger_edge.models.checkpoints.built_in import find_built_in
-    from hamburger_edge.models.checkpoints.manifest import MANIFEST
-
-    folder = Path(checkpoint)
-    return folder if (folder / MANIFEST).exists() else find_built_in(str(checkpoint)) or folder
 
 
 def _is_assembly(checkpoint: str | Path, options: ExportOptions) -> bool:
@@ -105,7 +99,7 @@ def _is_assembly(checkpoint: str | Path, options: ExportOptions) -> bool:
     from hamburger_edge.export.options import ExportOptions
 
     described = ExportOptions(precision="int8", verify=options.verify, force=options.force)
-    return options == described and can_assemble(_folder(checkpoint))
+    return options == described and can_assemble(Path(checkpoint))
 
 
 def _assemble(checkpoint: Path, output: Path, *, force: bool, progress: Progress) -> Path:

@@ -72,14 +72,10 @@ def load(
     }
     options = {name: value for name, value in given.items() if value is not None}
     try:
-        folder = _find(path)
-        if backend in ("auto", "onnx") and can_assemble(folder):
-            folder = assembled_bundle(folder, progress=progress)
+        folder = find_bundle(path, backend, progress=progress)
         chosen = _choose(folder, backend)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}: check its name and its rights") from error
-    except TypeError as error:
-        raise InputError(f"a bundle is named by its path, got {safe_repr(path)}") from error
     module, function, extra = _OPENERS[chosen]
     with needing(extra):
         opener = getattr(importlib.import_module(module), function)
@@ -94,14 +90,24 @@ def load(
         raise
 
 
-def _find(path: str | PathLike[str]) -> Path:
-    """Return the folder, or that of the built-in checkpoint of this name."""
-    from hamburger_edge.models.checkpoints.built_in import find_built_in
+def find_bundle(
+    path: str | PathLike[str], backend: str = "auto", *, progress: Progress = no_progress
+) -> Path:
+    """Return the folder that a name stands for: an existing one, or a built-in model's.
 
-    folder = Path(path)
-    if folder.exists() or len(folder.parts) != 1:
-        return folder
-    return find_built_in(folder.name) or folder
+    For the ONNX backend, a checkpoint with `assembly` stands for its bundle, which is made at its first use.
+    """
+    from hamburger_edge.models.checkpoints.built_in import find_folder
+
+    try:
+        source = Path(path)
+    except TypeError as error:
+        raise InputError(f"a bundle is named by its path, got {safe_repr(path)}") from error
+    remedy = f"make a bundle with  hamburger-edge export CHECKPOINT -o {source}"
+    folder = find_folder(source, BundleError, remedy)
+    if backend in ("auto", "onnx") and can_assemble(folder):
+        return assembled_bundle(folder, progress=progress)
+    return folder
 
 
 def _choose(path: Path, backend: str) -> str:
@@ -112,13 +118,9 @@ def _choose(path: Path, backend: str) -> str:
         kind = "a bundle"
     elif (path / "hamburger.json").is_file():
         fitting, kind = ["torch"], "a checkpoint"
-    elif path.is_dir():
-        raise BundleError(
-            f"{path}: neither a bundle (manifest.json) nor a checkpoint (hamburger.json): export one"
-        )
     else:
         raise BundleError(
-            f"{path}: there is no such folder: make a bundle with  hamburger-edge export CHECKPOINT -o {path}"
+            f"{path}: neither a bundle (manifest.json) nor a checkpoint (hamburger.json): export one"
         )
     if backend == "auto":
         return fitting[0]

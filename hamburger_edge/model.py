@@ -21,7 +21,7 @@ from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.turns import Turns
-from hamburger_edge.support.values import check_text, flag
+from hamburger_edge.support.values import check_text, flag, safe_repr
 
 Prompt = str | bytes | Sequence[int]
 Messages = Sequence[Mapping[str, str]]
@@ -180,6 +180,10 @@ class Model:
         if system is not None and (raw or not isinstance(prompt, str | bytes)):
             raise InputError("raw text and token ids are taken as they are: leave system out")
         if not isinstance(prompt, str | bytes):
+            if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
+                raise InputError(
+                    f"the prompt is a list of messages ({safe_repr(prompt)}): pass it as messages="
+                )
             try:
                 return self._engine.check_groups((token,) for token in prompt)
             except TypeError as error:

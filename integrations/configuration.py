@@ -13,8 +13,7 @@ from hamburger_edge.bundle.manifest import FILE_NAME, KIND, ModelSpec
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture import config as architecture
-from hamburger_edge.models.checkpoints.built_in import NAMES
-from hamburger_edge.models.checkpoints.checkpoint import resolve
+from hamburger_edge.models.checkpoints.built_in import NAMES, resolve
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.support.strict import read_json
 

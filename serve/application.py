@@ -29,6 +29,7 @@ from hamburger_edge.serve.pool import Pool, Served
 from hamburger_edge.serve.requests import Limits, read_chat, read_completion
 from hamburger_edge.support.terminal import note
 
+_PATHS = "/v1/chat/completions, /v1/completions, /v1/models, /health and /metrics"  # named in a 404
 _NO_STEP = {"tokens": 0}  # `step` of a chunk after the last macro step
 
 
@@ -259,7 +260,11 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = {404: "there is nothing here", 405: "this path takes another method"}
+    method, path = request.method, request.scope["path"]
+    message = {
+        404: f"there is no {path!r:.100} here: this server has {_PATHS}",
+        405: f"{path!r:.100} does not take {method}: use {(error.headers or {}).get('Allow')}",
+    }
     refused = RefusedError(message.get(error.status_code, error.detail), status=error.status_code)
     refused.headers = dict(error.headers or {})
     return refusal(refused)

@@ -1,7 +1,7 @@
 """Measure a task's whole requests in Python, Node.js and Chromium, and beside transformers.js.
 
     npm install --ignore-scripts --omit=optional --prefix examples/browser     # transformers.js
-    python examples/browser/bench.py BUNDLE CHECKPOINT EXAMPLES [--requests N] [--json FILE]
+    python examples/browser/bench.py BUNDLE CHECKPOINT EXAMPLES [--requests N] [--report FILE]
 
 EXAMPLES is JSON lines with "prompt" and "answer", as for `tune`. Each request is answered greedily from its
 first to its end token, by every contender before the next request. transformers.js runs the checkpoint's
@@ -202,7 +202,7 @@ def examples(path: Path, count: int) -> list[tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="A task's requests: Python, Node.js, Chromium, transformers.js."
+        description="A task's requests: Python, Node.js, Chromium, transformers.js.", allow_abbrev=False
     )
     parser.add_argument("bundle", type=Path, help="of ONNX graphs at int8")
     parser.add_argument("checkpoint", type=Path, help="that it was made from, for transformers.js")
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument(
         "--requests", type=int, default=20, help="how many of them, evenly spread (default 20)"
     )
-    parser.add_argument("--json", type=Path, help="every answer with its times, for later")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write every answer with its times")
     options = parser.parse_args()
     if not THEIRS.is_file():
         sys.exit(
@@ -230,8 +230,8 @@ def main() -> None:
             )
 
         print("\n".join(table(found, right)))
-    if options.json:
-        options.json.write_text(
+    if options.report:
+        options.report.write_text(
             json.dumps({each.name: each.answers for each in found}) + "\n", encoding="utf-8"
         )
 

@@ -12,9 +12,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from hamburger_edge import HamburgerError, InputError
-from hamburger_edge.assembling import assembled_bundle, can_assemble
-from hamburger_edge.models.checkpoints.built_in import NAMES, find_built_in
+from hamburger_edge import HamburgerError
+from hamburger_edge.loading import find_bundle
 from hamburger_edge.serve.browser import HEADERS, KINDS, PAGE, SHARED, bundle_files, code, script
 from hamburger_edge.support.terminal import ProgressBar
 
@@ -98,16 +97,14 @@ def bundles_of(names: list[str]) -> dict[str, Path]:
     found = {}
     with ProgressBar() as progress:
         for name in names:
-            folder = Path(name) if Path(name).exists() else find_built_in(name)
-            if folder is None:
-                raise InputError(f"{name}: no bundle and no built-in model ({', '.join(NAMES)})")
-            bundle = assembled_bundle(folder, progress=progress) if can_assemble(folder) else folder
-            found[folder.resolve().name] = bundle
+            found[Path(name).resolve().name] = find_bundle(name, progress=progress)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Serve the page and models that run in it.")
+    parser = argparse.ArgumentParser(
+        description="Serve the page and models that run in it.", allow_abbrev=False
+    )
     parser.add_argument("bundle", nargs="+", help="folder of a bundle of ONNX graphs, or a built-in model")
     parser.add_argument("--port", type=int, default=8090)
     options = parser.parse_args()

@@ -46,13 +46,16 @@ function readArguments() {
   };
 }
 
-/** Writes an answer as it comes; its groups. */
+/** Write an answer as it comes, then its groups on standard error; return these. */
 async function show(stream, { showsSteps, isJson }) {
-  const groups = [];
+  const [groups, texts] = [[], []];
   for await (const { tokens, text } of stream) {
     if (tokens.length) groups.push(tokens);
-    if (!isJson) process.stdout.write(showsSteps ? `[${text}]` : text);
+    if (text) texts.push(text);
+    if (!isJson) process.stdout.write(text);
   }
+  if (!isJson) process.stdout.write("\n");
+  if (showsSteps) console.error(`groups: ${texts.join("|").replaceAll("\n", "\\n")}`);
   return groups;
 }
 
@@ -64,7 +67,6 @@ async function talk(model, settings) {
     if (line.trim()) {
       try {
         await show(chat.send(line), settings);
-        process.stdout.write("\n");
       } catch (error) {
         console.error(`error: ${error.message}`);
       }
@@ -82,8 +84,10 @@ async function main() {
     if (prompt === undefined) return await talk(model, settings);
     const stream = model.stream(prompt, options);
     const groups = await show(stream, settings);
-    if (!isJson) return console.log();
-    console.log(JSON.stringify({ text: stream.text, tokens: groups.flat(), groups, macro_steps: groups.length }));
+    if (!isJson) return;
+    const { text, finishReason } = stream;
+    const said = { text, tokens: groups.flat(), groups, macro_steps: groups.length, finish_reason: finishReason };
+    console.log(JSON.stringify(said));
   } finally {
     await model.close();
   }

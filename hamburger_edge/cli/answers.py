@@ -1,12 +1,15 @@
-"""Display of answers: coloured groups, and a line of statistics."""
+"""Display of answers: their groups, what cut them, and a line of statistics."""
 
 from __future__ import annotations
 
+from hamburger_edge.chat.stream import Stream
+from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.stats import Stats
 
 # Backgrounds of consecutive groups of two or more tokens; single tokens have none.
 _SHADES = ("\x1b[48;5;24m", "\x1b[48;5;58m", "\x1b[48;5;53m", "\x1b[48;5;23m")
 _PLAIN = "\x1b[0m"
+MARK = "|"  # between groups: no sign of JSON's syntax
 
 
 def stats_line(stats: Stats) -> str:
@@ -19,19 +22,39 @@ def stats_line(stats: Stats) -> str:
     )
 
 
+def cut_line(stream: Stream, info: ModelInfo) -> str | None:
+    """Return what cut an answer and how to get a longer one; None if the answer ended by itself."""
+    early = ", before its structure was complete" if stream.complete is False else ""
+    if stream.finish_reason == "length":
+        return f"the answer was cut after {stream.stats.tokens} tokens{early}: allow more with  --max-tokens"
+    if stream.finish_reason != "context":
+        return None
+    if info.cache_slots < info.context_length:
+        full, remedy = f"all {info.cache_slots} slots of the cache are full", "allow more with  --cache-slots"
+    else:
+        full, remedy = f"the model's context of {info.context_length} is full", "shorten the prompt"
+    return f"the answer was cut{early}: {full}: {remedy}"
+
+
 class GroupPainter:
-    """Marks the groups of an answer: each group of two or more tokens has another background."""
+    """Shows the groups of an answer: by backgrounds of its text, or without colours by a line behind it."""
 
     def __init__(self, colour: bool) -> None:
         self.colour, self.count = colour, 0
+        self.texts: list[str] = []  # of the groups, for the line
 
     def paint(self, text: str, size: int) -> str:
-        """Mark the text of one macro step with `size` tokens; without colours, in brackets."""
-        if size < 2 or not text:
+        """Return the text of one macro step with `size` tokens, as it is unless there are colours."""
+        if text:
+            self.texts.append(text)
+        if size < 2 or not text or not self.colour:
             return text
         self.count += 1
-        if not self.colour:
-            return f"[{text}]"
         shade = _SHADES[self.count % len(_SHADES)]
         lines = text.split("\n")  # a background across a line end would fill the rest of the line
         return "\n".join(f"{shade}{line}{_PLAIN}" if line else "" for line in lines)
+
+    def line(self) -> str | None:
+        """Return the texts of the groups since the last call; None with colours, which showed them."""
+        texts, self.texts = self.texts, []
+        return None if self.colour else f"groups: {MARK.join(texts)}"

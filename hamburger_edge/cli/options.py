@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from hamburger_edge.cli.command import option
@@ -16,6 +17,7 @@ from hamburger_edge.support.terminal import ProgressBar
 _CONFIDENCES = [(mode, confidence) for mode, confidence in DEFAULT_CONFIDENCE.items() if mode != "plain"]
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
+REPORT = option("--report", metavar="FILE", help="also write all figures to this file, as JSON")
 BUNDLE = option(
     "bundle", metavar="BUNDLE", help="folder made by `export`, a built-in model, or a checkpoint (PyTorch)"
 )
@@ -46,7 +48,12 @@ RUNTIME = (
     ),
 )
 ANSWER = (
-    option("--max-tokens", type=int, metavar="N", help="most tokens of an answer (default 256)"),
+    option(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="most tokens of an answer (default 256; twice the prompt's and 8 if the model edits it)",
+    ),
     option(
         "--confidence",
         type=float,
@@ -104,7 +111,12 @@ ANSWER = (
     option("--regex", rare=True, metavar="TEXT", help="the answer matches this regular expression"),
     option("--grammar", rare=True, metavar="FILE", help="the answer follows this grammar, in Lark's syntax"),
     option("--system", metavar="TEXT", help="system message instead of the model's own"),
-    option("--show-steps", action="store_true", help="colour the groups of tokens that came in one step"),
+    option(
+        "--show-steps",
+        action="store_true",
+        help="show which tokens came in one step: in colours, or where there are none by a line on standard "
+        "error with | between them",
+    ),
 )
 
 
@@ -114,6 +126,14 @@ def open_model(options: argparse.Namespace) -> Model:
 
     with ProgressBar() as progress:
         return load(options.bundle, options.backend, progress=progress, **runtime_options(options))
+
+
+def bundle_of(name: str, backend: str = "auto") -> Path:
+    """Return the bundle's folder; show progress while a built-in model's bundle is made."""
+    from hamburger_edge.loading import find_bundle
+
+    with ProgressBar() as progress:
+        return find_bundle(name, backend, progress=progress)
 
 
 def runtime_options(options: argparse.Namespace) -> dict[str, Any]:

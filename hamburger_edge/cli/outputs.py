@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -12,10 +13,10 @@ from hamburger_edge.errors import InputError
 
 
 def check_file(name: str | None) -> None:
-    """Raise an InputError unless the file can be written; accept None and "-" (standard output)."""
-    if name in (None, "-"):
+    """Raise an InputError unless the file can be written, or is None."""
+    if name is None:
         return
-    path = Path(str(name)).absolute()
+    path = Path(name).absolute()
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"{name}: no file can be written there: name a file in a folder that exists")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -34,11 +35,16 @@ def check_folder(name: str | None) -> None:
         raise InputError(f"{name}: {there} may not be written to: choose another place")
 
 
-def show_report(name: str | None, text: str, tables: str) -> None:
-    """Print a report's tables, and write its JSON to the file `name`; "-" prints the JSON instead."""
-    print(text if name == "-" else tables, flush=True)  # first, because writing the file may fail
-    if name not in (None, "-"):
-        Path(str(name)).write_text(text + "\n", encoding="utf-8")
+def show_report(options: argparse.Namespace, figures: Any, tables: str) -> None:
+    """Print a report's tables, with --json its figures; write these to the file of --report."""
+    if options.json:
+        print_json(figures)
+    else:
+        print(tables)
+    sys.stdout.flush()  # first, because writing the file may fail
+    if options.report is not None:
+        text = json.dumps(figures, indent=1, ensure_ascii=False, allow_nan=False)
+        Path(options.report).write_text(text + "\n", encoding="utf-8")
 
 
 def print_json(data: Any) -> None:

@@ -39,7 +39,10 @@ COMMANDS = tuple(module.COMMAND for modules in GROUPS.values() for module in mod
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose usage errors are one line with a remedy, and exit code 2."""
+    """A parser of whole option names, whose usage errors are one line with a remedy, and exit code 2."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {message} (see {self.prog} --help)", file=sys.stderr)

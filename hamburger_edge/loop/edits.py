@@ -80,6 +80,7 @@ class Edits:
     def __init__(self, token_bytes: Callable[[int], bytes], eos_ids: Sequence[int]) -> None:
         self._token_bytes, self._eos_ids = token_bytes, frozenset(eos_ids)
         self.prompt: tuple[int, ...] = ()
+        self._tokens = 0  # of the text to correct
         self._way: list[_Reached | None] = []  # after each token; None: after a refused token of a draft
 
     def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
@@ -89,12 +90,18 @@ class Edits:
         while texts and not texts[-1]:
             texts.pop()
         first = next((index for index in range(len(texts), 0, -1) if not texts[index - 1]), 0)
+        self._tokens = len(texts) - first
         self._read(b"".join(texts[first:]))
         row = np.full(len(self._text) + 1, NEVER)
         row[0] = 0
         self._way = [_Reached(self._skipping(row), np.full_like(row, NEVER), 0, 0)]
         for token in answer:
             self.accept(token)
+
+    @property
+    def max_tokens(self) -> int:
+        """The default length of an answer: within its budget, a word with its blank at most doubles."""
+        return 2 * self._tokens + 8
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""

@@ -15,7 +15,8 @@ from hamburger_edge.support.values import among, flag, number_in, safe_repr, who
 class Options(TypedDict, total=False):
     """Keyword arguments of `stream`, `generate` and `chat`."""
 
-    max_tokens: int  # 256
+    # None: 256; of a model that edits its prompt, 8 and twice the tokens of the text that it edits
+    max_tokens: int | None
     # 0 to 1: probability that a further token of a group needs. At 0 groups are largest, at 1 each holds one
     # token. `confidence` and `mode` overlay the model's recommendation by the rule in `dial.py`.
     confidence: float
@@ -103,7 +104,7 @@ class SamplingSettings:
 class Decoding:
     """How groups are made."""
 
-    max_tokens: int = 256  # exact length of an answer that ends with "length"
+    max_tokens: int | None = None  # exact length of an answer that ends with "length"; see `Rules`
     confidence: float = DEFAULT_CONFIDENCE["merge"]  # a group continues while 1 - p_stop >= confidence
     mode: Mode = "merge"
     # forced tokens of a structure. split: one per slot, several per call of the base. merge: merged into
@@ -114,7 +115,8 @@ class Decoding:
     top_probabilities: int | None = None  # likeliest tokens to report; costs passes over the scores
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
+        if self.max_tokens is not None:
+            object.__setattr__(self, "max_tokens", whole_in("max_tokens", self.max_tokens, 1, 2**31 - 1))
         object.__setattr__(self, "confidence", number_in("confidence", self.confidence, 0, 1))
         set_dial({"mode": self.mode}, UNMEASURED)
         if self.mode == "plain":

@@ -38,6 +38,8 @@ SURE = 0.9
 # cheaper.
 CATCH_UP = 2
 
+MAX_TOKENS = 256  # default length of an answer that does not edit its prompt
+
 
 class Step(NamedTuple):
     """The tokens of one macro step."""
@@ -67,7 +69,8 @@ class Rules:
         self.sampler = sampler
         self.verify = decoding.mode in ("verify", "hybrid")  # the base checks drafts
         self.hybrid = decoding.mode == "hybrid"  # tokens with p >= `unchecked` are merged without a check
-        self.max_tokens = decoding.max_tokens
+        usual = MAX_TOKENS if sampler.edits is None else sampler.edits.max_tokens
+        self.max_tokens = usual if decoding.max_tokens is None else decoding.max_tokens
         self.probabilities = decoding.top_probabilities is not None
         self.eos_ids = frozenset(() if decoding.ignore_eos else info.eos_ids)
         self.confidence = -math.inf if decoding.force_group else decoding.confidence

@@ -1,4 +1,4 @@
-"""The built-in checkpoints, by name.
+"""The built-in checkpoints, by name, and the folder that a name stands for.
 
 In a checkout they are in `models/zoo`. Installed they are a separate package, `hamburger_edge_zoo`, which
 running bundles does not need.
@@ -7,12 +7,14 @@ running bundles does not need.
 from __future__ import annotations
 
 import importlib.util
+from difflib import get_close_matches
 from pathlib import Path
 
-from hamburger_edge.errors import missing
+from hamburger_edge.errors import CheckpointError, HamburgerError, missing
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 
 NAMES = ("proofread", "smollm2-135m", "tiny", "voice-commands")
+_LISTED = ", ".join(NAMES)
 
 
 def _zoo() -> Path:
@@ -37,3 +39,36 @@ def find_built_in(name: str) -> Path | None:
     if name in NAMES:
         raise missing(f"the built-in model {name}", "./models/zoo")
     return None
+
+
+def nearest_name(name: str) -> str | None:
+    """Return the built-in name that this one probably means."""
+    return next(iter(get_close_matches(name.lower(), NAMES, n=1)), None)
+
+
+def find_folder(
+    source: str | Path,
+    error: type[HamburgerError] = CheckpointError,
+    remedy: str = "name the folder of a checkpoint",
+) -> Path:
+    """Return the folder `source`, else that of the built-in checkpoint of this name, else raise `error`."""
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if found := find_built_in(str(source)):
+        return found
+    if folder.exists():
+        raise error(f"{folder}: a file, not a folder: name a folder, or a built-in model ({_LISTED})")
+    if len(folder.parts) > 1:
+        raise error(f"{folder}: there is no such folder: {remedy}")
+    near = nearest_name(folder.name)
+    remedy = f"did you mean {near}?" if near else remedy
+    raise error(f"{folder}: no such folder, and no built-in model of that name ({_LISTED}): {remedy}")
+
+
+def resolve(source: str | Path) -> Path:
+    """Return the folder of a checkpoint: a path, or a built-in name."""
+    folder = find_folder(source)
+    if not (folder / MANIFEST).exists():
+        raise CheckpointError(f"{folder}: holds no {MANIFEST}: not a HAMburger checkpoint")
+    return folder

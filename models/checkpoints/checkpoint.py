@@ -38,7 +38,7 @@ from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
 from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays
-from hamburger_edge.models.checkpoints.built_in import built_in, find_built_in
+from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
 from hamburger_edge.models.checkpoints.lightning import load_lightning
@@ -69,20 +69,6 @@ class Checkpoint:
     chat_template: dict[str, Any] | None
     manifest: dict[str, Any]
     path: Path
-
-
-def resolve(source: str | Path) -> Path:
-    """Return the folder of a checkpoint: a path, or a built-in name."""
-    folder = Path(source)
-    if (folder / MANIFEST).exists():
-        return folder
-    if found := find_built_in(str(source)):
-        return found
-    if folder.exists():
-        raise CheckpointError(f"{folder}: holds no {MANIFEST}: not a HAMburger checkpoint")
-    raise CheckpointError(
-        f"{source}: no such folder, and no checkpoint of that name (known: {', '.join(built_in()) or 'none'})"
-    )
 
 
 def load_checkpoint(

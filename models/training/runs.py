@@ -17,12 +17,8 @@ from hamburger_edge.models.architecture.compositional_embedder import Compositio
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
-from hamburger_edge.models.checkpoints.checkpoint import (
-    check_target,
-    load_checkpoint,
-    resolve,
-    save_checkpoint,
-)
+from hamburger_edge.models.checkpoints.built_in import resolve
+from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint, save_checkpoint
 from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows
 from hamburger_edge.models.training.curves import plot

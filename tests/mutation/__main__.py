@@ -86,7 +86,7 @@ def attempt(mutant: Mutant, copy: Path) -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "mutation.txt")
     parser.add_argument("--only", default="", help="mutants of files whose name has this in it")

@@ -45,7 +45,7 @@ def site() -> Path:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("machine", choices=MACHINES)
     parser.add_argument("--answers-only", action="store_true")
     options = parser.parse_args()

@@ -76,8 +76,12 @@ def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:
     with pytest.raises(BundleError, match=r"neither .* nor"):
         hamburger_edge.load(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(BundleError, match="no such folder"):
+    with pytest.raises(BundleError, match="a file, not a folder"):
         hamburger_edge.load(tmp_path / "manifest.json")
+    with pytest.raises(
+        BundleError, match=r"no built-in model of that name \(.*tiny.*\): did you mean tiny\?"
+    ):
+        hamburger_edge.load("tinny")
     with pytest.raises(InputError, match=r"'torch'.*onnx or llamacpp"):
         hamburger_edge.load(tmp_path, backend="torch")
     with pytest.raises(InputError, match=r"unknown option 'provider' .*known: threads"):

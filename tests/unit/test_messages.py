@@ -52,6 +52,11 @@ def test_what_messages_must_look_like(
         model.stream(messages=messages, **others)
 
 
+def test_messages_given_as_the_prompt_are_refused_by_name(model: Model) -> None:
+    with pytest.raises(InputError, match="pass it as messages="):
+        model.generate([HELLO])  # type: ignore[arg-type]
+
+
 def test_a_chat_begins_behind_an_answer(model: Model) -> None:
     with pytest.raises(InputError, match="give it to send"):
         model.chat(messages=[HELLO])

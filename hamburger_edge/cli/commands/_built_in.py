@@ -18,13 +18,13 @@ def built_in_bundle(name: str, precision: str | None = None) -> Path:
 
     Without a precision, it is the assembled bundle if the model has one, else an int8 export.
     """
-    from hamburger_edge.models.checkpoints.built_in import NAMES, find_built_in
+    from hamburger_edge.models.checkpoints.built_in import NAMES, find_built_in, nearest_name
 
     if name not in NAMES:
-        raise InputError(
-            f"{name!r} is not built in ({', '.join(NAMES)} are): for a checkpoint of your own  "
-            f"hamburger-edge export {name} -o bundle"
-        )
+        near = nearest_name(name)
+        remedy = "for a checkpoint of your own  hamburger-edge export CHECKPOINT -o bundle"
+        remedy = f"did you mean {near}?" if near else remedy
+        raise InputError(f"{name!r} is not built in ({', '.join(NAMES)} are): {remedy}")
     checkpoint = find_built_in(name)
     assert checkpoint is not None
     with ProgressBar() as progress:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,9 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import read_schema
+from hamburger_edge.cli.options import JSON, REPORT, bundle_of, read_schema
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
-from hamburger_edge.errors import CheckpointError, InputError, require
+from hamburger_edge.errors import CheckpointError, InputError, MissingExtraError, require
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.terminal import ProgressBar
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         for name in (*OF_SERVERS, *OF_REQUESTS):
             if getattr(options, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')} does not go with  --serve")
-        check_file(options.json)
+        check_file(options.report)
         _serving(options)
         return
     whole = options.prompts is not None
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
             raise InputError(
                 f"{flag} {'does not go with' if whole else 'is of whole requests: give'}  --prompts"
             )
-    check_file(options.json)
+    check_file(options.report)
     if options.against and not options.peers:
         raise InputError("--against is for other programs: add  --peers")
     for flag, needs in (("--peers", options.peers), ("--prompts", whole)):
@@ -71,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
 def _show(
     options: argparse.Namespace, report: SpeedReport | RequestReport | ServingReport, tables: str
 ) -> None:
-    show_report(options.json, json.dumps(report.to_json(), indent=1), tables)
+    show_report(options, report.to_json(), tables)
 
 
 def _lengths(options: argparse.Namespace) -> None:
@@ -92,7 +91,7 @@ def _lengths(options: argparse.Namespace) -> None:
         if options.shape:
             bundle = shape_bundle(options.shape, progress=progress)
         else:
-            bundle = Path(options.bundle)
+            bundle = bundle_of(options.bundle)
         manifest = load_manifest(bundle)
         check_files(bundle, manifest)
         checkpoint = None if options.shape else find_checkpoint(options.against, manifest)
@@ -132,7 +131,7 @@ def _requests(options: argparse.Namespace) -> None:
     plan, prompts = request_plan_of(options), read_prompts(options.prompts)
     if options.bundle is None:
         raise InputError("give a BUNDLE")
-    threads, bundle = _threads(options), Path(options.bundle)
+    threads, bundle = _threads(options), bundle_of(options.bundle)
     with ProgressBar() as progress:
         manifest = load_manifest(bundle)
         check_files(bundle, manifest)
@@ -167,7 +166,7 @@ def _serving(options: argparse.Namespace) -> None:
     from hamburger_edge.benchmarks.peers.serving.server_bench import compared, serving_plan
     from hamburger_edge.benchmarks.peers.serving.server_report import tables
 
-    threads, bundle = _threads(options), Path(options.bundle)
+    threads, bundle = _threads(options), bundle_of(options.bundle)
     manifest = load_manifest(bundle)
     check_files(bundle, manifest)
     tokens = _whole("--tokens", options.tokens, 2, TOKENS)
@@ -249,10 +248,10 @@ def find_checkpoint(given: str | None, manifest: Manifest) -> Path | None:
     if given is not None and given.endswith(".ckpt"):
         raise InputError(f"{given}: peers are built from a checkpoint folder: save it as one first")
     try:
-        from hamburger_edge.models.checkpoints.checkpoint import resolve
+        from hamburger_edge.models.checkpoints.built_in import resolve
 
         folder: Path = resolve(manifest.graft.name if given is None else given)
-    except (CheckpointError, ModuleNotFoundError):  # not here, or no PyTorch
+    except (CheckpointError, MissingExtraError):  # not here, or the built-in models are not installed
         if given is not None:
             raise
         return None
@@ -273,7 +272,7 @@ COMMAND = Command(
     name="bench",
     summary="speed and memory on this machine, also beside other programs",
     options=(
-        option("bundle", nargs="?", metavar="BUNDLE", help="folder made by `export`"),
+        option("bundle", nargs="?", metavar="BUNDLE", help="folder made by `export`, or a built-in model"),
         option("--shape", metavar="NAME", help="random weights instead: llama-3.2-1b or tiny"),
         option(
             "--force-group",
@@ -332,16 +331,17 @@ COMMAND = Command(
         ),
         option("--minutes", type=float, metavar="M", help="stop measuring after M minutes"),
         option("--quick", action="store_true", help="fewer and shorter answers; peers' files are not made"),
-        option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
+        JSON,
+        REPORT,
         option("--plot", metavar="DIR", help="write speed.png, length.png and compression.png"),
     ),
     examples=(
         "hamburger-edge bench bundle --quick",
-        "hamburger-edge bench bundle --peers --against my-checkpoint --json bench.json --plot pictures",
+        "hamburger-edge bench bundle --peers --against my-checkpoint --report bench.json --plot pictures",
         "hamburger-edge bench bundle --peers --only onnx --only llama.cpp --threads 4",
         "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
         "hamburger-edge bench bundle --prompts commands.jsonl --json-schema command.json",
-        "hamburger-edge bench bundle --serve --json serving.json",
+        "hamburger-edge bench bundle --serve --report serving.json",
     ),
     run=run,
     notes=(

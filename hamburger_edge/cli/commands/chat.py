@@ -9,10 +9,11 @@ from typing import Unpack
 
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Stream
-from hamburger_edge.cli.answers import GroupPainter, stats_line
+from hamburger_edge.cli.answers import GroupPainter, cut_line, stats_line
 from hamburger_edge.cli.command import Command
 from hamburger_edge.cli.options import ANSWER, BUNDLE, RUNTIME, answer_options, open_model
 from hamburger_edge.errors import HamburgerError, InputError
+from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.model import Model
 from hamburger_edge.support.terminal import interruptible, is_terminal, note
@@ -56,7 +57,7 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
                     return
                 chat = _command(model, chat, name, argument.strip(), painter)
             elif text.strip():
-                _answer(chat.send(text), painter)
+                _answer(chat.send(text), painter, model.info)
         except HamburgerError as error:
             note(f"error: {error}")
         except KeyboardInterrupt:  # between two turns: the conversation is unchanged
@@ -65,13 +66,19 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
             print()
 
 
-def _answer(stream: Stream, painter: GroupPainter | None) -> None:
+def _answer(stream: Stream, painter: GroupPainter | None, info: ModelInfo) -> None:
+    if painter:
+        painter.texts.clear()  # an error may have ended the answer before
     with stream, interruptible(stream.cancel):
         for chunk in stream:
             shown = painter.paint(chunk.text, len(chunk.tokens)) if painter else chunk.text
             print(shown, end="", flush=True)
     stopped = stream.finish_reason == "cancelled"
-    print(" [stopped]" if stopped else "")
+    print(" [stopped]" if stopped else "", flush=True)
+    if painter and (line := painter.line()):
+        note(line)
+    if cut := cut_line(stream, info):
+        note(f"{cut}, or go on with  /continue" if stream.finish_reason == "length" else cut)
     if stopped and not sys.stdin.isatty():  # piped input: Ctrl-C ends the program
         raise KeyboardInterrupt
 
@@ -81,7 +88,7 @@ def _command(model: Model, chat: Chat, name: str, argument: str, painter: GroupP
     if name in ("save", "load") and not argument:
         raise InputError(f"/{name} needs a file name")
     if name == "continue":
-        _answer(chat.continue_answer(), painter)
+        _answer(chat.continue_answer(), painter, model.info)
     elif name == "save":
         chat.save(argument)
         print(f"saved to {argument}")

@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from hamburger_edge.cli.answers import GroupPainter, stats_line
+from hamburger_edge.cli.answers import MARK, GroupPainter, stats_line
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._built_in import built_in_bundle
+from hamburger_edge.errors import printable
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
 from hamburger_edge.support.terminal import is_terminal
@@ -58,8 +59,8 @@ def run(options: argparse.Namespace) -> None:
             )
             for prompt in PROMPTS.get(name, ("Hello!",)):
                 _answer(model, prompt, painter)
-    shades = "shaded" if painter.colour else "bracketed"
-    print(f"\nEach {shades} piece came out of one step. Go on with:")
+    pieces = "shaded piece" if painter.colour else f"piece between {MARK}"
+    print(f"\nEach {pieces} came out of one step. Go on with:")
     for words, meaning in NEXT.items():
         print(f"  {f'{_own_command()} {words}':<64} # {meaning}")
 
@@ -74,6 +75,8 @@ def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
     with model.stream(prompt, max_tokens=MOST, reuse_prefix=False) as stream:
         for chunk in stream:
             print(painter.paint(chunk.text, len(chunk.tokens)), end="", flush=True)
+    if line := painter.line():
+        print(f"\n  {printable(line)}", end="")
     ours, theirs = (each.stats.ttft_s + each.stats.decode_s for each in (stream, plain))
     print(f"\n  {stats_line(stream.stats)}")
     print(f"  {1e3 * ours:.0f} ms; decoding plainly, {plain.stats.tokens} tokens take {1e3 * theirs:.0f} ms")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import CLUSTER, cluster
-from hamburger_edge.cli.options import RUNTIME, runtime_options
+from hamburger_edge.cli.options import JSON, REPORT, RUNTIME, bundle_of, runtime_options
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load
@@ -45,15 +44,14 @@ def run(options: argparse.Namespace) -> None:
     )
     if options.confidence is not None:
         plan = replace(plan, confidences=_grid(options.confidence))
-    check_file(options.json)
+    check_file(options.report)
     check_folder(options.plot)
     if options.plot:
         from hamburger_edge.evaluation.plots import plot
 
         require("matplotlib", "bench")
     report = _measure(options, prompts, plan)
-    text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
-    show_report(options.json, text, tables(report))
+    show_report(options, report.to_json(), tables(report))
     if options.plot:
         for path in plot(report, Path(options.plot)):
             note(str(path))
@@ -82,14 +80,14 @@ def _recommend(options: argparse.Namespace) -> None:
         raise InputError("--ray has no part in --recommend, which measures time: leave it out")
     if options.quick or len(options.bundle) != 1 or options.backend == "all":
         raise InputError("--recommend takes one bundle, one backend and all questions: no --quick")
-    bundle = Path(options.bundle[0])
+    bundle = bundle_of(options.bundle[0])
     load_manifest(bundle)
     checkpoint = None if options.checkpoint is None else check_checkpoint(Path(options.checkpoint))
     plan = EvaluationPlan()
     if options.points is not None:
         plan = replace(plan, points=number_in("--points", options.points, 0, 50, above=True))
     questions = checkable_questions(options.prompts, plan.points)
-    check_file(options.json)
+    check_file(options.report)
     if options.confidence is not None:
         plan = replace(plan, confidences=_merging(_grid(options.confidence)))
     kept = bundle.absolute().with_name(f"{bundle.absolute().name}.answers.jsonl")
@@ -106,8 +104,7 @@ def _recommend(options: argparse.Namespace) -> None:
     if checkpoint is not None:
         tell_checkpoint(checkpoint, found.best)
         written.append(str(checkpoint))
-    text = json.dumps(found.to_json(), indent=1, allow_nan=False)
-    show_report(options.json, text, f"{found}\nwritten into {' and '.join(written)}")
+    show_report(options, found.to_json(), f"{found}\nwritten into {' and '.join(written)}")
     for file in kept_files(kept):  # the report is written
         file.unlink(missing_ok=True)
 
@@ -184,7 +181,12 @@ COMMAND = Command(
     name="eval",
     summary="what merging and quantization cost in quality",
     options=(
-        option("bundle", nargs="+", metavar="BUNDLE", help="bundles or checkpoint folders, side by side"),
+        option(
+            "bundle",
+            nargs="+",
+            metavar="BUNDLE",
+            help="bundles, built-in models or checkpoint folders, side by side",
+        ),
         option(
             "--reference",
             metavar="CHECKPOINT",
@@ -219,7 +221,8 @@ COMMAND = Command(
             help="with --recommend: write it into this checkpoint's folder too, so that its bundles have it",
         ),
         option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
-        option("--json", metavar="FILE", help="write all figures; - prints them instead of the tables"),
+        JSON,
+        REPORT,
         option("--plot", metavar="DIR", help="write quality.png and reliability.png"),
         *CLUSTER,
     ),
@@ -228,7 +231,7 @@ COMMAND = Command(
         "hamburger-edge eval my-checkpoint fp32-bundle int8-bundle int4-bundle --reference my-checkpoint",
         "hamburger-edge eval bundle --recommend",
         "hamburger-edge eval bundle --ray local --workers 4",
-        "hamburger-edge eval bundle --prompts questions.jsonl --json quality.json --plot pictures",
+        "hamburger-edge eval bundle --prompts questions.jsonl --report quality.json --plot pictures",
     ),
     run=run,
     notes="A plain base is the judge: it reads every answer, one token a slot, of all bundles alike. What a\n"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import JSON
+from hamburger_edge.cli.outputs import print_json
 from hamburger_edge.support.values import whole_in
 
 
@@ -17,10 +17,12 @@ def run(options: argparse.Namespace) -> None:
     least = whole_in("--least", options.least, 2, 1 << 20)
     folder = Path(options.checkpoint)
     entries = len(index_examples(folder, Path(options.examples), least=least))
-    told = f"{folder}: {entries} entries, each shared by {least} or more different answers; export it again"
-    print(
-        json.dumps({"checkpoint": str(folder), "entries": entries, "least": least}) if options.json else told
-    )
+    if options.json:
+        print_json({"checkpoint": str(folder), "entries": entries, "least": least})
+    else:
+        print(
+            f"{folder}: {entries} entries, each shared by {least} or more different answers; export it again"
+        )
 
 
 COMMAND = Command(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import JSON
+from hamburger_edge.cli.options import JSON, bundle_of
 from hamburger_edge.cli.outputs import print_json
 
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.bundle.inspection import describe, show
 
-    facts = describe(Path(options.bundle), cache_slots=options.cache_slots)
+    facts = describe(bundle_of(options.bundle), cache_slots=options.cache_slots)
     if options.json:
         print_json(facts)
     else:
@@ -24,7 +23,7 @@ COMMAND = Command(
     name="inspect",
     summary="what is in a bundle: sizes, precision, operators, memory, licences",
     options=(
-        option("bundle", metavar="BUNDLE", help="folder made by `export`"),
+        option("bundle", metavar="BUNDLE", help="folder made by `export`, or a built-in model"),
         option(
             "--cache-slots",
             type=int,
@@ -34,6 +33,6 @@ COMMAND = Command(
         ),
         JSON,
     ),
-    examples=("hamburger-edge inspect bundle", "hamburger-edge inspect bundle --json"),
+    examples=("hamburger-edge inspect bundle", "hamburger-edge inspect tiny --json"),
     run=run,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hamburger_edge.cli.answers import GroupPainter, stats_line
+from hamburger_edge.cli.answers import GroupPainter, cut_line, stats_line
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import ANSWER, BUNDLE, JSON, RUNTIME, answer_options, open_model
 from hamburger_edge.cli.outputs import print_json
@@ -53,14 +53,16 @@ def run(options: argparse.Namespace) -> None:
                     "text": stream.text,
                     "tokens": [token for group in stream.groups for token in group],
                     "groups": stream.groups,
+                    "finish_reason": stream.finish_reason,
                     **({} if stream.complete is None else {"complete": stream.complete}),
                     "stats": {name: facts[name] for name in STATS},
                 }
             )
             return
-        print()
-        if stream.complete is False:
-            note("the answer was cut before its structure was complete: allow more with  --max-tokens")
+        print(flush=True)
+        for line in (painter and painter.line(), cut_line(stream, model.info)):
+            if line:
+                note(line)
         if options.show_steps or options.stats:
             note(stats_line(stream.stats))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import JSON
+from hamburger_edge.cli.outputs import print_json
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.support.terminal import is_terminal
 from hamburger_edge.support.values import number_in, whole_in
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
         decode = None
     facts = cut(data, rules, max_group_tokens=steps, decode=decode, sample=options.sample)
     if options.json:
-        print(json.dumps(facts.to_json()))
+        print_json(facts.to_json())
     else:
         print(render(facts, colour=is_terminal(sys.stdout)))
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.commands._built_in import built_in_bundle
-from hamburger_edge.cli.options import RUNTIME, runtime_options
+from hamburger_edge.cli.options import RUNTIME, bundle_of, runtime_options
 from hamburger_edge.errors import InputError
 from hamburger_edge.loading import load
 from hamburger_edge.support.processors import usable_processors
@@ -42,17 +41,16 @@ def run(options: argparse.Namespace) -> None:
     runtime = {"threads": max(1, usable_processors() // workers), **runtime_options(options)}
     if options.backend == "torch":
         runtime.pop("threads")
-    folders = {  # built-in bundles are made now, before the server starts
-        name: str(built_in_bundle(path)) if _is_built_in(path, options.backend) else path
-        for name, path in named(options.bundle)
-    }
-    bundles = [
-        (name, functools.partial(load, path, options.backend, **runtime)) for name, path in folders.items()
-    ]
-    in_browser = NOTHING
-    if options.browser:
-        in_browser = InBrowser.of(Path(options.browser), for_browsers(options, folders))
     with listen(options.host, whole_in("--port", options.port, 0, 65535)) as listening:
+        # bundles of built-in models are made now, before the models load
+        folders = {name: bundle_of(path, options.backend) for name, path in named(options.bundle)}
+        bundles = [
+            (name, functools.partial(load, folder, options.backend, **runtime))
+            for name, folder in folders.items()
+        ]
+        in_browser = NOTHING
+        if options.browser:
+            in_browser = InBrowser.of(Path(options.browser), for_browsers(options, folders))
         pool = Pool(bundles, workers=workers, queue=queue, sessions=sessions)
         try:
             host = f"[{options.host}]" if ":" in options.host else options.host
@@ -97,7 +95,7 @@ def access_of(options: argparse.Namespace) -> Access:
     return Access.of(options.host, names=options.allow_host or (), origins=options.cors or (), keys=keys)
 
 
-def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[str, Path]:
+def for_browsers(options: argparse.Namespace, folders: dict[str, Path]) -> dict[str, Path]:
     """Return each model's bundle for browsers: --browser-bundle, else the served one if it has graphs."""
     own = dict(named(options.browser_bundle)) if options.browser_bundle else {}
     if len(folders) == len(own) == 1:  # no name is needed
@@ -105,23 +103,15 @@ def for_browsers(options: argparse.Namespace, folders: dict[str, str]) -> dict[s
     if strange := sorted(set(own) - set(folders)):
         raise InputError(f"--browser-bundle {strange[0]}: no such model is served ({', '.join(folders)} are)")
     found = {}
-    for name, given in named(options.bundle):
+    for name, folder in folders.items():
         if name in own:
-            found[name] = Path(own[name])
-        elif _is_built_in(given, options.backend):
-            found[name] = built_in_bundle(given)
-        elif (Path(given) / FILE_NAME).is_file() and load_manifest(Path(given)).graphs:
-            found[name] = Path(given)
+            found[name] = bundle_of(own[name])
+        elif (folder / FILE_NAME).is_file() and load_manifest(folder).graphs:
+            found[name] = folder
     for name, folder in found.items():
         if load_manifest(folder).precision.base != "int8":
             note(f"{name}: slow in browsers: give one of  export --precision int8  with  --browser-bundle")
     return found
-
-
-def _is_built_in(path: str, backend: str) -> bool:
-    from hamburger_edge.models.checkpoints.built_in import NAMES
-
-    return path in NAMES and not Path(path).exists() and backend in ("auto", "onnx")
 
 
 COMMAND = Command(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import require_training
+from hamburger_edge.cli.options import JSON, REPORT
 from hamburger_edge.cli.outputs import check_file, show_report
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import ProgressBar, note
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.tuning.tune import Tuning
 
     output = check_target(options.output)
-    check_file(options.json)
+    check_file(options.report)
     minutes = None if options.minutes is None else number_in("--minutes", options.minutes, 0, 1e6, above=True)
     use_threads(options.threads, "--threads")
     work = Path(options.work) if options.work else output.with_name(f"{output.name}.work")
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
         found = judged(tuning, threads=options.threads, progress=progress)
         written = publish_checkpoint(tuning, found, output)
     figures = {"checkpoint": str(written), **found.to_json()}
-    show_report(options.json, json.dumps(figures, indent=1), f"{found}\n{written}")
+    show_report(options, figures, f"{found}\n{written}")
 
 
 def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
@@ -140,7 +140,8 @@ COMMAND = Command(
         ),
         option("--work", metavar="DIR", help="folder for everything on the way (default: OUTPUT.work)"),
         option("--threads", type=int, metavar="N", help="processor threads"),
-        option("--json", metavar="FILE", help="write all figures; - prints them instead of the table"),
+        JSON,
+        REPORT,
     ),
     examples=(
         "hamburger-edge tune commands.jsonl -o my-commands",

@@ -241,7 +241,7 @@ def answer_questions(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
-        description="Train tiny. A run that was stopped goes on from its last save."
+        description="Train tiny. A run that was stopped goes on from its last save.", allow_abbrev=False
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="CHECKPOINT")
     parser.add_argument("--recipe", type=Path, default=Path(__file__).with_name("recipe.toml"))

@@ -25,7 +25,8 @@ export async function load(folder, options = {}) {
   /** @param {string} file @returns {Promise<Uint8Array>} */
   const read = (file) =>
     readFile(path.join(folder, file)).catch((error) => {
-      const way = file === FILE_NAME ? "make a bundle with  hamburger-edge export" : "copy the whole bundle again";
+      const source = path.basename(folder) === folder ? folder : "CHECKPOINT"; // a name may be a built-in model's
+      const way = file === FILE_NAME ? `make a bundle with  hamburger-edge export ${source} -o ${folder}` : "copy the whole bundle again";
       throw new BundleError(`${path.join(folder, file)}: cannot be read (${error.code}): ${way}`, { cause: error });
     });
   const written = await read(FILE_NAME);

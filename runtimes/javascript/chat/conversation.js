@@ -16,7 +16,7 @@ import { RESUMABLE, Stream } from "./stream.js";
 
 /**
  * @typedef {object} Turn
- * @property {number} [maxTokens]
+ * @property {Options["maxTokens"]} [maxTokens]
  * @property {AbortSignal} [signal]
  * @property {Options["jsonSchema"]} [jsonSchema]  this answer's structure, instead of the conversation's
  * @property {Options["regex"]} [regex]

@@ -67,6 +67,7 @@ export class Edits {
   #way = [];
   #tokenBytes;
   #eosIds;
+  #tokens = 0; // of the text to put right
   /** @type {Uint8Array} */
   #text = new Uint8Array(0);
   /** @type {boolean[]} bytes of words that are kept */
@@ -95,12 +96,18 @@ export class Edits {
     const texts = this.prompt.map((token) => this.#tokenBytes(token));
     while (texts.length && !texts[texts.length - 1].length) texts.pop();
     const run = texts.slice(texts.findLastIndex((text) => !text.length) + 1);
+    this.#tokens = run.length;
     this.#read(Uint8Array.from(run.flatMap((text) => [...text])));
     const row = this.#row();
     row[0] = 0;
     this.#skip(row);
     this.#way = [{ row, before: this.#row(), last: 0, letters: 0, following: new Map() }];
     for (const token of answer) this.accept(token);
+  }
+
+  /** The default length of an answer: within its budget, a word with its blank at most doubles. */
+  get maxTokens() {
+    return 2 * this.#tokens + 8;
   }
 
   /** Whether an answer may go on with this token. @param {number} token */

@@ -8,7 +8,8 @@ import { structureOf } from "./structure.js";
 
 /**
  * @typedef {object} Options
- * @property {number} [maxTokens]  default 256
+ * @property {number | null} [maxTokens]  default 256; of a model that edits its prompt, 8 and twice the tokens of the text that it
+ *   edits
  * @property {number} [confidence]  probability that each further token of a group needs: 0 makes the largest groups, 1
  *   groups of one token. It and `mode` overlay the model's recommendation by the rule in `dial.js`
  * @property {Mode} [mode]  "plain": one token per step. "verify": the base checks every drafted token; plain decoding's
@@ -52,7 +53,7 @@ import { structureOf } from "./structure.js";
 
 /** Defaults of mode and confidence are in `dial.js`. @type {Required<Omit<Options, "mode" | "confidence">>} */
 const DEFAULTS = {
-  maxTokens: 256,
+  maxTokens: null,
   stop: [],
   topProbabilities: null,
   temperature: 0,
@@ -86,7 +87,7 @@ export class Settings {
     /** @type {Required<Options>} */
     const o = { ...DEFAULTS, ...asked, ...setDial(asked, recommended, current) };
     this.options = o; // for another `Settings`
-    this.maxTokens = wholeIn("maxTokens", o.maxTokens, 1, MOST);
+    this.maxTokens = o.maxTokens === null ? null : wholeIn("maxTokens", o.maxTokens, 1, MOST);
     this.confidence = o.confidence;
     this.mode = o.mode;
     if (!["split", "merge", "single"].includes(o.forced)) {

@@ -28,6 +28,8 @@ import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "./drafting.js";
 // By stop rule "after" a group's first micro step is a trial, whose token then needs the full confidence. The trial is
 // worth its cost if the base gives at least this share of it (docs/spec/loop.md).
 const TRY = 2 / 3;
+// Default length of an answer.
+const MAX_TOKENS = 256;
 // A guess of at least this chance needs no second opinion from the micro decoder.
 const SURE = 0.9;
 // Micro steps that only read tokens before one that chooses: beyond this many, a macro step is cheaper.
@@ -46,7 +48,7 @@ export class Rules {
     this.isHybrid = settings.mode === "hybrid"; // ... but for what is sure, if it reads that surely
     // so sure that a whole group of such tokens, none of them checked, is as sure as the confidence
     this.unchecked = settings.confidence ** (1 / info.maxGroupTokens);
-    this.maxTokens = settings.maxTokens;
+    this.maxTokens = settings.maxTokens ?? (sampler.edits ? sampler.edits.maxTokens : MAX_TOKENS);
     this.probabilities = settings.topProbabilities !== null;
     this.eosIds = new Set(settings.ignoreEos ? [] : info.eosIds);
     this.confidence = settings.confidence;

@@ -5,6 +5,8 @@ import { test } from "node:test";
 import { Edits, keptWords } from "../loop/edits.js";
 import { Sampler } from "../loop/sampling.js";
 import { Settings } from "../loop/settings.js";
+import { Rules } from "../loop/step.js";
+import { scripted } from "./scripted_backend.js";
 
 const golden = JSON.parse(readFileSync(new URL("../../../tests/data/edits.json", import.meta.url), "utf8"));
 const END = 256; // bytes are tokens here
@@ -33,6 +35,17 @@ test("words that look like names, numbers or codes are kept", () => {
   for (const { text, kept } of golden.words) {
     assert.deepEqual([...keptWords(text)].map(([start, stop]) => text.slice(start, stop)), kept);
   }
+});
+
+test("an answer without maxTokens takes its length from the text that it edits", () => {
+  const { info } = scripted("ab.").model;
+  const length = (/** @type {Sampler} */ sampler, options = {}) => new Rules(info, new Settings(options), sampler, [], null).maxTokens;
+  const { sampling } = new Settings({});
+  const sampler = new Sampler(sampling, END + 1, null, 0, newEdits());
+  sampler.begin([END, ...bytes("Earlier text"), END, ...bytes("Call 55"), END]);
+  assert.equal(length(sampler), 2 * 7 + 8);
+  assert.equal(length(sampler, { maxTokens: 40 }), 40);
+  assert.equal(length(new Sampler(sampling, END + 1, null, 0, null)), 256);
 });
 
 test("the sampler takes the likeliest token that is allowed, and goes back", () => {

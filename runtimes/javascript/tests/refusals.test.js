@@ -58,7 +58,10 @@ describe("what is no model, no bundle or no token", () => {
     const any = (/** @type {any} */ value) => value;
     await refused(() => load(any(undefined)), InputError, /a bundle is named by its path, got undefined/);
     await refused(() => load("x", { verify: any("yes") }), InputError, /verify must be true or false/);
-    await refused(() => load("nowhere"), BundleError, /nowhere.manifest.json: cannot be read \(ENOENT\): make a bundle/);
+    await refused(() => load("no/where"), BundleError, /where.manifest.json: cannot be read \(ENOENT\): make a bundle/);
+    // a built-in model's name: only Python assembles its bundle
+    const way = /make a bundle with  hamburger-edge export voice-commands -o voice-commands$/;
+    await refused(() => load("voice-commands"), BundleError, way);
     for (const address of [undefined, "", 5, "http://"]) {
       await refused(() => loadWeb(any(address)), InputError, /named by the address of its folder, got .*: give its URL/);
     }

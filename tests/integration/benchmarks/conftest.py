@@ -11,7 +11,7 @@ import pytest
 
 from hamburger_edge.benchmarks.contender import Facts, Source
 from hamburger_edge.benchmarks.peers.programs import PEERS
-from hamburger_edge.models.checkpoints.checkpoint import resolve
+from hamburger_edge.models.checkpoints.built_in import resolve
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from hamburger_edge.benchmarks.speed.process import Process
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailableError
 from hamburger_edge.loading import load
-from hamburger_edge.models.checkpoints.checkpoint import resolve
+from hamburger_edge.models.checkpoints.built_in import resolve
 
 TOKENS = 24
 EXACT = [name for name, program in PEERS.items() if not program.options.get("precision")]

@@ -117,7 +117,7 @@ def test_the_whole_command(
     schema.write_text(json.dumps(SCHEMA))
     asked = ("bench", str(source.bundle), "--prompts", str(prompts), "--json-schema", str(schema), "--peers")
     few = ("--max-tokens", "90", "--threads", "1", "--confidence", "merge-0.9")
-    code = cli.main([*asked, *few, "--json", str(file)])
+    code = cli.main([*asked, *few, "--report", str(file)])
     out, err = capsys.readouterr()
     assert code == 0, err
     report = json.loads(file.read_text())

@@ -54,7 +54,9 @@ def test_tiny_end_to_end(
     pytest.importorskip("matplotlib")
     words = [checkpoint, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", checkpoint]
     words += ["--threads", "1", "--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
-    code, out, err = run_eval(*words, "--json", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots"))
+    code, out, err = run_eval(
+        *words, "--report", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots")
+    )
     assert code == 0, err
     found = json.loads((tmp_path / "all.json").read_text())
     assert found["base"]["name"] == "tiny (plain base, torch fp32)"
@@ -87,7 +89,7 @@ def test_tiny_end_to_end(
 
 def test_one_bundle_judges_itself(run_eval: Run, prompts: str, tiny_bundles: dict[str, str]) -> None:
     words = ["--threads", "1", "--prompts", prompts, "--confidence", "0.9", "--max-tokens", "24"]
-    code, out, err = run_eval(tiny_bundles["fp32"], *words, "--json", "-")
+    code, out, err = run_eval(tiny_bundles["fp32"], *words, "--json")
     assert code == 0, err
     found = json.loads(out)
     [model] = found["models"]
@@ -103,7 +105,7 @@ def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> 
     from gguf_bundles import gguf_bundle
 
     words = ["--prompts", prompts, "--max-tokens", "12", "--confidence", "0", "--backend", "all"]
-    code, out, err = run_eval(str(gguf_bundle("f32")[0]), *words, "--threads", "1", "--json", "-")
+    code, out, err = run_eval(str(gguf_bundle("f32")[0]), *words, "--threads", "1", "--json")
     assert code == 0, err
     [model] = json.loads(out)["models"]
     assert (model["backend"], model["precision"]) == ("llamacpp", "f32")
@@ -117,7 +119,7 @@ def test_workers_find_the_figures_of_one_process(
 ) -> None:
     """Of the judge's own bundle and of another; and the prompt that is too long is left out."""
     words = [tiny_bundles["fp32"], tiny_bundles["int4"], "--threads", "1", "--prompts", prompts]
-    words += ["--confidence", "0.8", "--max-tokens", "24", "--json", "-"]
+    words += ["--confidence", "0.8", "--max-tokens", "24", "--json"]
     code, alone, err = run_eval(*words)
     assert code == 0, err
     code, together, err = run_eval(*words, "--ray", "local", "--workers", "2")
@@ -169,7 +171,7 @@ def test_what_is_found_is_written_and_used(
     with hamburger_edge.load(bundle, threads=1) as model:
         assert model.info.recommended == UNMEASURED
     report = bundle.with_name("found.json")
-    words = ["--prompts", questions, "--max-tokens", "16", "--threads", "1", "--json", str(report)]
+    words = ["--prompts", questions, "--max-tokens", "16", "--threads", "1", "--report", str(report)]
     words += ["--points", "5"]  # 120 prompts are too few to show less
     words = [str(bundle), "--recommend", "--checkpoint", str(unmeasured), *words]
     kept = bundle.with_name("bundle.answers.jsonl")  # a stopped run goes on from these answers

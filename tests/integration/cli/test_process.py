@@ -79,7 +79,7 @@ def test_standard_input(start: Start, bundle: Path) -> None:
 def test_output_that_cannot_show_a_character(start: Start, bundle: Path) -> None:
     asked = ("run", bundle, "hi", "--max-tokens", "40")
     code, shown, err = start(*asked, "--mode", "merge", "--confidence", "0.4", encoding="ascii")
-    assert (code, err) == (0, b"")
+    assert (code, err) == (0, b"the answer was cut after 40 tokens: allow more with  --max-tokens\n")
     assert shown.isascii()
     _, exact, _ = start(*asked, "--json")
     _, escaped, _ = start(*asked, "--json", encoding="ascii")
@@ -133,7 +133,8 @@ def test_closed_standard_streams(closed: int, bundle: Path) -> None:
         ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command],
         capture_output=True, timeout=PATIENCE, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, b"")
+    cut = b"the answer was cut after 3 tokens: allow more with  --max-tokens\n"
+    assert (done.returncode, done.stderr) == (0, b"" if closed == 2 else cut)
     assert bool(done.stdout) == (closed != 1)
 
 
@@ -156,8 +157,11 @@ def test_chat_through_a_pipe(start: Start, bundle: Path, tmp_path: Path) -> None
     assert after.startswith(again)  # the same answer after coming back
     assert len(after.splitlines()) > len(again.splitlines())  # and it went on, and showed the commands
     assert b"/save FILE" in after
-    for line, named in zip(err.splitlines(), (b"UTF-8", b"file name", b"no session"), strict=True):
-        assert line.startswith(b"error: ")
+    lines = err.splitlines()
+    errors = [line for line in lines if line.startswith(b"error: ")]
+    cut = b"the answer was cut after 7 tokens: allow more with  --max-tokens, or go on with  /continue"
+    assert lines.count(cut) == len(lines) - len(errors) > 0
+    for line, named in zip(errors, (b"UTF-8", b"file name", b"no session"), strict=True):
         assert named in line
 
 

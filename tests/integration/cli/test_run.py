@@ -61,7 +61,8 @@ def test_json_has_exactly_these_keys(run) -> None:  # type: ignore[no-untyped-de
     assert (code, err) == (0, "")
     [line] = out.splitlines()
     answer = json.loads(line)
-    assert set(answer) == {"text", "tokens", "groups", "stats"}
+    assert set(answer) == {"text", "tokens", "groups", "finish_reason", "stats"}
+    assert answer["finish_reason"] == "length"
     assert set(answer["stats"]) == STATS_KEYS
     assert answer["tokens"] == [token for group in answer["groups"] for token in group]
     assert len(answer["tokens"]) == answer["stats"]["tokens"] == 30
@@ -70,7 +71,8 @@ def test_json_has_exactly_these_keys(run) -> None:  # type: ignore[no-untyped-de
     assert answer["stats"]["kv_bytes"] < answer["stats"]["kv_bytes_uncompressed"]
     assert (answer["stats"]["provider"], answer["stats"]["precision"]) == ("cpu", "fp32")
     plain = run("hello", "--max-tokens", "30", "--mode", "merge", "--confidence", "0.4")
-    assert plain == (0, answer["text"] + "\n", "")
+    cut = "the answer was cut after 30 tokens: allow more with  --max-tokens\n"
+    assert plain == (0, answer["text"] + "\n", cut)
 
 
 def test_seed_raw_stop_system_and_mode(run) -> None:  # type: ignore[no-untyped-def]
@@ -95,14 +97,23 @@ def test_seed_raw_stop_system_and_mode(run) -> None:  # type: ignore[no-untyped-
     assert stopped["text"] == plain["text"].split(letter)[0]
 
 
-def test_brackets_and_statistics_without_a_terminal(run) -> None:  # type: ignore[no-untyped-def]
-    code, out, err = run(
-        "hello", "--show-steps", "--max-tokens", "12", "--mode", "merge", "--confidence", "0.2"
-    )
-    assert code == 0
-    assert "[" in out
-    assert "\x1b" not in out
-    assert re.fullmatch(r"12 tokens in \d+ steps .* saved\n", err)
+def test_groups_and_statistics_stay_out_of_the_answer_without_a_terminal(run) -> None:  # type: ignore[no-untyped-def]
+    """In brackets in the answer, they read as a broken JSON array."""
+    options = ("--max-tokens", "12", "--mode", "merge", "--confidence", "0.2")
+    answer = json.loads(run("hello", "--json", *options)[1])
+    code, out, err = run("hello", "--show-steps", *options)
+    assert (code, out) == (0, answer["text"] + "\n")
+    groups, cut, stats = err.splitlines()
+    assert groups.startswith("groups: ")
+    assert 0 < groups.count("|") < len(answer["groups"])
+    assert cut.startswith("the answer was cut after 12 tokens")
+    assert re.fullmatch(r"12 tokens in \d+ steps .* saved", stats)
+
+
+def test_a_full_cache_names_the_option_that_enlarges_it(run) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run("hello", "--cache-slots", "30", "--confidence", "1", "--max-tokens", "400")
+    assert (code, out[-1]) == (0, "\n")
+    assert err == "the answer was cut: all 30 slots of the cache are full: allow more with  --cache-slots\n"
 
 
 def test_structured_answers(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -35,11 +35,12 @@ def test_links_let_editors_and_mypy_find_every_package() -> None:
 COMMANDS = """
 from hamburger_edge.cli.main import main
 bundle, data, new = sys.argv[1:]
-for words in (["verify", bundle],
+for words in (["verify", bundle, "--against", "tiny"],
               ["export", "tiny", "-o", new, "--precision", "fp32"], ["segment", data],
               ["distill", "smollm2-135m", "-o", new, "--tokens", "9"], ["train", "recipe.toml", "-o", new],
               ["run", bundle, "Hi", "--regex", "a"], ["serve", bundle], ["bench", bundle, "--quick"],
-              ["run", bundle, "Hi", "--max-tokens", "3"], ["run", "tiny", "What is 7 plus 8?"]):
+              ["export", "nope", "-o", new], ["verify", bundle], ["run", bundle, "Hi", "--max-tokens", "3"],
+              ["run", "tiny", "What is 7 plus 8?"]):
     print("code", main(words), words, flush=True, file=sys.stderr)
 """
 
@@ -47,14 +48,16 @@ for words in (["verify", bundle],
 def test_a_command_names_the_extra_that_it_lacks(bundle: Path, tmp_path: Path) -> None:
     home = {**os.environ, "HAMBURGER_EDGE_HOME": str(tmp_path / "home")}
     done = without_extras(COMMANDS, bundle, tmp_path, tmp_path / "new", env=home)
-    *lacking, bench, bundled, built_in = re.split(r"code (?=\d)", done.stderr)[:-1]
+    *lacking, bench, nowhere, verified, bundled, built_in = re.split(r"code (?=\d)", done.stderr)[:-1]
     for said in lacking:
         assert re.search(
             r"error: \w+ is not installed: run  pip install '\.\[\w+\]'  in the checkout\n$", said
         ), said
     assert "Traceback" not in done.stderr
     assert "context of 512 is too short" in bench  # which wants no extra to get that far
-    assert "error" not in bundled + built_in
+    assert "error: nope: no such folder" in nowhere
+    assert "error" not in verified + bundled + built_in
+    assert re.search(r": the hashes of \d+ files are right\nnot compared with its checkpoint: ", done.stdout)
     assert "assembling" in built_in  # a first answer needs the core alone
     assert done.stdout.splitlines()[-1].endswith("15.")
 

@@ -27,6 +27,10 @@ PROMPTS = (
     "What is 7 plus 5?",
     "Write a Python function that adds 5 to a number.",
 )
+DIALS: tuple[dict[str, Any], ...] = (
+    {"mode": "plain"},
+    *({"mode": mode, "confidence": 0.8} for mode in ("verify", "hybrid", "merge")),
+)
 SAMPLED: dict[str, Any] = {"temperature": 0.9, "top_p": 0.95}
 
 
@@ -50,19 +54,19 @@ def test_verify_equals_plain_decoding(model: Model) -> None:
 
 
 def test_an_answer_does_not_depend_on_the_cache_or_on_chunks(model: Model) -> None:
-    for mode in ("plain", "verify", "hybrid", "merge"):
-        fresh = answer(model, PROMPTS[2], mode=mode, confidence=0.8)
-        model.generate(PROMPTS[2] + " Or about a dog?", max_tokens=9, mode=mode)
-        assert answer(model, PROMPTS[2], mode=mode, confidence=0.8, reuse_prefix=True) == fresh
+    for dial in DIALS:
+        fresh = answer(model, PROMPTS[2], **dial)
+        model.generate(PROMPTS[2] + " Or about a dog?", max_tokens=9, **dial)
+        assert answer(model, PROMPTS[2], reuse_prefix=True, **dial) == fresh
         for chunk in (1, 7):
             model._engine.chunk = chunk
-            assert answer(model, PROMPTS[2], mode=mode, confidence=0.8) == fresh
+            assert answer(model, PROMPTS[2], **dial) == fresh
         model._engine.chunk = 256
 
 
 def test_a_resumed_conversation_continues_to_the_same_text(model: Model, tmp_path: Path) -> None:
-    for mode in ("plain", "verify", "hybrid", "merge"):
-        chat = model.chat(mode=mode, confidence=0.8, max_tokens=40)
+    for dial in DIALS:
+        chat = model.chat(max_tokens=40, **dial)
         chat.send(PROMPTS[2])
         chat.save(tmp_path / "saved")
         unbroken = chat.send(PROMPTS[0]).tokens

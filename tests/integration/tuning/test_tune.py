@@ -76,7 +76,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     write_tune_recipe(folder / "recipe.toml", recipe)
     paths = ["--recipe", str(folder / "recipe.toml"), "-o", str(folder / "made")]
-    assert main([*COMMAND, *paths, "--json", str(folder / "figures.json")]) == 0
+    assert main([*COMMAND, *paths, "--report", str(folder / "figures.json")]) == 0
     return folder
 
 
@@ -167,7 +167,7 @@ def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[
     written = json.loads(manifest.read_text())
     del written["provenance"]["recipe"]["step_batches"]
     manifest.write_text(json.dumps(written))
-    assert main([*COMMAND, "-o", str(task / "made"), "--json", "-"]) == 0
+    assert main([*COMMAND, "-o", str(task / "made"), "--json"]) == 0
     said = capsys.readouterr()
     assert "steps of" not in said.err  # nothing was trained
     figures = json.loads((task / "figures.json").read_text())

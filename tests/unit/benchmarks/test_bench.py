@@ -208,7 +208,7 @@ def test_a_random_model_of_a_known_shape_is_measured_with_forced_groups(
     monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path / "home"))
     file, pictures = tmp_path / "bench.json", tmp_path / "pictures"
     small = ("--tokens", "12", "--rounds", "2", "--longest", "192", "--threads", "1")
-    assert cli.main(["bench", "--shape", "tiny", *small, "--json", str(file), "--plot", str(pictures)]) == 0
+    assert cli.main(["bench", "--shape", "tiny", *small, "--report", str(file), "--plot", str(pictures)]) == 0
     report = json.loads(file.read_text())
     rows = {row["name"]: row for row in report["results"]}
     assert set(rows) == {"onnx@plain", "onnx@force-2"}

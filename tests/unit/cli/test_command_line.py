@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,10 +59,28 @@ def test_every_command_is_registered_and_the_documentation_is_current() -> None:
     assert (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8") == markdown()
 
 
+def test_json_is_a_switch_of_every_command_that_has_it() -> None:
+    settings = [each.settings for command in COMMANDS for each in command.options if "--json" in each.flags]
+    assert len(settings) > 5
+    assert all(each == settings[0] for each in settings)
+    assert settings[0]["action"] == "store_true"
+
+
 BAD_INPUT = [  # and what the line names
     (["run", "{nowhere}", "hi"], "no such"),
     (["run", "{empty}", "hi"], "neither"),
-    (["run", "{file}", "hi"], "no such folder"),
+    (["run", "{file}", "hi"], "file: a file, not a folder"),
+    (["run", "tinny", "hi"], "did you mean tiny?"),
+    (["run", "voicecommands", "hi"], "did you mean voice-commands?"),
+    (["inspect", "tinny"], "did you mean tiny?"),
+    (["verify", "tinny"], "did you mean tiny?"),
+    (["verify", "{nowhere}", "--backend", "onnx"], "--backend is for --against"),
+    (["eval", "tinny"], "did you mean tiny?"),
+    (["eval", "tinny", "--recommend"], "did you mean tiny?"),
+    (["bench", "tinny"], "did you mean tiny?"),
+    (["serve", "tinny", "--port", "0"], "did you mean tiny?"),
+    (["export", "tinny", "-o", "{new}"], "did you mean tiny?"),
+    (["demo", "tinny"], "did you mean tiny?"),
     (["run", "{broken}", "hi"], "format version 1"),
     (["run", "{long}", "hi"], ""),
     (["run", "{nowhere}", "hi", "--raw", "--system", "brief"], "--raw takes the prompt as it is"),
@@ -68,7 +88,7 @@ BAD_INPUT = [  # and what the line names
     (["verify", "{nowhere}"], "nowhere"),
     (["inspect", "{nowhere}"], "nowhere"),
     (["inspect", "{broken}"], "broken"),
-    (["export", "{nowhere}", "-o", "{new}"], "nowhere"),
+    (["export", "{nowhere}", "-o", "{new}"], "nowhere: there is no such folder"),
     (["export", "{broken}", "-o", "{new}"], "broken"),
     (["export", "tiny", "-o", "{new}", "--recipe", "{nowhere}.toml"], "nowhere.toml: cannot be read"),
     (["export", "tiny", "-o", "{new}", "--cache-slots", "100"], "cache_slots is"),
@@ -86,19 +106,19 @@ BAD_INPUT = [  # and what the line names
     (["train", "{nowhere}", "-o", "{new}"], "nowhere"),
     (["train", "{file}", "-o", "{new}"], "file"),
     (["bench"], "give either a BUNDLE or  --shape NAME"),
-    (["bench", "{nowhere}"], "no such bundle folder"),
+    (["bench", "{nowhere}"], "no such folder"),
     (["bench", "--shape", "pizza"], "--shape pizza: unknown (known: llama-3.2-1b, tiny)"),
     (["bench", "{nowhere}", "--against", "tiny"], "--against is for other programs: add  --peers"),
-    (["bench", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json"),
+    (["bench", "{nowhere}", "--report", "{nowhere}/x.json"], "x.json"),
     (["bench", "{nowhere}", "--plot", "{file}"], "is no folder"),
     (["bench", "b", "--json-schema", "{{}}"], "--json-schema is of whole requests: give  --prompts"),
     (["bench", "--prompts", "p", "--shape", "tiny"], "--shape does not go with  --prompts"),
     (["bench", "b", "--prompts", "{nowhere}"], "nowhere: cannot be read"),
     (["bench", "b", "--prompts", "{prompts}", "--confidence", "2"], "--confidence: a setting is a mode"),
-    (["eval", "{nowhere}", "--json", "{nowhere}/x.json"], "x.json: no file can be written there"),
+    (["eval", "{nowhere}", "--report", "{nowhere}/x.json"], "x.json: no file can be written there"),
     (["eval", "{nowhere}", "--plot", "{file}/x"], "is no folder"),
     (["eval", "{tiny}", "--plot", "{file}"], "name a folder for the pictures"),
-    (["eval", "{tiny}", "--reference", "nothing-of-that-name"], "no checkpoint of that name"),
+    (["eval", "{tiny}", "--reference", "nothing-of-that-name"], "no built-in model of that name"),
     (["eval", "{tiny}", "--confidence", "0.5,1.5"], "confidence must be from 0 to 1"),
     (["eval", "{tiny}", "--max-tokens", "0"], "max_tokens must be"),
     (["eval", "{tiny}", "--max-tokens", "5000", "--threads", "1"], "no prompt fits"),
@@ -107,7 +127,7 @@ BAD_INPUT = [  # and what the line names
     (["serve", "{nowhere}", "--port", "0", "--timeout", "0"], "--timeout"),
     (["serve", "{nowhere}", "--host", "no.such.host.invalid", "--no-auth"], "cannot listen"),
     (["serve", "{nowhere}", "--port", "0", "--api-key-file", "{nowhere}"], "--api-key-file"),
-    (["serve", "{nowhere}", "--port", "0", "--browser", "{nowhere}"], "lacks packages: run  npm install"),
+    (["serve", "tiny", "--port", "0", "--browser", "{nowhere}"], "lacks packages: run  npm install"),
 ]
 
 
@@ -134,8 +154,35 @@ def test_bad_input_gives_one_line_and_exit_code_1(
     assert not places["new"].exists()
 
 
+def test_verify_checks_hashes_without_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a built-in model too. It names what it did not check, and how to check that."""
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert cli.main(["inspect", "tiny"]) == 0
+    assert cli.main(["verify", "tiny", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["ok"], found["parity"]) == (True, None)
+    assert cli.main(["verify", "tiny"]) == 0
+    out, err = capsys.readouterr()
+    assert (f"tiny: the hashes of {found['files']} files are right\n" in out, err) == (True, "")
+    assert "not compared with its checkpoint: run  hamburger-edge verify tiny --against tiny" in out
+    [weights] = (tmp_path / "bundles").glob("*/weights.bin")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert cli.main(["verify", "tiny", "--against", "tiny"]) == 1
+    assert "its content differs from the manifest's sha256" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
-    "words", ["", "fly", "run bundle hi --backend abacus", "export tiny -o x --precision int3"]
+    "words",
+    [
+        *("", "fly", "run bundle hi --backend abacus", "export tiny -o x --precision int3"),
+        *("chat bundle --json {}", "run bundle hi --max 3"),  # no option is abbreviated
+        "eval bundle --json quality.json",
+    ],
 )
 def test_a_wrong_command_line_gives_one_line_and_exit_code_2(
     words: str, capsys: pytest.CaptureFixture[str]

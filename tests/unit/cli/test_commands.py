@@ -197,17 +197,17 @@ def test_what_browsers_get(
 ) -> None:
     """Their own bundle where there is one, else the one that is served, with a word about its speed."""
 
-    def offered(folders: dict[str, str], *words: str) -> dict[str, Path]:
+    def offered(folders: dict[str, Path], *words: str) -> dict[str, Path]:
         given = [f"{name}={folder}" for name, folder in folders.items()]
         return for_browsers(build_parser().parse_args(["serve", *given, *words]), folders)
 
     monkeypatch.chdir(tmp_path)
     shutil.copytree(bundle, "other")
-    assert offered({"bundle": str(bundle)}) == {"bundle": bundle}
+    assert offered({"bundle": bundle}) == {"bundle": bundle}
     assert "export --precision int8" in capsys.readouterr().err
-    assert offered({"bundle": str(bundle)}, "--browser-bundle", name) == {"bundle": Path("other")}
+    assert offered({"bundle": bundle}, "--browser-bundle", name) == {"bundle": Path("other")}
     with pytest.raises(InputError, match="no such model is served"):
-        offered({"a": "x", "b": "y"}, "--browser-bundle", "other")
+        offered({"a": Path("x"), "b": Path("y")}, "--browser-bundle", "other")
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

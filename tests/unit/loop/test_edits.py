@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripted_backend import info
 
 from hamburger_edge.loop.edits import Edits, kept_words
 from hamburger_edge.loop.sampling import Sampler
-from hamburger_edge.loop.settings import SamplingSettings
+from hamburger_edge.loop.settings import Decoding, SamplingSettings
+from hamburger_edge.loop.step import Rules
 
 END = 256  # bytes are tokens here
 # the same for the JavaScript runtime
@@ -80,6 +82,23 @@ def test_an_answer_never_gets_stuck_and_keeps_words_in_their_order() -> None:
             said = iter(re.findall(r"[A-Za-z0-9]+", answer.decode().replace("'", "")))
             assert all(word in said for word in kept), answer
     assert ended > 1
+
+
+def test_an_answer_without_max_tokens_takes_its_length_from_the_text_that_it_edits() -> None:
+    """The rules let an answer insert letters for ever: it went on for 256 tokens."""
+
+    def length(source: Sampler, **decoding: Any) -> int:
+        return Rules(info(), Decoding(**decoding), source, [5]).max_tokens
+
+    editing = sampler()
+    assert length(editing) == 2 * len("Call 55") + 8
+    assert length(editing, max_tokens=40) == 40
+    editing.begin([*b"Earlier text", END, *(300 * b"a "), END])  # longer than other answers
+    assert length(editing) == 2 * 600 + 8
+    restored = sampler()
+    restored.restore(editing.state())
+    assert length(restored) == 2 * 600 + 8
+    assert length(Sampler(SamplingSettings(), END + 1)) == 256
 
 
 def test_the_sampler_takes_the_likeliest_that_is_allowed() -> None:

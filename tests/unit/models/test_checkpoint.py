@@ -32,7 +32,8 @@ from hamburger_edge.errors import CheckpointError, ConfigError, MissingExtraErro
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints import built_in, checkpoint
-from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint, resolve
+from hamburger_edge.models.checkpoints.built_in import resolve
+from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint
 
 BESIDE = {"kind": "path", "path": "../base"}
 
@@ -186,7 +187,7 @@ def test_names_of_built_in_checkpoints(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(built_in, "ZOO", zoo.parent)
     monkeypatch.chdir(tmp_path)
     assert load_checkpoint("tiny").path == resolve("tiny") == zoo
-    with pytest.raises(CheckpointError, match=r"tinny: no such folder, .* \(known: tiny\)"):
+    with pytest.raises(CheckpointError, match=r"tinny: no such folder, .*: did you mean tiny\?"):
         resolve("tinny")
     monkeypatch.setattr(built_in, "ZOO", tmp_path / "not installed")
     absent = r"tiny is not installed: .*pip install \./models/zoo"

@@ -17,6 +17,7 @@ from module_imports import PROJECT, SISTERS
 from places import ROOT
 
 import hamburger_edge
+from hamburger_edge import errors
 
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
@@ -91,6 +92,23 @@ def test_settings_that_documents_call_recommended(document: Path) -> None:
 def test_contributing_lists_every_folder_of_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
     assert set(rows) == {PROJECT, *SISTERS, "tests"}
+
+
+def test_the_page_of_errors_is_current_and_has_every_class() -> None:
+    generator = runpy.run_path(str(ROOT / "docs" / "errors_reference.py"))
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    assert page == generator["markdown"](), "run  python docs/errors_reference.py > docs/reference/errors.md"
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
+    }
+    assert classes <= set(re.findall(r"\w+", page))
+
+
+def test_no_page_is_made_by_the_site_alone() -> None:
+    """A reader of the repository sees the markup of such a page instead of its content."""
+    assert not [page for page in DOCUMENTS if re.search(r"^:::", page.read_text(encoding="utf-8"), re.M)]
 
 
 def test_the_python_reference_is_current_and_has_every_public_name() -> None:

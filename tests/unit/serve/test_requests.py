@@ -42,7 +42,7 @@ def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None
         return decoding.mode, decoding.confidence
 
     asked, advice = chat(max_tokens=None), Recommended("verify", 0.9)
-    assert (asked.settings.decoding.max_tokens, asked.settings.sampling.temperature) == (256, 0)
+    assert (asked.settings.decoding.max_tokens, asked.settings.sampling.temperature) == (None, 0)
     assert not asked.stream
     assert (dial(), dial(advice)) == (("verify", 0.8), ("verify", 0.9))
     assert dial(advice, confidence=0.5) == ("verify", 0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -89,6 +90,16 @@ def test_a_stream_says_what_a_whole_answer_says(running: Running, tokenizer: Tok
     assert used["usage"]["completion_tokens"] == sum(piece["step"]["tokens"] for piece in pieces)
     assert used["usage"]["macro_steps"] == whole["usage"]["macro_steps"] == len(pieces)
     assert whole["usage"]["slots"] < whole["usage"]["slots_uncompressed"]
+
+
+def test_a_missing_path_names_the_paths_that_exist(running: Running) -> None:
+    with running.client() as client:
+        missing = client.post("/v1/embeddings", json={"input": "hello"})
+        assert missing.status_code == 404
+        assert "/v1/embeddings" in missing.json()["error"]["message"]
+        named = re.findall(r"/[\w/]+", missing.json()["error"]["message"].partition("this server has")[2])
+        assert [client.get(path).status_code for path in named] == [405, 405, 200, 200, 200]
+        assert "use POST" in client.get("/v1/completions").json()["error"]["message"]
 
 
 def test_completions_take_text_as_it_is(running: Running, tokenizer: Tokenizer) -> None:
@@ -308,7 +319,8 @@ def test_prompts_are_logged_and_kept_only_where_that_was_asked(
             assert sum(running.pool.gauges()["sessions_bytes"].values()) == 0
         said = capfd.readouterr().err
         assert ("secret" in said) == prompts
-        assert "POST /v1/chat/completions 200" in said
+        # method, path, status and duration, and no client's address, as the guide says
+        assert re.search(r"^POST /v1/chat/completions 200 \d+ ms$", said, re.M)
 
 
 def test_no_one_gets_the_conversation_of_another() -> None:

@@ -52,7 +52,7 @@ def gather(everyday: Path, commands: Path, wordnet: Path) -> Gathered:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("out", type=Path, metavar="OUT.json.gz")
     for name in ("everyday", "commands", "wordnet"):

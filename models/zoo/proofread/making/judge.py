@@ -55,7 +55,7 @@ def changed(prompt: list[str], right: list[str]) -> set[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("bundle")
     parser.add_argument("cases", type=Path)

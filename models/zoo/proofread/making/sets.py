@@ -106,7 +106,7 @@ def write(path: Path, cases: Iterable[Case]) -> list[Case]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("gathered", type=Path, metavar="GATHERED", help="file made by gather.py")
     parser.add_argument("out", type=Path, metavar="OUT")

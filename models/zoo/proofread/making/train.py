@@ -333,7 +333,7 @@ def _recipe(shape: Shape, stage: Stage, optimizer: str, options: argparse.Namesp
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("stage", choices=("base", "graft"))
     parser.add_argument("base", type=Path, metavar="BASE")
