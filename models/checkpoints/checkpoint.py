@@ -10,7 +10,10 @@ A checkpoint is a folder:
     tokenizer.json            if it is not the base's
     calibration.jsonl         optional text to calibrate its weights: see calibration_text.py
     assembly/                 optional: an export's graphs, to make its bundle without PyTorch
-    NOTICE, TERMS.html        terms of the base, if it came with any
+    LICENSE, NOTICE, ...      terms of the base, if it came with any
+
+A Lightning file of the paper's authors is a checkpoint too: its folder holds the base's config.json and
+tokenizer.json, and may hold calibration text and terms.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ from hamburger_edge.models.checkpoints.manifest import (
     PARTS,
     BaseReference,
     CheckpointManifest,
+    is_lightning,
     read_manifest,
 )
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows, save_rows
@@ -68,7 +72,13 @@ class Checkpoint:
     tokenizer: Path
     chat_template: dict[str, Any] | None
     manifest: dict[str, Any]
-    path: Path
+    path: Path  # the folder, or a Lightning file
+    folder: Path  # that holds its other files: of a Lightning file, that of the base's configuration
+
+    def file(self, name: str) -> Path | None:
+        """Return a further file of the checkpoint, if it has one of this name."""
+        path = self.folder / name
+        return path if path.is_file() else None
 
 
 def resolve(source: str | Path) -> Path:
@@ -100,7 +110,7 @@ def load_checkpoint(
     The paper authors' `.ckpt` files are supported: `base` is then the folder with the base's config.json and
     tokenizer.json, by default the file's folder.
     """
-    if Path(source).suffix == ".ckpt":
+    if is_lightning(source):
         return _load_reference(Path(source), Path(base) if base else Path(source).parent)
     folder = resolve(source)
     manifest = read_manifest(folder / MANIFEST)
@@ -125,6 +135,7 @@ def load_checkpoint(
         chat_template=manifest.chat_template or chat_template,
         manifest=manifest.to_json(),
         path=folder,
+        folder=folder,
     )
 
 
@@ -222,7 +233,7 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     template = markup_beside(folder)
     if template is None and (jinja := template_beside(folder)) is not None:
         template = jinja.markup()
-    return Checkpoint(model, tokenizer, template, manifest.to_json(), path)
+    return Checkpoint(model, tokenizer, template, manifest.to_json(), path, folder)
 
 
 def _from_here(base: BaseReference, folder: Path) -> BaseReference:

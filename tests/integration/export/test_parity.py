@@ -129,7 +129,7 @@ def test_proposals_are_judged_on_text_too(checkpoint: Checkpoint) -> None:
 
 def test_the_gate_asks_what_the_model_was_made_for(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """A task model's scores mean nothing after questions of a chat, and no model is fitted to noise."""
-    own = replace(checkpoint, path=tmp_path)
+    own = replace(checkpoint, folder=tmp_path)
     first = [token for parts in list(calibration_texts(own))[8] for groups in parts for token in groups]
     assert Tokens(own, 1).take(len(first)) == first
     text = [CalibrationExample(f"task {n}", "word " * (n + 1)) for n in range(18)]
