@@ -266,5 +266,7 @@ def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint,
 
 def _tell(report: ParityReport) -> None:
     """Warn about quality; a quality warning does not stop the export."""
+    for warning in report.warnings:
+        warnings.warn(warning, HamburgerWarning, stacklevel=2)
     if report.quality is not None and not report.quality.as_known:
         warnings.warn(f"quality: {report.quality.verdict}", HamburgerWarning, stacklevel=2)
