@@ -170,7 +170,7 @@ class Published:
 
     checkpoint: Path
     bundle: Path
-    texts: str  # which of the examples' texts the checkpoint holds; "": none
+    texts: str  # a sentence about the examples in the checkpoint; "": it holds none
 
     def __str__(self) -> str:
         return f"checkpoint  {self.checkpoint}\nbundle      {self.bundle}"

@@ -22,12 +22,12 @@ TEXT = 1 << 28  # size limit, in bytes, of a file that is read as a whole: JSON,
 
 DRAFT_INDEX = "draft_index.bin"  # in checkpoints and bundles: see loop/draft_index.py
 
-TERMS = re.compile(r"(LICENSE|NOTICE)([-.][\w.-]+)?|TERMS\.html")
+_TERMS = re.compile(r"(LICENSE|NOTICE)([-.][\w.-]+)?|TERMS\.html")
 
 
 def is_terms(name: str) -> bool:
     """Whether a file of this name beside weights has the terms of a base."""
-    return TERMS.fullmatch(name) is not None
+    return _TERMS.fullmatch(name) is not None
 
 
 def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:

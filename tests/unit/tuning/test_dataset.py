@@ -113,11 +113,11 @@ def test_the_answer_prefix_is_what_the_given_answers_begin_with(
     assert common_answer_prefix(found, range(len(answers))) == expected
 
 
-# What a checkpoint takes from the examples
+# The facts of a checkpoint, from the examples
 
 
 def facts(tmp_path: Path, examples: str, **choices: Any) -> Path:
-    """A checkpoint's folder with what `tune` writes beside the weights."""
+    """A checkpoint's folder with the files that `tune` writes beside the weights."""
     recipe = TuneRecipe(base=str(write_base(tmp_path / "base")), examples=examples, **choices)
     tuning = Tuning(recipe, tmp_path / "work", report=lambda line: None)
     written = tuning._encoded(tuning.dataset.examples.examples)
@@ -130,7 +130,7 @@ def facts(tmp_path: Path, examples: str, **choices: Any) -> Path:
 
 
 def indexed(tmp_path: Path, examples: str) -> Path:
-    """The same of `index`, on a checkpoint that exists."""
+    """The draft index of the command `index`, in a toy checkpoint."""
     checkpoint = tmp_path / "toy"
     if not checkpoint.exists():
         saved_toy(checkpoint)
