@@ -81,8 +81,7 @@ def reference_base(source: str, *, cache_slots: int | None = None, threads: int 
     model = checkpoint.model
     name = f"{checkpoint.path.name} (plain base, torch fp32)"
     text = f"the base of {checkpoint.path.name} in float32 PyTorch, one token a slot, "
-    delta = checkpoint.path / DELTA
-    if delta.is_file():  # undo the update that the loader added
+    if delta := checkpoint.file(DELTA):  # undo the update that the loader added
         change = load_rows(delta)
         negative = {name: rows if name.endswith(".lora_a") else -rows for name, rows in change.items()}
         add_delta(model.base.state_dict(), negative, delta)

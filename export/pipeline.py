@@ -67,7 +67,8 @@ def export(
     *,
     progress: Progress = no_progress,
 ) -> Path:
-    """Write the bundle of a checkpoint (a folder, a built-in name, or one already loaded) to `out`."""
+    """Write the bundle of a checkpoint (a folder, a Lightning file, a built-in name, or one already loaded)
+    to `out`."""
     out = Path(out).resolve()  # a link to a bundle stands for that bundle
     progress = StagedProgress(progress, stages_of(options))
     try:
@@ -78,6 +79,11 @@ def export(
             if not isinstance(source, Checkpoint):  # at float32, every weight is wanted whole
                 source = load_checkpoint(source, half=options.precision not in ("fp32", "f32"))
             checkpoint = source
+            if options.assembly and checkpoint.path.is_file():
+                raise InputError(
+                    f"{checkpoint.path}: an assembly is kept in a checkpoint's folder, and this is a file: "
+                    "export without --assembly"
+                )
             _check_template(checkpoint)
             partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
             partial.mkdir(parents=True)
@@ -223,10 +229,10 @@ def _cache_type(checkpoint: Checkpoint, plan: PrecisionPlan, options: ExportOpti
 
 def _copy_parts(checkpoint: Checkpoint, folder: Path) -> None:
     """Copy what a bundle takes from its checkpoint as it is: the base's terms, the draft index."""
-    copy_terms(checkpoint.path, folder)
-    path = checkpoint.path / DRAFT_INDEX
-    if read_draft_index(path, checkpoint.model.config.base.vocab_size):
-        shutil.copyfile(path, folder / DRAFT_INDEX)
+    copy_terms(checkpoint.folder, folder)
+    index = checkpoint.file(DRAFT_INDEX)
+    if index and read_draft_index(index, checkpoint.model.config.base.vocab_size):
+        shutil.copyfile(index, folder / DRAFT_INDEX)
 
 
 def _add_gguf(
@@ -260,5 +266,7 @@ def _check_gguf_parity(folder: Path, manifest: Manifest, checkpoint: Checkpoint,
 
 def _tell(report: ParityReport) -> None:
     """Warn about quality; a quality warning does not stop the export."""
+    for warning in report.warnings:
+        warnings.warn(warning, HamburgerWarning, stacklevel=2)
     if report.quality is not None and not report.quality.as_known:
         warnings.warn(f"quality: {report.quality.verdict}", HamburgerWarning, stacklevel=2)

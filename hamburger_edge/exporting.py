@@ -30,7 +30,9 @@ def export_checkpoint(
     force: bool = False,
     progress: Progress = no_progress,
 ) -> Path:
-    """Write the bundle of a checkpoint (a folder, a built-in name, or a loaded checkpoint) to `output`.
+    """Write the bundle of a checkpoint to `output`.
+
+    The checkpoint is a folder, a Lightning file, a built-in name, or a loaded checkpoint.
 
         export_checkpoint("smollm2-135m", "bundle")
         export_checkpoint("my-checkpoint", "phone", flavor="portable", cache_slots=1024)

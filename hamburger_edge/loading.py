@@ -38,7 +38,7 @@ def load(
     log: bool | None = None,
     progress: Progress = no_progress,
 ) -> Model:
-    """Open a bundle, a built-in model ("voice-commands") or a checkpoint folder.
+    """Open a bundle, a built-in model ("voice-commands"), or a checkpoint: a folder or a Lightning file.
 
     The first use of a built-in model fetches its base and makes its bundle in the cache folder, without
     PyTorch. A checkpoint exported with `assembly` works the same way. Backend "torch" opens the checkpoint
@@ -111,12 +111,14 @@ def find_bundle(
 
 
 def _choose(path: Path, backend: str) -> str:
+    from hamburger_edge.models.checkpoints.manifest import is_lightning
+
     if (path / "manifest.json").is_file():
         fitting = ["onnx", "llamacpp"]
         if any(path.glob("*.gguf")) and not any(path.glob("*.onnx")):
             fitting = ["llamacpp"]
         kind = "a bundle"
-    elif (path / "hamburger.json").is_file():
+    elif (path / "hamburger.json").is_file() or (is_lightning(path) and path.is_file()):
         fitting, kind = ["torch"], "a checkpoint"
     else:
         raise BundleError(

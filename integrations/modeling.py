@@ -94,7 +94,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             folder = Path(snapshot_download(str(pretrained_model_name_or_path), **hub))
         checkpoint = load_checkpoint(folder or Path(pretrained_model_name_or_path))
         if not isinstance(config, HamburgerHFConfig):
-            config = HamburgerHFConfig.from_pretrained(config or checkpoint.path)
+            config = HamburgerHFConfig.from_pretrained(config or checkpoint.folder)
         if config.shape != checkpoint.model.config:
             raise CheckpointError(
                 f"{checkpoint.path}: is not of the configuration that came along: leave it out"
@@ -103,8 +103,8 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
         model = cls(config, checkpoint)
         if generation_config is not None:
             model.generation_config = generation_config
-        elif (checkpoint.path / "generation_config.json").exists():
-            model.generation_config = GenerationConfig.from_pretrained(checkpoint.path)
+        elif checkpoint.file("generation_config.json"):
+            model.generation_config = GenerationConfig.from_pretrained(checkpoint.folder)
         model.train(False)
         return model
 
@@ -146,8 +146,8 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             write_into(
                 saved, **{name: known[name] for name in ("recommended", "answer_prefix") if name in known}
             )
-            copy_terms(checkpoint.path, saved)
-            if (text := checkpoint.path / CALIBRATION).exists():
+            copy_terms(checkpoint.folder, saved)
+            if text := checkpoint.file(CALIBRATION):
                 shutil.copyfile(text, saved / CALIBRATION)
             config, base = self.config.shape, self.config.shape.base
             tokenizer_of(

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +28,37 @@ KEPT = 0.3  # probability that a text is kept
 OPEN = 0.25
 
 
-def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> list[Example]:
+@dataclass(frozen=True)
+class Augmented:
+    """New examples, and for how many copies there was a reason against them."""
+
+    examples: tuple[Example, ...]
+    left_out: dict[str, int]
+
+    def without(self, reason: str, refused: Callable[[Example], bool]) -> Augmented:
+        kept = tuple(one for one in self.examples if not refused(one))
+        return Augmented(kept, {**self.left_out, reason: len(self.examples) - len(kept)})
+
+    def __str__(self) -> str:
+        tries = len(self.examples) + sum(self.left_out.values())
+        reasons = sorted(((count, reason) for reason, count in self.left_out.items() if count), reverse=True)
+        told = ", ".join(f"{count} {reason}" for count, reason in reasons)
+        return f"{len(self.examples)} of {tries} copies with exchanged texts added" + (
+            f"; left out: {told}" if told else ""
+        )
+
+
+# why an example, or a copy of it, is left out
+MANY_TURNS = "of several turns or with a system text"
+NO_OBJECT = "whose answer is no JSON object as json.dumps writes it"
+NO_COPY = "whose answer copies no text that occurs once in the prompt"
+OVERLAP = "whose copied texts overlap"
+CATEGORIES = "whose copied texts are of fields with few different texts"
+AMBIGUOUS = "with a copied text twice in the prompt"
+KNOWN = "whose prompt repeats another"
+
+
+def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> Augmented:
     """Return up to `copies` new examples for each of `examples`, each with a new prompt.
 
     Only single turns are used whose answer is a JSON object exactly as `json.dumps` writes it.
@@ -36,16 +66,28 @@ def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> list[E
     draw = random.Random(seed)
     escaped = any("\\u" in example.answer for example in examples)  # then new answers escape non-ASCII too
     found = [_copied(example) for example in examples]
-    pools = _pools(examples, found)
-    made: dict[tuple[str, str], Example] = {}
+    spans = [{} if isinstance(each, str) else each for each in found]
+    pools = _pools(examples, spans)
+    made: list[Example] = []
+    left_out: Counter[str] = Counter()
     known = {example.turns[0].prompt for example in examples}
     for _ in range(copies):
         for example, copied in zip(examples, found, strict=True):
-            new = _augmented(example, copied, pools, draw, escaped) if copied else None
-            if new is not None and new.turns[0].prompt not in known:
+            if isinstance(copied, str):
+                left_out[copied] += 1
+                continue
+            if not any(_kind(path) in pools for path in copied):
+                left_out[CATEGORIES] += 1
+                continue
+            new = _augmented(example, copied, pools, draw, escaped)
+            if new is None:
+                left_out[AMBIGUOUS] += 1
+            elif new.turns[0].prompt in known:
+                left_out[KNOWN] += 1
+            else:
                 known.add(new.turns[0].prompt)
-                made[new.turns[0].prompt, new.answer] = new
-    return list(made.values())
+                made.append(new)
+    return Augmented(tuple(made), dict(left_out))
 
 
 def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> dict[Path, list[str]]:
@@ -58,23 +100,25 @@ def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> di
     return {kind: texts for kind, texts in different.items() if len(texts) >= OPEN * len(said[kind])}
 
 
-def _copied(example: Example) -> dict[Path, Span]:
+def _copied(example: Example) -> dict[Path, Span] | str:
     """Return path in the answer -> span in the prompt, for texts that occur once in the prompt.
 
-    The result is empty if spans overlap or the answer is not canonical JSON.
+    Return the reason instead if there are none, if they overlap, or if the answer is not canonical JSON.
     """
     if not example.single:
-        return {}
+        return MANY_TURNS
     turn = example.turns[0]
     answer = _parse(turn.answer)
     if not isinstance(answer, dict) or turn.answer not in (
         json.dumps(answer, ensure_ascii=e) for e in (False, True)
     ):
-        return {}
+        return NO_OBJECT
     spans = {path: _spans(text, turn.prompt) for path, text in _texts(answer)}
     once = {path: found[0] for path, found in spans.items() if len(found) == 1}
+    if not once:
+        return NO_COPY
     apart = all(first[1] <= second[0] for first, second in pairwise(sorted(once.values())))
-    return once if apart else {}
+    return once if apart else OVERLAP
 
 
 def _augmented(

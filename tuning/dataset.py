@@ -23,7 +23,7 @@ from hamburger_edge.models.checkpoints.calibration_text import CalibrationExampl
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
-from hamburger_edge.tuning.augment import augmented
+from hamburger_edge.tuning.augment import Augmented, augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.examples import Example, Examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
@@ -69,26 +69,30 @@ class Dataset:
         found = read_examples(Path(self.recipe.examples))
         if self.judged is None:
             return found
-        others = self._not_judged(found.examples)
+        others = tuple(one for one in found.examples if not self._is_judged(one))
         if left_out := len(found.examples) - len(others):
             self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
         return replace(found, examples=others)
 
-    def more_by_augmenting(self, split: Split) -> tuple[Example, ...]:
+    def more_by_augmenting(self, split: Split) -> Augmented:
         """Return augmented training examples.
 
         Prompts that the split holds out or that the `held_out` file contains are dropped.
         """
         learned = [self.examples.examples[number] for number in split.train]
         made = augmented(learned, self.recipe.augment)
-        return self._not_judged(
-            one for one in made if side(self.encoder.question(one), self.recipe.share) == "train"
-        )
+        made = made.without("whose prompt is held out", self._is_held_out)
+        return made.without(f"whose prompt is in {self.recipe.held_out}", self._is_judged)
 
-    def _not_judged(self, examples: Iterable[Example]) -> tuple[Example, ...]:
-        judged = self.judged.examples if self.judged else ()
-        asked = {one.turns[0].prompt for one in judged}
-        return tuple(one for one in examples if one.turns[0].prompt not in asked)
+    def _is_held_out(self, example: Example) -> bool:
+        return side(self.encoder.question(example), self.recipe.share) != "train"
+
+    def _is_judged(self, example: Example) -> bool:
+        return example.turns[0].prompt in self._judged_prompts
+
+    @cached_property
+    def _judged_prompts(self) -> set[str]:
+        return {one.turns[0].prompt for one in (self.judged.examples if self.judged else ())}
 
     def requests(self, split: Split) -> list[Request]:
         """Return the held-out prompts and their answers, from the `held_out` file or else from the split.

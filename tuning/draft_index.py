@@ -1,4 +1,4 @@
-"""Build the draft index of a task from its training answers; held-out answers calibrate its chances."""
+"""Build the draft index of a task from its training answers; other answers calibrate its chances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hamburger_edge.loop.draft_index import (
 from hamburger_edge.loop.drafting import MOST, Drafter
 from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
 from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.training.data.batches import side
+from hamburger_edge.models.training.data.batches import split_questions
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.tuning.draft_counts import (
     KINDS,
@@ -52,18 +52,18 @@ DRAFTED = 0.4  # a draft whose probability falls below it ends, to measure the p
 
 def build_draft_index(
     learned: Iterable[Pair],
-    held_out: Iterable[Pair],
+    others: Iterable[Pair],
     vocab_size: int,
     words: Words | None = None,
     least: int = LEAST_ANSWERS,
 ) -> bytes:
-    """Return the file's bytes. Pairs are a prompt and its answer; `held_out` are outside the training set.
+    """Return the file's bytes. Pairs are a prompt and its answer; the index is fitted to the `others`.
 
     An entry of tokens is a context of LENGTHS and the token that most answers continue it with; at least
     `least` different answers do. An entry of places or runs is a context that as many answers share. The
     rarest contexts are left out if the file would exceed MOST_BYTES.
     """
-    pairs, judged = sorted(learned, key=lambda pair: tuple(pair[1])), list(held_out)
+    pairs, fitted = sorted(learned, key=lambda pair: tuple(pair[1])), list(others)
     begins = beginnings(pairs, words, least)
     found = count_answers(pairs, words, begins, least)
     room = (MOST_BYTES - HEADER) // ENTRY - len(begins)
@@ -71,7 +71,7 @@ def build_draft_index(
     # longer contexts win where two share a key
     raw = {key: entry for (_, key), entry in sorted(kept.items())}
     calibration = _Calibration(raw)
-    for prompt, answer in judged:
+    for prompt, answer in fitted:
         calibration.read(CopyReader(prompt, words, lambda skeleton: begin_key(skeleton) in begins), answer)
     chances = calibration.chances()
     entries = {key: Guess(COPY, 1.0) for key in begins}
@@ -80,14 +80,14 @@ def build_draft_index(
         entries[key] = Guess(entry.token, chance, min(chance, entry.floor))
     rates = Rates(word=calibration.word_chance())
     index = DraftIndex(pack([*entries.items()], least, rates), vocab_size)
-    rates = rates._replace(copies=_copy_chances(index, judged, words))
+    rates = rates._replace(copies=_copy_chances(index, fitted, words))
     index = DraftIndex(pack([*entries.items()], least, rates), vocab_size)
-    tokens, rows = _pace(index, judged, words)
+    tokens, rows = _pace(index, fitted, words)
     return pack([*entries.items()], least, rates._replace(tokens=tokens, rows=rows))
 
 
 class _Calibration:
-    """The accuracy of entries on held-out answers, by kind and bucket."""
+    """The accuracy of entries on answers outside the training set, by kind and bucket."""
 
     def __init__(self, raw: Mapping[int, Entry]) -> None:
         self.raw = raw
@@ -139,7 +139,7 @@ class _Calibration:
     def chances(self) -> dict[Kind, list[float]]:
         """Return each bucket's accuracy, smoothed toward its training share."""
         middles = [(n + 0.5) / 20 if n < 19 else 0.95 + max(0, n - 19.5) / 100 for n in range(BUCKETS)]
-        prior = 2  # weight of the training share, in held-out tokens
+        prior = 2  # weight of the training share, in tokens of other answers
         return {
             kind: [
                 (good + prior * middle) / (asked + prior)
@@ -156,7 +156,7 @@ class _Calibration:
 def index_examples(
     checkpoint: Path, examples: Path, share: float = TuneRecipe.share, least: int = LEAST_ANSWERS
 ) -> DraftIndex:
-    """Give a checkpoint an index of its examples; as in `tune`, a hash holds a share of the prompts out."""
+    """Give a checkpoint an index of its examples; as in `tune`, a hash of each prompt chooses its use."""
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     check_checkpoint(checkpoint)
@@ -167,22 +167,21 @@ def index_examples(
     encoder = Encoder.of(template, tokenizer, config.eos_ids)
     written = map(encoder.encode, read_examples(examples).examples)
     pairs = [question_and_answer(np.array(each.ids), np.array(each.roles)) for each in written]
-    sides = [side(question, share) == "train" for question, _ in pairs]
-    learned = [pair for pair, learns in zip(pairs, sides, strict=True) if learns]
-    held_out = [pair for pair, learns in zip(pairs, sides, strict=True) if not learns]
-    return index_answers(checkpoint, learned, held_out, tokenizer, config.base.vocab_size, least)
+    split = split_questions((question for question, _ in pairs), share)
+    learned, others = ([pairs[number] for number in part] for part in (split.train, split.calibration))
+    return index_answers(checkpoint, learned, others, tokenizer, config.base.vocab_size, least)
 
 
 def index_answers(
     checkpoint: Path,
     learned: Iterable[Pair],
-    held_out: Iterable[Pair],
+    others: Iterable[Pair],
     tokenizer: Tokenizer,
     vocab_size: int,
     least: int = LEAST_ANSWERS,
 ) -> DraftIndex:
     """Give a checkpoint an index of these answers: see `build_draft_index`."""
-    data = build_draft_index(learned, held_out, vocab_size, tokenizer.words(), least)
+    data = build_draft_index(learned, others, vocab_size, tokenizer.words(), least)
     put_file(checkpoint, DRAFT_INDEX, data)
     return DraftIndex(data, vocab_size)
 
@@ -215,7 +214,7 @@ def _copy_chances(index: DraftIndex, pairs: Sequence[Pair], words: Words | None)
 
 
 def _pace(index: DraftIndex, pairs: Sequence[Pair], words: Words | None) -> tuple[float, float]:
-    """Return the tokens and rows of a base call in held-out answers, without a micro decoder."""
+    """Return the tokens and rows of a base call in these answers, without a micro decoder."""
     calls = tokens = rows = 0
     for prompt, answer in pairs:
         drafter, at = Drafter(prompt, index, words), 0

@@ -1,4 +1,4 @@
-"""Export a trained checkpoint, evaluate it on its task, and store the recommended setting."""
+"""Export a trained checkpoint, evaluate it on its task, store the recommended setting, publish both."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from hamburger_edge.evaluation.recommending import (
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import CARD, copy_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
+from hamburger_edge.support.folders import copy_folder
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.support.tables import pipes
@@ -77,7 +79,8 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
     recipe, work = tuning.recipe, tuning.work
     asked = _asked(tuning)
     outcome = _known(work / EVALUATION, asked)
-    if outcome is None:
+    if outcome is None or not (work / BUNDLE).exists():
+        (work / EVALUATION).unlink(missing_ok=True)  # of another bundle
         export_checkpoint(
             work / CHECKPOINT,
             work / BUNDLE,
@@ -86,6 +89,7 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
             force=True,
             progress=progress,
         )
+    if outcome is None:
         with load(work / BUNDLE, "onnx", threads=threads) as model:
             requests = _fitting(tuning, model)
             found = find_recommendation(
@@ -97,9 +101,9 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
                 progress=progress,
             )
         outcome = Outcome(found, tuning.baselines(requests))
-        with write_atomically(work / EVALUATION) as temporary:
-            kept = {"asked": asked, **asdict(outcome)}
-            temporary.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    with write_atomically(work / EVALUATION) as temporary:
+        kept = {"asked": asked, **asdict(outcome)}
+        temporary.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     tell_bundle(work / BUNDLE, outcome.found.best)
     tell_checkpoint(work / CHECKPOINT, outcome.found.best)
     write_into(work / CHECKPOINT, recommended_precision=recipe.precision)
@@ -160,9 +164,27 @@ def _known(path: Path, asked: dict[str, Any]) -> Outcome | None:
     return Outcome(Recommendation(choosing, confirming, found["points"]), without)
 
 
-def publish_checkpoint(tuning: Tuning, outcome: Outcome, output: Path) -> Path:
-    """Copy the checkpoint to `output` with its model card."""
+@dataclass(frozen=True)
+class Published:
+    """The results of a run, outside its working folder."""
+
+    checkpoint: Path
+    bundle: Path
+    texts: str  # a sentence about the examples in the checkpoint; "": it holds none
+
+    def __str__(self) -> str:
+        return f"checkpoint  {self.checkpoint}\nbundle      {self.bundle}"
+
+
+def bundle_beside(output: Path) -> Path:
+    """Return the folder of the bundle that belongs to the checkpoint `output`."""
+    return output.with_name(f"{output.name}.bundle")
+
+
+def publish_run(tuning: Tuning, outcome: Outcome, output: Path) -> Published:
+    """Copy the checkpoint, with its model card, and the evaluated bundle out of the working folder."""
     recipe, found = tuning.recipe, outcome.found
+    texts = _texts(tuning)
     text = f"""# {output.absolute().name}
 
 A HAMburger on {recipe.base}, tuned to one task with {len(tuning.dataset.examples.examples)} examples.
@@ -173,5 +195,19 @@ It was asked {found.prompts} prompts that nothing was trained on: whole requests
 {outcome.markdown()}
 
 Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
+
+{texts or "The checkpoint holds no calibration text"}.
 """
-    return copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)
+    checkpoint = copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)
+    return Published(checkpoint, copy_folder(tuning.work / BUNDLE, bundle_beside(output)), texts)
+
+
+def _texts(tuning: Tuning) -> str:
+    path = tuning.work / CHECKPOINT / CALIBRATION
+    if not path.exists():
+        return ""
+    return (
+        f"{CALIBRATION} holds prompts and answers of {len(read_calibration(path))} of the "
+        f"{len(tuning.dataset.examples.examples)} examples word for word, for exports to calibrate on: "
+        "delete it before you share this checkpoint, if they are private"
+    )

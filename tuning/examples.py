@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from hamburger_edge.support.strict import decode_line, only_keys, read_lines
 from hamburger_edge.support.values import check_text, safe_repr
 
 COLUMNS = ("prompt", "answer", "system")
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of files that are named .csv too
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         with io.TextIOWrapper(open_regular(path, most=TEXT), encoding="utf-8-sig", newline="") as file:
-            for number, row in enumerate(csv.DictReader(file, strict=True), 1):
+            header = file.readline()
+            _check_separator(header, path)
+            for number, row in enumerate(csv.DictReader(itertools.chain([header], file), strict=True), 1):
                 if None in row or None in row.values():
                     raise InputError(
                         f"{path}, row {number}: has another number of fields than the first line"
@@ -103,6 +107,13 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
         raise InputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except csv.Error as error:
         raise InputError(f"{path}: not CSV ({error})") from error
+
+
+def _check_separator(header: str, path: Path) -> None:
+    for separator, name in SEPARATORS.items():
+        columns = next(csv.reader([header], delimiter=separator), [])
+        if {"prompt", "answer"} <= set(columns):
+            raise InputError(f"{path}: its columns are separated by {name}: save it with commas")
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:

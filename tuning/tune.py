@@ -31,8 +31,8 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
-from hamburger_edge.models.distillation.written import write_conversations, write_shard
-from hamburger_edge.models.training.data.batches import DistilledData, Split
+from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations, write_shard
+from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
 from hamburger_edge.models.training.data.scoring import score
 from hamburger_edge.models.training.runs import made_alike, new_model, provenance, train
 from hamburger_edge.models.training.speed import fitting_precision
@@ -66,7 +66,7 @@ HURRIED = 60.0  # minutes; a shorter run skips reading step and parity gate, and
 class Tuning:
     """One run in its working folder. `minutes` limits the trainings that the recipe does not contain."""
 
-    split: Split  # of the given examples; set when they are written as tokens
+    split: Split  # of the given examples; set when they are read
 
     def __init__(
         self,
@@ -81,18 +81,19 @@ class Tuning:
         self.budget = None if minutes is None else Budget(minutes)
         self.report, self.progress = report, progress
         self.dataset = Dataset(recipe, report, progress)
+        self.trained = False  # whether this process trained anything
 
     def train(self) -> Path:
         """Run all steps and return the trained checkpoint."""
         self.report(str(self.dataset.examples))
-        if not (self.work / RECIPE).exists():
-            _ = self.dataset.base  # fails for a missing or unreadable base, before a recipe is written
-        self.work.mkdir(parents=True, exist_ok=True)
+        written = self._encoded(self.dataset.examples.examples)
+        self.split = self._split(written)
+        told = ", ".join(f"{one.name} {100 * one.score:.1f}%" for one in self.baselines(self.requests))
+        # every input is read and fits: from here on there is a run that the same command continues
+        data = self._write_examples(written)
         self._choose(self._in_time(self.recipe))
-        data = self._write_examples()
         if self.budget is not None:
             self._plan(self.budget, data)
-        told = ", ".join(f"{one.name} {100 * one.score:.1f}%" for one in self.baselines(self.requests))
         self.report(f"{len(self.requests)} held-out examples; right without a model: {told}")
         if self.recipe.tune_base:
             self._tune_base(data)
@@ -103,9 +104,13 @@ class Tuning:
         checkpoint = self._train_graft(scored)
         if self.recipe.read:
             checkpoint = self._read(checkpoint, data)
-        write_calibration(checkpoint / CALIBRATION, self.dataset.calibration(data, self.split))
-        write_into(checkpoint, answer_prefix=common_answer_prefix(data, self.split.train))
-        self._index(checkpoint, data)
+        if not self.trained:
+            minutes = "" if self.budget is None else ", which --minutes does not change"
+            self.report(
+                f"nothing is left to train: {self.work} holds the trained model{minutes}; to train anew, "
+                "delete that folder or name another --work"
+            )
+        self._write_facts(checkpoint, data)
         return checkpoint
 
     @cached_property
@@ -124,33 +129,35 @@ class Tuning:
 
     # -- steps -----------------------------------------------------------------------------------------
 
-    def _write_examples(self) -> DistilledData:
-        """Write the examples as tokens, followed by the augmented training examples."""
-        data, share = self._written(self.dataset.examples.examples), self.recipe.share
-        self.split = data.split(share)
-        if not (self.split.train and self.split.held_out and self.split.calibration):
+    def _split(self, written: Sequence[WrittenConversation]) -> Split:
+        split = split_questions((one.question for one in written), self.recipe.share)
+        if not (split.train and split.held_out and split.calibration):
             raise InputError(
-                f"{self.recipe.examples}: the hash that holds prompts out chooses too few of {len(data)} "
+                f"{self.recipe.examples}: the hash that holds prompts out chooses too few of {len(written)} "
                 "examples: give hundreds, and those as well that were held out before"
             )
-        if not self.recipe.augment:
-            return data
-        more = self.dataset.more_by_augmenting(self.split)
-        self.report(f"{len(more)} examples more by exchange")
-        return self._written((*self.dataset.examples.examples, *more))
+        return split
 
-    def _written(self, examples: Sequence[Example]) -> DistilledData:
-        written = [self.dataset.encoder.encode(example) for example in examples]
-        context = self.dataset.base.config.context_length
-        longest = max(range(len(written)), key=lambda number: len(written[number].ids))
-        if (tokens := len(written[longest].ids)) > context:
-            asked = examples[longest].turns[0].prompt
-            raise InputError(
-                f"{self.recipe.examples}: the example that asks {asked[:40]!r} has {tokens} tokens, the "
-                f"base's context {context}: shorten it or leave it out"
-            )
+    def _write_examples(self, written: list[WrittenConversation]) -> DistilledData:
+        """Write the examples as tokens, followed by the augmented training examples."""
+        if self.recipe.augment:
+            more = self.dataset.more_by_augmenting(self.split)
+            self.report(str(more))
+            written = [*written, *self._encoded(more.examples)]
         write_conversations(self.work / EXAMPLES, EXAMPLES, written, {"base": "given"})
         return DistilledData.load(self.work / EXAMPLES)
+
+    def _encoded(self, examples: Sequence[Example]) -> list[WrittenConversation]:
+        written = [self.dataset.encoder.encode(example) for example in examples]
+        context = self.dataset.base.config.context_length
+        for example, conversation in zip(examples, written, strict=True):
+            if (tokens := len(conversation.ids)) > context:
+                asked = example.turns[0].prompt
+                raise InputError(
+                    f"{self.recipe.examples}: the example that asks {asked[:40]!r} has {tokens} tokens, the "
+                    f"base's context {context}: shorten it or leave it out"
+                )
+        return written
 
     def _tune_base(self, data: DistilledData) -> None:
         if self.recipe.tuning is None:
@@ -285,19 +292,24 @@ class Tuning:
             stage_seconds=seconds,
         )
         assert written is not None  # no step limit was set, so training ran to its end
+        self.trained = True
         return written
 
-    def _index(self, checkpoint: Path, data: DistilledData) -> None:
-        """Write the draft index of the given training answers."""
+    def _write_facts(self, checkpoint: Path, data: DistilledData) -> None:
+        """Write what exports and drafts take from the examples beside the weights."""
+        if self.recipe.calibration_text:
+            write_calibration(checkpoint / CALIBRATION, self.dataset.calibration(data, self.split))
+        else:
+            (checkpoint / CALIBRATION).unlink(missing_ok=True)
+        write_into(checkpoint, answer_prefix=common_answer_prefix(data, self.split.train))
 
         def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
             parts = (slice(*data.starts[number : number + 2]) for number in numbers)
             return [question_and_answer(data.ids[part], data.roles[part]) for part in parts]
 
-        held_out = pairs([*self.split.calibration, *self.split.held_out])
-        dataset = self.dataset
-        tokenizer, size = dataset.encoder.tokenizer, dataset.base.config.vocab_size
-        index_answers(checkpoint, pairs(self.split.train), held_out, tokenizer, size)
+        tokenizer, size = self.dataset.encoder.tokenizer, self.dataset.base.config.vocab_size
+        # answers held out judge the settings, so that the index is fitted to others
+        index_answers(checkpoint, pairs(self.split.train), pairs(self.split.calibration), tokenizer, size)
 
     # -- recipes ---------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ class TuneRecipe:
     base: str  # built-in name, GGUF file or Hugging Face folder
     examples: str  # file, see examples.py
     held_out: str = ""  # file of held-out examples; "": a share of `examples` is held out
-    share: float = 0.05  # held-out share of the prompts; half as many more calibrate the stop head
+    share: float = 0.05  # held-out share of the prompts; half as many more calibrate stop head and index
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
     start: str = ""  # checkpoint on this base: tuning continues from its base update and its embedder
@@ -37,6 +37,7 @@ class TuneRecipe:
     judge: str = ""  # see judges.py; "": chosen by the form of the answers
     # of the evaluated bundle, and of exports of the checkpoint that name none
     precision: Literal["int4", "int8", "fp16", "fp32"] = "int8"
+    calibration_text: bool = True  # the checkpoint holds examples, for exports to calibrate on
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     tuning: Recipe | None = None  # training of the base; None: chosen from the examples, see shape.py
     graft: Recipe | None = None  # None: chosen from the scored answers

@@ -71,7 +71,7 @@ def shape_bundle(name: str, *, progress: Progress = no_progress) -> Path:
         facts = {"base": {"name": f"{name}, random weights", "kind": "random"}}
         template = ChatTemplate.preset("chatml").to_json()
         # Export without a tokenizer to skip calibration, which random weights do not need.
-        checkpoint = Checkpoint(model, None, template, facts, Path(name))  # type: ignore[arg-type]  # see above
+        checkpoint = Checkpoint(model, None, template, facts, Path(name), Path(name))  # type: ignore[arg-type]  # see above
         bundle = export_checkpoint(
             checkpoint, out / "bundle", precision=PRECISION, verify=False, progress=progress
         )

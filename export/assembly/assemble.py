@@ -25,9 +25,9 @@ from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
-from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
+from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
-from hamburger_edge.support.files import DRAFT_INDEX
+from hamburger_edge.support.files import DRAFT_INDEX, is_terms
 from hamburger_edge.support.folders import clear_leftovers, publish
 from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.progress import Progress, no_progress
@@ -74,9 +74,9 @@ def _assemble(checkpoint: Path, about: CheckpointManifest, out: Path, progress: 
             shutil.copyfile(parts / graph.file, partial / graph.file)
         if manifest.tokenizer is not None:
             compact_tokenizer(_tokenizer(checkpoint, about, base), partial / manifest.tokenizer)
-        for entry in manifest.files:
-            if entry.path in (DRAFT_INDEX, *TERMS_FILES):
-                shutil.copyfile(checkpoint / entry.path, partial / entry.path)
+        if any(entry.path == DRAFT_INDEX for entry in manifest.files):
+            shutil.copyfile(checkpoint / DRAFT_INDEX, partial / DRAFT_INDEX)
+        copy_terms(checkpoint, partial)
         weights = Weights(checkpoint, about, base, Folds.from_json(recipe.folds))
         _write_weights(partial / WEIGHTS, recipe, weights, parts / STORED, progress)
         progress("finishing", 0, 0)
@@ -108,12 +108,14 @@ def _tokenizer(checkpoint: Path, about: CheckpointManifest, base: Path | None) -
 def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: CheckpointManifest) -> Manifest:
     """Return the manifest of the assembled files.
 
-    The hash of the tokenizer depends on the library's version, and some facts are measured after the export.
+    The hash of the tokenizer depends on the library's version, and some facts are measured after the export;
+    terms are the checkpoint's own.
     """
     entries = tuple(file_entries(folder))
     wanted = {entry.path: entry.sha256 for entry in manifest.files}
     for entry in entries:
-        if entry.path != manifest.tokenizer and wanted.get(entry.path) != entry.sha256:
+        same = entry.path == manifest.tokenizer or is_terms(entry.path)
+        if not same and wanted.get(entry.path) != entry.sha256:
             raise BundleError(
                 f"{checkpoint}: {entry.path} differs from the exported one: the checkpoint was changed after "
                 "its assembly was made; make that again with  hamburger-edge export --assembly"

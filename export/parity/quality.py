@@ -97,12 +97,11 @@ def worst_of(plan: PrecisionPlan, kv: str) -> str:
     return max((plan.base, plan.head, plan.graft, cache), key=lambda name: EXPECTED[name].divergence)
 
 
-def refused(quality: Quality) -> tuple[str, Loss] | None:
-    """Return a graph that is useless, and its loss."""
+def refused(quality: Quality) -> Iterator[tuple[str, Loss]]:
+    """Yield each graph that is useless, and its loss."""
     for graph, loss in (("base", quality.base), ("micro_decoder", quality.micro)):
         if loss is not None and not _within(loss, WORST[quality.precision]):
-            return graph, loss
-    return None
+            yield graph, loss
 
 
 def compare(

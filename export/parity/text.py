@@ -47,7 +47,7 @@ def fixed_prompts(checkpoint: Checkpoint) -> list[list[int]]:
     vocab = checkpoint.model.config.base.vocab_size
     if checkpoint.tokenizer is None:
         return [[(7 * i + 31 * n) % vocab for i in range(6 + n)] for n in range(len(PROMPTS))]
-    if (checkpoint.path / CALIBRATION).exists():
+    if checkpoint.file(CALIBRATION):
         texts = sorted(judging_texts(checkpoint), key=lambda text: -sum(map(len, text[1])))
         return [[token for (token,) in prompt] for prompt, _ in texts[: len(PROMPTS)]]
     tokenizer = Tokenizer(checkpoint.tokenizer)

@@ -259,8 +259,7 @@ def judging_texts(checkpoint: Checkpoint) -> Iterator[Conversation]:
 
 
 def _text_of(checkpoint: Checkpoint) -> Path:
-    own = checkpoint.path / CALIBRATION
-    return own if own.exists() else TEXT
+    return checkpoint.file(CALIBRATION) or TEXT
 
 
 def _read_by(checkpoint: Checkpoint, text: list[CalibrationExample]) -> Iterator[Conversation]:

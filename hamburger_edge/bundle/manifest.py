@@ -24,7 +24,7 @@ from typing import Any, Literal
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
-from hamburger_edge.support.files import DRAFT_INDEX, write_atomically
+from hamburger_edge.support.files import DRAFT_INDEX, is_terms, write_atomically
 from hamburger_edge.support.values import among, safe_repr
 
 KIND = "hamburger-edge bundle"
@@ -255,7 +255,8 @@ class Manifest:
     @property
     def graph_files(self) -> set[str]:
         """Paths of the graphs and their weights."""
-        return {file.path for file in self.files} - self.gguf_files - {self.tokenizer or "", DRAFT_INDEX}
+        others = {*self.gguf_files, self.tokenizer, DRAFT_INDEX}
+        return {file.path for file in self.files if file.path not in others and not is_terms(file.path)}
 
     @property
     def gguf_files(self) -> set[str]:

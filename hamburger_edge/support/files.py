@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -20,6 +21,13 @@ LITTLE = 1 << 20  # a disk with fewer free bytes counts as full
 TEXT = 1 << 28  # size limit, in bytes, of a file that is read as a whole: JSON, a recipe, prompts
 
 DRAFT_INDEX = "draft_index.bin"  # in checkpoints and bundles: see loop/draft_index.py
+
+_TERMS = re.compile(r"(LICENSE|NOTICE)([-.][\w.-]+)?|TERMS\.html")
+
+
+def is_terms(name: str) -> bool:
+    """Whether a file of this name beside weights has the terms of a base."""
+    return _TERMS.fullmatch(name) is not None
 
 
 def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:

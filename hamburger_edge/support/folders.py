@@ -78,6 +78,17 @@ def _swap(first: Path, second: Path) -> bool:
     return False
 
 
+def copy_folder(source: Path, folder: Path) -> Path:
+    """Copy a folder to its final name, whole or not at all; an existing folder of that name is deleted."""
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    try:
+        shutil.copytree(source, partial)
+        publish(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """Return `folder`; if it does not exist, `make` fills a temporary folder, which is then renamed.
 

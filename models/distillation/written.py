@@ -27,6 +27,11 @@ class WrittenConversation:
         self.ids.extend(tokens)
         self.roles.extend([ANSWER if learned else TEMPLATE] * (len(self.ids) - len(self.roles)))
 
+    @property
+    def question(self) -> list[int]:
+        """The tokens before the first answer."""
+        return self.ids[: self.roles.index(ANSWER)] if ANSWER in self.roles else []
+
 
 def write_conversations(
     folder: Path, name: str, conversations: Iterable[WrittenConversation], source: Mapping[str, Any]

@@ -163,7 +163,7 @@ def use_threads(threads: int | None, name: str = "threads") -> None:
 def open_checkpoint(
     path: str | PathLike[str], *, cache_slots: int | None = None, threads: int | None = None
 ) -> tuple[TorchBackend, Path, ChatTemplate]:
-    """Open a checkpoint folder or built-in name for `hamburger_edge.load`."""
+    """Open a checkpoint folder, a Lightning file or a built-in name for `hamburger_edge.load`."""
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     use_threads(threads)
@@ -174,6 +174,7 @@ def open_checkpoint(
     checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
     answer_prefix = tuple(checkpoint.manifest.pop("answer_prefix", ()))
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
+    index, vocab_size = checkpoint.file(DRAFT_INDEX), checkpoint.model.config.base.vocab_size
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
         checkpoint.model,
@@ -182,7 +183,7 @@ def open_checkpoint(
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
         answer_prefix=answer_prefix,
         edits_prompt=edits_prompt,
-        draft_index=read_draft_index(checkpoint.path / DRAFT_INDEX, checkpoint.model.config.base.vocab_size),
+        draft_index=None if index is None else read_draft_index(index, vocab_size),
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 

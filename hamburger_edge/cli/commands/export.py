@@ -89,7 +89,8 @@ COMMAND = Command(
         option(
             "source",
             metavar="CHECKPOINT",
-            help="checkpoint folder, or a built-in model: tiny, smollm2-135m, voice-commands, proofread",
+            help="checkpoint folder, Lightning .ckpt file, or a built-in model: tiny, smollm2-135m, "
+            "voice-commands, proofread",
         ),
         option("-o", "--output", required=True, metavar="BUNDLE", help="folder to write"),
         *OPTIONS,

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> None:
     require_training()
+    from hamburger_edge.export.target import check_target as check_bundle
     from hamburger_edge.models.checkpoints.checkpoint import check_target
     from hamburger_edge.runtimes.torch.torch_backend import use_threads
-    from hamburger_edge.tuning.evaluate_run import judged, publish_checkpoint
+    from hamburger_edge.tuning.evaluate_run import bundle_beside, judged, publish_run
     from hamburger_edge.tuning.tune import Tuning
 
     output = check_target(options.output)
+    check_bundle(bundle_beside(output), force=True)
     check_file(options.report)
     minutes = None if options.minutes is None else number_in("--minutes", options.minutes, 0, 1e6, above=True)
     use_threads(options.threads, "--threads")
@@ -36,15 +38,17 @@ def run(options: argparse.Namespace) -> None:
         tuning = Tuning(recipe, work, minutes=minutes, report=note, progress=progress)
         tuning.train()
         found = judged(tuning, threads=options.threads, progress=progress)
-        written = publish_checkpoint(tuning, found, output)
-    figures = {"checkpoint": str(written), **found.to_json()}
-    show_report(options, figures, f"{found}\n{written}")
+        published = publish_run(tuning, found, output)
+    if published.texts:
+        note(f"{published.checkpoint}: {published.texts}")
+    folders = {"checkpoint": str(published.checkpoint), "bundle": str(published.bundle)}
+    show_report(options, {**folders, **found.to_json()}, f"{found}\n\n{published}")
 
 
 def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     """Return the recipe: --recipe, else the recipe of the run in `work`, else the defaults with EXAMPLES.
 
-    The given options replace its fields. A run that has begun accepts only another judge or precision.
+    The given options replace its fields. A run that has begun accepts only those of FREE anew.
     """
     from hamburger_edge.tuning.tune import RECIPE
     from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
@@ -56,7 +60,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     elif begun.exists():
         recipe = read_tune_recipe(begun)
         for name, value in given.items():
-            if name not in ("judge", "precision") and getattr(recipe, name) != value:
+            if name not in FREE and getattr(recipe, name) != value:
                 raise InputError(
                     f"{begun}: this run began with {name} {getattr(recipe, name)!r}: leave that as it was, "
                     f"delete {work}, or name another --work"
@@ -76,6 +80,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "template": options.template,
         "judge": options.judge,
         "precision": options.precision,
+        "calibration_text": False if options.no_calibration_text else None,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
         "augment": options.augment,
@@ -85,6 +90,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 DEFAULT_BASE = "smollm2-135m"
+FREE = ("judge", "precision", "calibration_text")  # change no training
 
 COMMAND = Command(
     name="tune",
@@ -104,7 +110,12 @@ COMMAND = Command(
             "GGUF file, or hf:ORG/NAME[@REVISION]",
         ),
         option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
-        option("--minutes", type=float, metavar="M", help="time for all of it, export and evaluation too"),
+        option(
+            "--minutes",
+            type=float,
+            metavar="M",
+            help="time for all of it, export and evaluation too; a finished run stays as it is",
+        ),
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
@@ -138,6 +149,12 @@ COMMAND = Command(
             choices=["int4", "int8", "fp16", "fp32"],
             help="of the evaluated bundle, and of exports of the checkpoint that name none (default int8)",
         ),
+        option(
+            "--no-calibration-text",
+            action="store_true",
+            help="leave the examples' texts out of the checkpoint: exports then calibrate on general text "
+            "(default: most of them are in its calibration.jsonl)",
+        ),
         option("--work", metavar="DIR", help="folder for everything on the way (default: OUTPUT.work)"),
         option("--threads", type=int, metavar="N", help="processor threads"),
         JSON,
@@ -151,6 +168,8 @@ COMMAND = Command(
     ),
     run=run,
     notes=(
+        "The evaluated bundle is written beside the checkpoint, as CHECKPOINT.bundle.\n"
+        "\n"
         "A run that was stopped or killed goes on where it was; the recipe it chose stands in the working\n"
         "folder. The checkpoint recommends the fastest setting that was shown, on prompts held out, to lose\n"
         "less than one answer in a hundred. That takes some 560 prompts; with fewer it recommends nothing,\n"

@@ -78,6 +78,14 @@ def side(question: npt.ArrayLike, held_out: float) -> Literal["train", "calibrat
     return "calibration" if bucket < 1.5 * held_out else "train"
 
 
+def split_questions(questions: Iterable[npt.ArrayLike], held_out: float) -> Split:
+    """Split conversations by a hash of the question's tokens, so that no question is on two sides."""
+    split = Split([], [], [])
+    for number, question in enumerate(questions):
+        getattr(split, side(question, held_out)).append(number)
+    return split
+
+
 @dataclass
 class DistilledData:
     """All shards of one or more data folders, flat over tokens."""
@@ -131,14 +139,13 @@ class DistilledData:
         return len(self.starts) - 1
 
     def split(self, held_out: float) -> Split:
-        """Split conversations by a hash of the question's tokens, so that no question is on two sides."""
-        split = Split([], [], [])
-        for number in range(len(self)):
-            start, stop = self.starts[number : number + 2]
-            answer = np.flatnonzero(self.roles[start:stop] == ANSWER)
-            question = self.ids[start : start + (answer[0] if len(answer) else 0)]
-            getattr(split, side(question, held_out)).append(number)
-        return split
+        return split_questions(map(self._question, range(len(self))), held_out)
+
+    def _question(self, number: int) -> npt.NDArray[np.int32]:
+        """Return the tokens before a conversation's first answer."""
+        start, stop = self.starts[number : number + 2]
+        answer = np.flatnonzero(self.roles[start:stop] == ANSWER)
+        return self.ids[start : start + (answer[0] if len(answer) else 0)]
 
     def frequent_tokens(self, size: int, conversations: Iterable[int]) -> npt.NDArray[np.int64]:
         """Return the `size` most frequent tokens of these answers and of the base's choices there, sorted

@@ -15,6 +15,7 @@ from without_extras import without_extras
 import hamburger_edge
 from hamburger_edge import export_checkpoint
 from hamburger_edge.assembling import assembled_bundle
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.export.assembly.assemble import assemble
 from hamburger_edge.models.bases.fetch import base_folder, is_complete
@@ -56,6 +57,22 @@ def exported(folder: Path, **changes: object) -> tuple[Path, Path]:
 def test_a_checkpoint_is_assembled(changes: dict[str, object], tmp_path: Path) -> None:
     checkpoint, bundle = exported(tmp_path, **changes)
     assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
+
+
+def test_the_terms_of_a_base_are_in_the_assembled_bundle(tmp_path: Path) -> None:
+    """Also if they came to the checkpoint after its assembly; the bundle's sessions stay valid."""
+    checkpoint, bundle = exported(tmp_path)
+    before = load_manifest(bundle)
+    (checkpoint / "LICENSE").write_text("do as you like")
+    (checkpoint / "NOTICE").write_text("a toy, by somebody")
+    added = assemble(checkpoint, tmp_path / "added")
+    again = export_checkpoint(checkpoint, tmp_path / "again", precision="int8", verify=False, assembly=True)
+    assert assembled(checkpoint, tmp_path / "assembled") == contents(again) == contents(added)
+    after = load_manifest(again)
+    assert {"LICENSE", "NOTICE"} == {entry.path for entry in after.files} - {
+        entry.path for entry in before.files
+    }
+    assert after.fingerprint == before.fingerprint
 
 
 def test_load_opens_the_assembled_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

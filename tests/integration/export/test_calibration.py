@@ -85,7 +85,7 @@ def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, tmp_path: Path
         CalibrationExample("Hi!", "Hello, you.", "Be brief."),
     ]
     write_calibration(tmp_path / CALIBRATION, text)
-    own = replace(tiny, path=tmp_path)
+    own = replace(tiny, folder=tmp_path)
     tokenizer = Tokenizer(own.tokenizer)
     said = [
         "".join(tokenizer.decode(list(group)) for group in (*prompt, *answer))
@@ -110,7 +110,7 @@ def test_a_verdict_is_given_on_text_that_nothing_was_fitted_to(
     if conversations:
         text = [CalibrationExample(f"What is {n}?", f"{n} is {n}.") for n in range(conversations)]
         write_calibration(tmp_path / CALIBRATION, text)
-    checkpoint = replace(tiny, path=tmp_path)
+    checkpoint = replace(tiny, folder=tmp_path)
     fitted = list(activations.calibration_texts(checkpoint))
     judged = list(activations.judging_texts(checkpoint))
     assert not [conversation for conversation in judged if conversation in fitted]

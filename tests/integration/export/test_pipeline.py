@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -16,15 +17,22 @@ import torch
 from exports import export
 from places import contents, environment, names
 from toy_bundles import CHANGES, ONE_LAYER, save_toy, saved_toy, toy_checkpoint
-from toy_checkpoints import same_outputs, write_hf
+from toy_checkpoints import same_outputs, write_hf, write_lightning
 
 import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.cli.main import main
 from hamburger_edge.errors import ConfigError, ContextFullError, HamburgerError, InputError, ParityError
 from hamburger_edge.export import pipeline
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.parity.gate import verify
 from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.checkpoints import lightning
+from hamburger_edge.models.checkpoints.calibration_text import (
+    CALIBRATION,
+    CalibrationExample,
+    write_calibration,
+)
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.delta import add_delta
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
@@ -132,6 +140,41 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="normalises queries and keys"):
         export(normed, tmp_path / "m", formats=["gguf"], precision="f32")
     assert names(tmp_path) == ["narrow", "normed", "toy"]
+
+
+def test_a_lightning_file_is_exported_verified_and_asked_by_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All graphs were traced, and then the draft index was looked for below the file."""
+    monkeypatch.setattr(lightning, "LAYERS", 2)  # 16 take long to trace
+    monkeypatch.setattr(lightning, "TAPS", (0, 1))
+    small = {"num_layers": 2, "taps": (0, 1), "micro_layers": 1}
+    checkpoint = write_lightning(tmp_path / "reference" / "last.ckpt", **small)
+    text = [CalibrationExample(f"the cat {n}", "hello world " * 8) for n in range(12)]
+    write_calibration(checkpoint.parent / CALIBRATION, text)
+
+    def command(*words: object) -> str:
+        code = main([str(word) for word in words])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return said.out
+
+    def answer(model: Path) -> Any:
+        options = ["--mode", "merge", "--confidence", "0.4", "--max-tokens", "24", "--threads", "1"]
+        return json.loads(command("run", model, "the cat sat", "--json", *options))
+
+    reference = answer(checkpoint)
+    assert len(reference["groups"]) < len(reference["tokens"]) == 24
+    for precision in ("fp32", "int8"):
+        bundle = tmp_path / precision
+        command("export", checkpoint, "-o", bundle, "--precision", precision, "--no-verify")
+        assert f"passed at {precision}" in command("verify", bundle, "--against", checkpoint)
+        assert len(answer(bundle)["tokens"]) == 24
+    found = answer(tmp_path / "fp32")
+    assert (found["groups"], found["text"]) == (reference["groups"], reference["text"])
+    with pytest.raises(InputError, match=r"last\.ckpt: .* this is a file: export without --assembly"):
+        export(checkpoint, tmp_path / "bundle", precision="int8", assembly=True)
+    assert names(tmp_path) == ["fp32", "int8", "reference"]
 
 
 def test_two_exports_to_one_place_do_not_mix(tmp_path: Path) -> None:

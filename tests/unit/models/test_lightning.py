@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy_checkpoints import same_outputs, same_weights, write_hf
-from toy_models import toy_model
+from toy_checkpoints import lightning_model, lightning_state, same_outputs, same_weights, write_hf
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import CheckpointError
@@ -18,41 +17,16 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints import checkpoint
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
-TO_REFERENCE = {
-    "base.": "model.model.",
-    "embedder.places": "comp_embedder.merger.pos",
-    "embedder.query": "comp_embedder.merger.q_proj",
-    "embedder.key": "comp_embedder.merger.k_proj",
-    "embedder.value": "comp_embedder.merger.v_proj",
-    "embedder.output": "comp_embedder.out_proj",
-    "micro.layers": "micro_step_decoder.decoders",
-    "stop_head": "micro_step_decoder.stop_head",
-}
-
-
-def reference_state(model: Hamburger) -> dict[str, torch.Tensor]:
-    state = {}
-    for name, tensor in model.state_dict().items():
-        for ours, their in TO_REFERENCE.items():
-            if name.startswith(ours):
-                state[their + name.removeprefix(ours)] = tensor.to(torch.bfloat16)
-    state["model.lm_head.weight"] = state["model.model.embed_tokens.weight"]
-    state["comp_embedder.embedding.weight"] = state["model.model.embed_tokens.weight"]
-    state["teacher.model.lm_head.weight"] = torch.zeros(2)
-    return state
-
 
 @pytest.fixture
 def reference() -> Hamburger:
-    """As deep as the reference, and with its fixed number of merger heads."""
-    shape = {"hidden_size": 128, "num_layers": 16, "taps": (3, 7, 11), "merger_heads": 64}
-    return toy_model(**shape, micro_layers=4, micro_final_norm=False)
+    return lightning_model()
 
 
 def test_lightning_checkpoint(reference: Hamburger, tmp_path: Path) -> None:
     base = write_hf(tmp_path / "base", reference)
     more = {"epoch": 1, "hyper_parameters": {"max_group_tokens": 4}}
-    torch.save({"state_dict": reference_state(reference), **more}, tmp_path / "last.ckpt")
+    torch.save({"state_dict": lightning_state(reference), **more}, tmp_path / "last.ckpt")
     with pytest.raises(CheckpointError, match=r"put the base's config\.json beside it"):
         load_checkpoint(tmp_path / "last.ckpt")
     loaded = load_checkpoint(tmp_path / "last.ckpt", base=base)

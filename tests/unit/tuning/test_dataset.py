@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from places import names
+from toy_bundles import saved_toy
 from toy_tasks import write_base
 from training_data_files import DataFiles
 
+from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import Split, side
 from hamburger_edge.support.progress import no_progress
-from hamburger_edge.tuning.augment import augmented
+from hamburger_edge.tuning.augment import (
+    AMBIGUOUS,
+    CATEGORIES,
+    KNOWN,
+    MANY_TURNS,
+    NO_COPY,
+    NO_OBJECT,
+    OVERLAP,
+    Augmented,
+    augmented,
+)
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
+from hamburger_edge.tuning.draft_index import index_examples
+from hamburger_edge.tuning.encoding import Encoder
 from hamburger_edge.tuning.examples import Example, Turn
+from hamburger_edge.tuning.tune import Tuning
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 CALLS = [
@@ -48,11 +69,13 @@ def test_no_example_by_augmenting_asks_what_a_file_judges(tmp_path: Path) -> Non
     alone = dataset(tmp_path)
     sides = [side(alone.encoder.question(one), alone.recipe.share) for one in alone.examples.examples]
     split = Split([number for number, each in enumerate(sides) if each == "train"], [], [])
-    made = alone.more_by_augmenting(split)
+    made = alone.more_by_augmenting(split).examples
     half = len(made) // 2
     assert half > 10
     beside = dataset(tmp_path, judged=[one.turns[0] for one in made[:half]])
-    assert beside.more_by_augmenting(split) == made[half:]
+    others = beside.more_by_augmenting(split)
+    assert others.examples == made[half:]
+    assert others.left_out[f"whose prompt is in {tmp_path / 'held_out.jsonl'}"] == half
 
 
 def test_held_out_prompts_come_in_random_order(tmp_path: Path) -> None:
@@ -90,6 +113,63 @@ def test_the_answer_prefix_is_what_the_given_answers_begin_with(
     assert common_answer_prefix(found, range(len(answers))) == expected
 
 
+# The facts of a checkpoint, from the examples
+
+
+def facts(tmp_path: Path, examples: str, **choices: Any) -> Path:
+    """A checkpoint's folder with the files that `tune` writes beside the weights."""
+    recipe = TuneRecipe(base=str(write_base(tmp_path / "base")), examples=examples, **choices)
+    tuning = Tuning(recipe, tmp_path / "work", report=lambda line: None)
+    written = tuning._encoded(tuning.dataset.examples.examples)
+    tuning.split = tuning._split(written)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir(exist_ok=True)
+    (checkpoint / "hamburger.json").write_text("{}")
+    tuning._write_facts(checkpoint, tuning._write_examples(written))
+    return checkpoint
+
+
+def indexed(tmp_path: Path, examples: str) -> Path:
+    """The draft index of the command `index`, in a toy checkpoint."""
+    checkpoint = tmp_path / "toy"
+    if not checkpoint.exists():
+        saved_toy(checkpoint)
+    index_examples(checkpoint, Path(examples))
+    return checkpoint
+
+
+@pytest.mark.parametrize("build", [facts, indexed])
+def test_answers_held_out_do_not_enter_the_draft_index(build: Any, tmp_path: Path) -> None:
+    """Its chances and its pace were fitted to them, and then they judged the settings that draft with it."""
+    turns = [Turn(f"say {word}", f"he says {word} now") for word in map(str, range(1000, 1400))]
+    checkpoint = build(tmp_path, write(tmp_path / "examples.jsonl", turns))
+    found = load_checkpoint(checkpoint) if build is indexed else None
+    encoder = (
+        dataset(tmp_path).encoder
+        if found is None
+        else Encoder.of(ChatTemplate.from_json(found.chat_template), Tokenizer(found.tokenizer), (2,))
+    )
+    before = (checkpoint / "draft_index.bin").read_bytes()
+    for part, same in (("held_out", True), ("calibration", False)):
+        changed = [
+            replace(turn, answer="no") if side(encoder.question(Example((turn,))), 0.05) == part else turn
+            for turn in turns
+        ]
+        assert 5 < sum(one is not other for one, other in zip(changed, turns, strict=True)) < 40
+        build(tmp_path, write(tmp_path / "examples.jsonl", changed))
+        assert ((checkpoint / "draft_index.bin").read_bytes() == before) is same
+
+
+def test_a_checkpoint_holds_examples_unless_they_are_to_be_left_out(tmp_path: Path) -> None:
+    turns = [Turn(f"say {number}", f"he says {number}") for number in range(400)]
+    examples = write(tmp_path / "examples.jsonl", turns)
+    held = read_calibration(facts(tmp_path, examples) / CALIBRATION)
+    assert {(one.prompt, one.answer) for one in held} <= {(turn.prompt, turn.answer) for turn in turns}
+    assert len(held) > 100
+    checkpoint = facts(tmp_path, examples, calibration_text=False)
+    assert names(checkpoint) == ["draft_index.bin", "hamburger.json"]
+
+
 # More examples, by exchange of texts that answers copy from their prompts
 
 NAMES = ["Ann", "Bo", "Cy Twombly", "Dé", "Eve O'Hara", "Flo"]
@@ -113,7 +193,7 @@ def calls(ascii_only: bool = False) -> list[Example]:
 
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_copied_texts_change_places(ascii_only: bool) -> None:
-    made = augmented(calls(ascii_only), 20)
+    made = augmented(calls(ascii_only), 20).examples
     assert len(made) > 20
     given = {one.turns[0].prompt for one in calls()}
     assert len({one.turns[0].prompt for one in made} | given) == len(made) + len(given)  # all are new
@@ -123,8 +203,8 @@ def test_copied_texts_change_places(ascii_only: bool) -> None:
         assert answer["who"] in NAMES
         assert answer["topic"] in TOPICS
         assert one.answer == json.dumps(answer, ensure_ascii=ascii_only)  # as the examples are written
-    assert augmented(calls(ascii_only), 20) == made
-    assert augmented(calls(ascii_only), 20, seed=1) != made
+    assert augmented(calls(ascii_only), 20).examples == made
+    assert augmented(calls(ascii_only), 20, seed=1).examples != made
 
 
 def test_where_few_texts_return_they_stay() -> None:
@@ -133,31 +213,48 @@ def test_where_few_texts_return_they_stay() -> None:
     gil = {"who": "Gil", "where": "pager", "topic": "tea", "n": 9}
     rare = [example(CALL.format(**gil), gil)]
     for examples, places in ((only + rare, {"mobile", "pager"}), (only * 2 + rare, {"mobile"})):
-        made = [json.loads(one.answer) for one in augmented(examples, 10)]
+        made = [json.loads(one.answer) for one in augmented(examples, 10).examples]
         assert {answer["where"] for answer in made if answer["n"] != 9} == places
 
 
 @pytest.mark.parametrize(
-    "odd",
+    ("odd", "reason"),
     [
-        example("say hi to Ann", "hi Ann"),  # no JSON
-        example("call Ann, Ann", {"who": "Ann"}),  # stands there twice
-        example("call Annabel", {"who": "Ann"}),  # within a word
-        example("call Ann Bo", {"who": "Ann Bo", "first": "Ann"}),  # over one another
-        example("call Ann", '{"who":"Ann"}'),  # written in a way of its own
-        example("call Ann", '["Ann"]'),
-        Example((Turn("call Ann", '{"who": "Ann"}'), Turn("now", "yes"))),
-        Example((Turn("call Ann", '{"who": "Ann"}'),), system="be kind"),
+        (example("say hi to Ann", "hi Ann"), NO_OBJECT),
+        (example("call Ann, Ann", {"who": "Ann"}), NO_COPY),  # stands there twice
+        (example("call Annabel", {"who": "Ann"}), NO_COPY),  # within a word
+        (example("call Ann Bo", {"who": "Ann Bo", "first": "Ann"}), OVERLAP),
+        (example("call Ann", '{"who":"Ann"}'), NO_OBJECT),  # written in a way of its own
+        (example("call Ann", '["Ann"]'), NO_OBJECT),
+        (Example((Turn("call Ann", '{"who": "Ann"}'), Turn("now", "yes"))), MANY_TURNS),
+        (Example((Turn("call Ann", '{"who": "Ann"}'),), system="be kind"), MANY_TURNS),
     ],
 )
-def test_what_is_not_clear_is_left_as_it_is(odd: Example) -> None:
-    assert all(" on the " in one.turns[0].prompt for one in augmented([odd, *calls()], 10))
-    assert augmented([odd], 10) == []
+def test_what_is_not_clear_is_left_as_it_is(odd: Example, reason: str) -> None:
+    assert all(" on the " in one.turns[0].prompt for one in augmented([odd, *calls()], 10).examples)
+    assert augmented([odd], 10) == Augmented((), {reason: 10})
+
+
+def test_every_copy_is_added_or_has_a_reason() -> None:
+    """46 copies of 700 examples were made, and the report was: 46 examples more."""
+    same = [example(f"say jazz {number}", {"music": "jazz"}) for number in range(20)]
+    twice = [example(f"call {name} for Ann", {"who": name}) for name in NAMES]
+    made = augmented([*calls(), *same, *twice, example("hi", "hello")], 2)
+    assert sum(made.left_out.values()) + len(made.examples) == 2 * (12 + 20 + 6 + 1)
+    assert made.left_out[CATEGORIES] == 40
+    assert made.left_out[NO_OBJECT] == 2
+    assert made.left_out[AMBIGUOUS] > 0
+    assert made.left_out[KNOWN] > 0
+    told = str(made)
+    assert told.startswith(
+        f"{len(made.examples)} of 78 copies with exchanged texts added; left out: 40 whose"
+    )
+    assert f", 2 {NO_OBJECT}" in told
 
 
 def test_items_of_a_list_are_of_one_kind() -> None:
     asked = [example(f"{a} and {b}", {"who": [a, b]}) for a, b in pairwise(NAMES)]
-    made = augmented(asked, 10)
+    made = augmented(asked, 10).examples
     assert made
     for one in made:
         first, second = json.loads(one.answer)["who"]

@@ -103,6 +103,22 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
             read_examples(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("header", "separator"),
+    [
+        ("prompt;answer", "semicolons"),
+        ('"prompt";"answer";"system"', "semicolons"),
+        ("prompt\tanswer", "tabs"),
+        ("id|prompt|answer", "vertical bars"),
+    ],
+)
+def test_another_separator_than_the_comma_is_named(tmp_path: Path, header: str, separator: str) -> None:
+    """It used to be an unknown key 'prompt;answer', or a row with another number of fields."""
+    (tmp_path / "x.csv").write_text(f"\ufeff{header}\nsay a, b;A, B\n", encoding="utf-8")
+    with pytest.raises(InputError, match=f"x.csv: its columns are separated by {separator}: save it with"):
+        read_examples(tmp_path / "x.csv")
+
+
 # As tokens
 
 
