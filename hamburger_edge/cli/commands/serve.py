@@ -151,7 +151,13 @@ COMMAND = Command(
         option(
             "--workers", type=int, default=1, metavar="N", help="answers at a time of each model (default 1)"
         ),
-        option("--queue", type=int, default=64, metavar="N", help="requests that may wait (default 64)"),
+        option(
+            "--queue",
+            type=int,
+            default=64,
+            metavar="N",
+            help="requests of each client that may wait (default 64)",
+        ),
         option(
             "--sessions",
             type=int,
