@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.serve.application import Log
     from hamburger_edge.serve.browser import NOTHING, InBrowser
+    from hamburger_edge.serve.jobs import MOST_WAITING
     from hamburger_edge.serve.pool import Pool
     from hamburger_edge.serve.requests import Limits
     from hamburger_edge.serve.server import Server, listen
 
     access = access_of(options)
     workers = whole_in("--workers", options.workers, 1, 64)
-    queue = whole_in("--queue", options.queue, 0, 100_000)
+    queue = whole_in("--queue", options.queue, 0, MOST_WAITING)
     sessions = whole_in("--sessions", options.sessions, 0, 10_000)
     limits = Limits(
         body=whole_in("--max-body", options.max_body, 1024, 1 << 30),
