@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 from browsing import Browser, needs_browser
-from places import ROOT
 from serving import Running, serving
 
 from hamburger_edge.chat.template import ChatTemplate
@@ -22,7 +20,6 @@ from hamburger_edge.serve.gate import Access
 pytestmark = needs_browser
 
 KEY = "a-key-of-many-characters"
-PICTURES = os.environ.get("PICTURES") == "yes"  # take those of docs/guide/serve.md anew
 COLOUR = {
     "type": "object",
     "properties": {"colour": {"enum": ["red", "green"]}},
@@ -43,11 +40,6 @@ def page(browser: Browser, running: Running) -> Iterator[Browser]:
     assert not browser.complaints()
 
 
-def take_picture(browser: Browser, name: str) -> None:
-    if PICTURES:
-        browser.driver.save_screenshot(str(ROOT / "docs" / "images" / f"{name}.png"))
-
-
 def test_an_answer_streams_in_tinted_groups(page: Browser) -> None:
     page.run(
         """window.seen = [];
@@ -64,7 +56,6 @@ def test_an_answer_streams_in_tinted_groups(page: Browser) -> None:
     assert float(page.find("#perstep").text) > 1
     assert float(page.find("#rate").text) > 0
     assert len(page.all("#plot rect")) >= 2
-    take_picture(page, "serve-desktop")
     page.find("#groups").click()
     assert groups[0].value_of_css_property("background-color") == "rgba(0, 0, 0, 0)"
 
@@ -172,7 +163,6 @@ def test_a_schema_is_followed_or_refused(page: Browser) -> None:
     page.set("#schema", json.dumps(COLOUR))
     assert page.find("#schema-state").text == "Answers follow this schema."
     assert json.loads(page.ask("What colour?"))["colour"] in ("red", "green")
-    take_picture(page, "serve-structure")
     page.set("#schema", '{"type": "array", "uniqueItems": true}')
     page.say("Which?")
     assert "uniqueItems" in page.until(lambda: page.find("#notice").text)
@@ -187,7 +177,6 @@ def test_phone_width_dark_and_by_keyboard(page: Browser) -> None:
     page.ask("What is the capital of Norway?")
     page.ask("Count from 3 to 12.")
     assert page.run("return document.documentElement.scrollWidth") <= 390
-    take_picture(page, "serve-phone")
     assert not page.find("#mode").is_displayed()
     page.find("#settings-toggle").send_keys("\ue007")
     assert page.find("#mode").is_displayed()
