@@ -231,7 +231,7 @@ class Window:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description="Chat with a bundle in a window.",
-        argument_default=argparse.SUPPRESS,  # what is left out has the model's default
+        argument_default=argparse.SUPPRESS,  # pass only the options given
     )
     parser.add_argument("bundle", help="folder made by `hamburger-edge export`, or a built-in model")
     parser.add_argument("--confidence", type=float, help="0 to 1 (default: as the model recommends)")
