@@ -7,6 +7,7 @@ llguidance converts limits. A `number` gets none, because llguidance allows no e
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hamburger_edge.loop.formats import with_pattern
@@ -39,7 +40,10 @@ def rewritten(schema: dict[str, Any]) -> dict[str, Any]:
     name = "integer"
     while name in definitions:
         name += "_"
-    changed = _schema(schema, {"$ref": f"#/$defs/{name}"})
+    reference = {"$ref": f"#/$defs/{name}"}
+    changed = _schema(schema, reference)
+    if reference["$ref"] not in json.dumps(changed):
+        return changed
     return changed | {"$defs": changed.get("$defs", {}) | {name: {"type": "integer", **_LIMITS}}}
 
 

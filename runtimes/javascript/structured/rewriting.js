@@ -19,7 +19,9 @@ const VALUES = ["const", "enum", "default", "examples"]; // no schemas, but valu
 export function rewritten(schema) {
   let name = "integer";
   while (Object.hasOwn(schema.$defs ?? {}, name)) name += "_";
-  const changed = nested(schema, { $ref: `#/$defs/${name}` });
+  const reference = { $ref: `#/$defs/${name}` };
+  const changed = nested(schema, reference);
+  if (!JSON.stringify(changed).includes(reference.$ref)) return changed;
   return { ...changed, $defs: { ...changed.$defs, [name]: { type: "integer", ...LIMITS } } };
 }
 

@@ -131,8 +131,7 @@ describe("a structured answer", () => {
     }
     assert.equal(pattern.test("0000-11-11"), false);
     const named = { properties: { const: { format: "date" } }, const: { format: "time" }, pattern: "a", format: "time" };
-    const { $defs, ...changed } = rewritten(named);
-    assert.deepEqual(changed, {
+    assert.deepEqual(rewritten(named), {
       properties: { const: { pattern: PATTERNS.date } }, const: { format: "time" }, pattern: PATTERNS.time,
     });
   });
@@ -181,8 +180,7 @@ describe("a structured answer", () => {
       { type: ["integer", "number"] },
       { type: "object", properties: { type: { const: "integer" } } },
     ]) {
-      const { $defs, ...changed } = rewritten(schema);
-      assert.deepEqual(changed, schema);
+      assert.deepEqual(rewritten(schema), schema);
     }
   });
 

@@ -205,7 +205,7 @@ def test_schemas_are_followed_so(
 def test_other_formats_and_values_stay() -> None:
     values = {"default": DAY, "enum": [DAY], "properties": 3}
     schema = {"items": {"format": "email"}, "format": ["date"], **values}
-    assert rewritten(schema).items() >= schema.items()
+    assert rewritten(schema) == schema
 
 
 # Integers end
@@ -274,7 +274,7 @@ def test_integers_with_limits_of_their_own_keep_them() -> None:
         {"type": "object", "properties": {"type": {"const": "integer"}}, "default": INTEGER},
     ]
     for schema in schemas:
-        assert rewritten(schema).items() >= schema.items()
+        assert rewritten(schema) == schema
     assert rewritten({"type": "integer", "maximum": 9})["minimum"] == -LARGEST_INTEGER
 
 
