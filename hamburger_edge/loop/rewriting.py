@@ -78,5 +78,6 @@ def _bounded(schema: dict[str, Any], reference: dict[str, str] | None) -> dict[s
     if reference is not None and kinds == ["integer"] and schema.keys() <= {"type", *_ANNOTATIONS}:
         return {key: value for key, value in schema.items() if key != "type"} | reference
     own = schema.keys()
-    lacking = {name for name in _LIMITS if not own & {name, f"exclusive{name.title()}"}}
-    return schema | {name: _LIMITS[name] for name in lacking}
+    return schema | {
+        name: limit for name, limit in _LIMITS.items() if not own & {name, f"exclusive{name.title()}"}
+    }
