@@ -208,10 +208,10 @@ class Window:
     def on_end(self, event: Event) -> None:
         self.write(f"  ({ENDINGS[event.text]})\n" if event.text in ENDINGS else "\n", "notice")
         if (stats := event.stats) and stats.tokens:
-            saved = 1 - stats.kv_bytes / stats.kv_bytes_uncompressed
+            saved = round(100 * (1 - stats.kv_bytes / stats.kv_bytes_uncompressed))
             self.status.set(
                 f"{stats.tokens_per_step:.2f} tokens/step     {stats.decode_tps:.0f} tokens/s     "
-                f"KV {stats.kv_bytes / 2**20:.2f} MiB, {saved:.0%} saved"
+                f"KV {stats.kv_bytes / 2**20:.2f} MiB" + (f", {saved}% saved" if saved else "")
             )
 
     def on_notice(self, event: Event) -> None:
@@ -229,11 +229,15 @@ class Window:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Chat with a bundle in a window.", allow_abbrev=False)
-    parser.add_argument("bundle", help="folder made by `hamburger-edge export`")
-    parser.add_argument("--confidence", type=float)
-    parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--threads", type=int)
+    parser = argparse.ArgumentParser(
+        description="Chat with a bundle in a window.",
+        argument_default=argparse.SUPPRESS,  # pass only the options given
+        allow_abbrev=False,
+    )
+    parser.add_argument("bundle", help="folder made by `hamburger-edge export`, or a built-in model")
+    parser.add_argument("--confidence", type=float, help="0 to 1 (default: as the model recommends)")
+    parser.add_argument("--max-tokens", type=int, help="of an answer (default 256)")
+    parser.add_argument("--threads", type=int, help="of the processor (default: all)")
     options = vars(parser.parse_args(arguments))
     root = tk.Tk()
     Window(root, Conversation(**options))

@@ -16,6 +16,7 @@ from hamburger_edge.serve.answers import Token
 from hamburger_edge.serve.fields import RefusedError
 from hamburger_edge.serve.requests import Asked
 
+MOST_WAITING = 512  # half of the connections that the server accepts
 Reason = Literal["gone", "time", "shutdown"]
 
 
@@ -92,10 +93,15 @@ class Job:
 
 
 class FairQueue:
-    """A queue that rotates between clients, and between the users of a client. Each user's jobs are FIFO."""
+    """A queue that rotates between clients, and between the users of a client. Each user's jobs are FIFO.
 
-    def __init__(self, most: int) -> None:
-        self._most = most  # maximum of waiting jobs, besides one per idle worker
+    Each client has places of its own. When `total` jobs wait, a client has one place at most, so no clients
+    can take the places of another.
+    """
+
+    def __init__(self, places: int, total: int = MOST_WAITING) -> None:
+        self._places = places  # of each client, besides one per idle worker
+        self._total = total
         # client -> user -> jobs; the next in rotation comes first
         self._waiting: OrderedDict[str, OrderedDict[str, deque[Job]]] = OrderedDict()
         self._length = 0
@@ -110,12 +116,16 @@ class FairQueue:
         with self._changed:
             if self._closed:
                 raise RefusedError(_WHY["shutdown"][0], status=503)
-            if len(self) >= self._most + self._idle:
-                headers = {"retry-after": str(retry_after)}
+            places = self._places if self._length < self._total else min(self._places, 1)
+            users = self._waiting.get(job.client, OrderedDict())
+            waiting = sum(map(len, users.values()))
+            if waiting >= places + self._idle:
                 raise RefusedError(
-                    "too many requests are waiting: try again later", status=429, headers=headers
+                    f"{waiting} requests of this client are waiting, and no more may: try again later",
+                    status=429,
+                    headers={"retry-after": str(retry_after)},
                 )
-            users = self._waiting.setdefault(job.client, OrderedDict())
+            self._waiting[job.client] = users
             users.setdefault(job.user, deque()).append(job)
             self._length += 1
             self._changed.notify()

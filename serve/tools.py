@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.formats import with_patterns
 from hamburger_edge.loop.grammar import LAYOUT
+from hamburger_edge.loop.rewriting import rewritten
 from hamburger_edge.loop.structure import Structure
 from hamburger_edge.serve.fields import Fields, RefusedError
 
@@ -49,7 +49,7 @@ class Tools:
         schema = self.schema()
         if self.choice == "required":
             return {"json_schema": schema}
-        call = json.dumps({**with_patterns(schema), "x-guidance": LAYOUT})
+        call = json.dumps({**rewritten(schema), "x-guidance": LAYOUT})
         return {"grammar": f"start: words | calls\nwords: {_WORDS}\ncalls: %json {call}\n"}
 
     def schema(self) -> dict[str, Any]:

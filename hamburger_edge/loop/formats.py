@@ -20,30 +20,15 @@ _TIME = f"{_HOUR}:{_MINUTE}:{_MINUTE}(?:[.][0-9]{{1,9}})?(?:Z|[+-]{_HOUR}:{_MINU
 
 PATTERNS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
 
-_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # name -> schema
-_VALUES = {"const", "enum", "default", "examples"}  # keywords that hold values, not schemas
 
-
-def with_patterns(schema: Any) -> Any:
-    """Return the schema with each date or time format replaced by its pattern."""
-    if isinstance(schema, list):
-        return [with_patterns(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    changed = {
-        key: part
-        if key in _VALUES
-        else {name: with_patterns(one) for name, one in part.items()}
-        if key in _NAMED and isinstance(part, dict)
-        else with_patterns(part)
-        for key, part in schema.items()
-    }
-    kind = changed.get("format")
+def with_pattern(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema with its date or time format replaced by the pattern."""
+    kind = schema.get("format")
     if not isinstance(kind, str) or kind not in PATTERNS:
-        return changed
-    del changed["format"]
+        return schema
+    others = {key: value for key, value in schema.items() if key != "format"}
     pattern = {"pattern": PATTERNS[kind]}
-    if "pattern" not in changed:
-        return changed | pattern
-    parts = changed.get("allOf")
-    return changed | {"allOf": [*(parts if isinstance(parts, list) else []), pattern]}
+    if "pattern" not in others:
+        return others | pattern
+    parts = others.get("allOf")
+    return others | {"allOf": [*(parts if isinstance(parts, list) else []), pattern]}

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.errors import BundleError, InputError, require
-from hamburger_edge.loop.formats import with_patterns
+from hamburger_edge.loop.rewriting import rewritten
 from hamburger_edge.loop.structure import Structure
 
 Bools = npt.NDArray[np.bool_]
@@ -62,7 +62,7 @@ class Grammars:
         make, text = guidance.LLMatcher, structure.text
         try:
             if structure.kind == "json_schema":
-                text = json.dumps(with_patterns(json.loads(text)), ensure_ascii=False)
+                text = json.dumps(rewritten(json.loads(text)), ensure_ascii=False)
                 text = make.grammar_from_json_schema(text, defaults={**LAYOUT, "lenient": structure.lenient})
             else:
                 text = (make.grammar_from_regex if structure.kind == "regex" else make.grammar_from_lark)(

@@ -1,7 +1,7 @@
 // The page in which the model runs in the browser: a conversation with the model in worker.js, and what its steps
 // were like. No library, no build.
 
-import { at, dial, dialled, follow, grow, made, notice, suggest, wire } from "./parts.js";
+import { at, dial, dialled, follow, grow, made, notice, percent, sendOrStop, suggest, turn, wire } from "./parts.js";
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
 const key = sessionStorage.getItem("hamburger.key"); // of a server that asks for one; given on its own page
@@ -25,6 +25,7 @@ function open() {
   at("progress").removeAttribute("value");
   at("state").textContent = "Starting …";
   at("memory").textContent = "";
+  at("examples").replaceChildren();
   const own = (worker = new Worker("/worker.js", { type: "module" }));
   own.addEventListener("message", ({ data }) => {
     if (own === worker) heard[data.said](data);
@@ -64,7 +65,7 @@ const heard = {
     if (text) answer.text.append(made("span", shade, text));
     at("rate").textContent = decodeTps ? decodeTps.toFixed(decodeTps < 10 ? 1 : 0) : "–";
     at("perstep").textContent = tokensPerStep.toFixed(2);
-    at("saved").textContent = `${Math.round(100 * saved)}%`;
+    at("saved").textContent = percent(saved);
     follow();
   },
 
@@ -114,12 +115,9 @@ function ask(text) {
   if (answer || !isLoaded || !text.trim()) return;
   at("welcome").hidden = true;
   notice("");
-  const mine = made("article", "mine");
-  mine.append(made("p", "", text));
-  const shown = made("article", "answer busy"), words = made("p");
+  turn("mine", made("p", "", text));
+  const words = made("p"), shown = turn("answer busy", words);
   shown.setAttribute("aria-busy", "true");
-  shown.append(words);
-  at("talk").append(mine, shown);
   at("prompt").value = "";
   answer = { shown, text: words, groups: 0 };
   written();
@@ -161,11 +159,9 @@ function begin() {
 // -- the controls ------------------------------------------------------------------------------------------
 
 function controls() {
-  at("send").hidden = Boolean(answer);
-  at("stop").hidden = !answer;
+  sendOrStop(Boolean(answer));
   at("new").disabled = Boolean(answer);
   at("send").disabled = !isLoaded || !at("prompt").value.trim();
-  for (const button of at("examples").children) button.disabled = !isLoaded;
 }
 
 function written() {
@@ -174,7 +170,6 @@ function written() {
 }
 
 wire(ask, written);
-suggest(ask);
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && answer) tell("cancel");
 });
@@ -187,7 +182,6 @@ at("new").addEventListener("click", () => {
 at("forget").addEventListener("click", () => tell("forget"));
 for (const id of ["model", "provider", "threads"]) at(id).addEventListener("change", open);
 
-document.documentElement.classList.toggle("dark", matchMedia("(prefers-color-scheme: dark)").matches);
 at("talk").classList.add("tinted");
 if (navigator.gpu) at("provider").append(new Option("graphics (WebGPU)", "webgpu"));
 at("threads").max = crossOriginIsolated ? navigator.hardwareConcurrency : 1;

@@ -1,6 +1,6 @@
 // What the steps of an answer were like: figures, and a bar for each step.
 
-import { at } from "./parts.js";
+import { at, percent } from "./parts.js";
 
 export class Meter {
   constructor() {
@@ -38,14 +38,15 @@ export class Meter {
 
   summary() {
     if (!this.tokens) return "nothing was said";
+    const saved = percent(this.saving) === "–" ? "" : `, ${percent(this.saving)} of the cache saved`;
     const each = (this.tokens / this.sizes.length).toFixed(2);
-    return `${this.tokens} tokens in ${this.sizes.length} steps (${each} a step), ${Math.round(100 * this.saving)}% of the cache saved`;
+    return `${this.tokens} tokens in ${this.sizes.length} steps (${each} a step)${saved}`;
   }
 
   draw() {
     at("rate").textContent = this.rate ? this.rate.toFixed(this.rate < 10 ? 1 : 0) : "–";
     at("perstep").textContent = this.tokens ? (this.tokens / this.sizes.length).toFixed(2) : "–";
-    at("saved").textContent = this.tokens ? `${Math.round(100 * this.saving)}%` : "–";
+    at("saved").textContent = percent(this.saving);
     const plot = at("plot"), count = Math.max(24, this.sizes.length), width = 240 / count;
     const highest = Math.max(4, ...this.sizes);
     let groups = 0;

@@ -1,7 +1,9 @@
 // The page: a conversation over /v1/chat/completions, with what its steps were like. No library, no build.
 
 import { Meter } from "./meter.js";
-import { at, dial, dialled, follow, grow, made, notice, suggest, wire } from "./parts.js";
+import {
+  at, dial, dialled, follow, grow, made, notice, sendOrStop, store, stored, suggest, turn, wire,
+} from "./parts.js";
 
 let messages = []; // as the interface takes them
 let turns = 0; // conversations begun: what comes late for an earlier one is not shown
@@ -10,12 +12,6 @@ let models = [];
 
 // -- what is kept in this browser --------------------------------------------------------------------------
 
-const stored = (name) => {
-  try { return localStorage.getItem(`hamburger.${name}`); } catch { return null; }
-};
-const store = (name, value) => {
-  try { localStorage.setItem(`hamburger.${name}`, value); } catch { /* private windows may refuse */ }
-};
 const KEPT = ["mode", "confidence", "groups", "max-tokens", "temperature", "penalty"];
 
 function keep() {
@@ -31,16 +27,7 @@ function restore() {
     else at(id).value = value;
   }
   at("confidence").dataset.given = stored("confidence") ? "yes" : "";
-  try { at("key").value = sessionStorage.getItem("hamburger.key") ?? ""; } catch { /* as above */ }
-  theme(stored("theme") ?? "system");
-}
-
-function theme(name) {
-  const dark = name === "dark" || (name === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.classList.toggle("dark", dark);
-  document.documentElement.dataset.theme = name;
-  at("theme").textContent = { system: "◐", light: "☀", dark: "☾" }[name];
-  at("theme").setAttribute("aria-label", `Theme: ${name === "system" ? "as the system" : name}`);
+  try { at("key").value = sessionStorage.getItem("hamburger.key") ?? ""; } catch { /* private windows may refuse */ }
 }
 
 // -- asking ------------------------------------------------------------------------------------------------
@@ -100,11 +87,9 @@ async function* events(response) {
 }
 
 async function answer() {
-  const turn = turns;
-  const shown = made("article", "answer busy"), text = made("p"), about = made("div", "about");
+  const number = turns;
+  const text = made("p"), about = made("div", "about"), shown = turn("answer busy", text, about);
   shown.setAttribute("aria-busy", "true");
-  shown.append(text, about);
-  at("talk").append(shown);
   notice("");
   running = new AbortController();
   controls();
@@ -136,7 +121,7 @@ async function answer() {
       if (/key/.test(error.message)) at("access").open = true;
     }
   }
-  if (turn !== turns) return;
+  if (number !== turns) return;
   running = null;
   if (said.content) messages.push(said);
   shown.classList.remove("busy");
@@ -155,8 +140,9 @@ async function answer() {
 function again(shown, said) {
   if (running) return;
   if (messages.at(-1) === said) messages.pop();
-  shown.remove();
+  shown.hidden = true; // and removed once its focus has moved
   answer();
+  shown.remove();
 }
 
 function ask(text) {
@@ -164,11 +150,9 @@ function ask(text) {
   at("welcome").hidden = true;
   if (messages.at(-1)?.role === "user") messages.pop(); // one that got no answer
   messages.push({ role: "user", content: text });
-  const mine = made("article", "mine");
-  mine.append(made("p", "", text));
-  at("talk").append(mine);
+  turn("mine", made("p", "", text));
   at("prompt").value = "";
-  written();
+  grow();
   answer();
 }
 
@@ -188,8 +172,7 @@ function begin() {
 // -- the controls ------------------------------------------------------------------------------------------
 
 function controls() {
-  at("send").hidden = Boolean(running);
-  at("stop").hidden = !running;
+  sendOrStop(Boolean(running));
   at("send").disabled = !at("prompt").value.trim();
 }
 
@@ -202,15 +185,15 @@ const chosen = () => models.find(({ id }) => id === at("model").value);
 
 /** To a page in which this model runs without the server, where it brings one. */
 function offer() {
-  at("in-browser").hidden = !chosen()?.in_browser;
+  at("in-browser").hidden = !chosen().in_browser;
   at("in-browser").href = `/browser#${encodeURIComponent(at("model").value)}`;
 }
 
 /** What depends on the model: a task has no before. */
 function changed() {
-  at("alone").checked = chosen()?.task ?? false;
+  at("alone").checked = chosen().task;
   at("alone-hint").hidden = !at("alone").checked;
-  suggest(ask, at("model").value, at("alone").checked);
+  suggest(ask, at("model").value, chosen().task);
   dial(chosen());
   offer();
 }
@@ -237,24 +220,16 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") running?.abort();
   if (event.ctrlKey && event.shiftKey && event.key.toLowerCase() === "o") { event.preventDefault(); begin(); }
 });
-at("theme").addEventListener("click", () => {
-  const order = ["system", "light", "dark"];
-  const next = order[(order.indexOf(document.documentElement.dataset.theme) + 1) % 3];
-  store("theme", next);
-  theme(next);
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(stored("theme") ?? "system"));
 at("model").addEventListener("change", changed);
 at("alone").addEventListener("change", () => { at("alone-hint").hidden = !at("alone").checked; });
 at("schema").addEventListener("input", readSchema);
 at("key-form").addEventListener("submit", (event) => { event.preventDefault(); at("key").blur(); });
 at("key").addEventListener("change", () => {
-  try { sessionStorage.setItem("hamburger.key", at("key").value); } catch { /* as above */ }
+  try { sessionStorage.setItem("hamburger.key", at("key").value); } catch { /* private windows may refuse */ }
   listModels();
 });
 for (const id of KEPT) at(id).addEventListener("change", keep);
 restore();
 at("talk").classList.toggle("tinted", at("groups").checked);
 controls();
-changed();
 listModels();

@@ -1,7 +1,7 @@
 // What every page of a conversation does alike: this server's, and that in which the model runs in the browser.
 
 const TALK = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
-const TASKS = { // built-in models of one task, by what a bundle's name is likely to hold
+const KNOWN = { // to ask of built-in models, by what a bundle's name is likely to hold
   "voice-commands": [
     "Play some jazz by Miles Davis from the fifties",
     "Will it rain in Oslo on friday",
@@ -11,6 +11,7 @@ const TASKS = { // built-in models of one task, by what a bundle's name is likel
     "We had a long wait at the airport, but the flihgt was fine and there hotel is lovely.",
     "can you come to the meeting tomorow, I want to show you the new plan for the garden",
   ],
+  tiny: ["What is the capital of Norway?", "Count from 3 to 12.", "List four animals."],
 };
 
 export const at = (id) => document.getElementById(id);
@@ -20,6 +21,27 @@ export const made = (tag, name, text) => {
   if (text !== undefined) node.textContent = text;
   return node;
 };
+
+// -- what is kept in this browser --------------------------------------------------------------------------
+
+export const stored = (name) => {
+  try { return localStorage.getItem(`hamburger.${name}`); } catch { return null; }
+};
+export const store = (name, value) => {
+  try { localStorage.setItem(`hamburger.${name}`, value); } catch { /* private windows may refuse */ }
+};
+
+const THEMES = ["system", "light", "dark"];
+const system = matchMedia("(prefers-color-scheme: dark)");
+let theme = THEMES.find((name) => name === stored("theme")) ?? "system";
+
+function showTheme() {
+  document.documentElement.classList.toggle("dark", theme === "dark" || (theme === "system" && system.matches));
+  at("theme").textContent = { system: "◐", light: "☀", dark: "☾" }[theme];
+  at("theme").setAttribute("aria-label", `Theme: ${theme === "system" ? "as the system" : theme}`);
+}
+
+// -- the conversation --------------------------------------------------------------------------------------
 
 export function notice(text) {
   at("notice").textContent = text;
@@ -32,16 +54,37 @@ export function follow() {
   if (talk.scrollHeight - talk.scrollTop - talk.clientHeight < 160) talk.scrollTop = talk.scrollHeight;
 }
 
+/** A part of the cache as a percentage; a dash where nothing was saved. */
+export const percent = (part) => (Math.round(100 * part) > 0 ? `${Math.round(100 * part)}%` : "–");
+
+/** A new article of the conversation, in view. Its label names the speaker to a screen reader. */
+export function turn(name, ...parts) {
+  const shown = made("article", name);
+  shown.setAttribute("aria-label", name === "mine" ? "You" : "Model");
+  shown.append(...parts);
+  at("talk").append(shown);
+  at("talk").scrollTop = at("talk").scrollHeight;
+  return shown;
+}
+
+/** Send or Stop, whichever can be used. The focus of what is hidden moves to what can be used next. */
+export function sendOrStop(isRunning) {
+  const focused = document.activeElement;
+  at("send").hidden = isRunning;
+  at("stop").hidden = !isRunning;
+  if (focused?.closest("[hidden]")) at(isRunning ? "stop" : "talk").focus();
+}
+
 /** As high as what is written. */
 export function grow() {
   at("prompt").style.height = "auto";
   at("prompt").style.height = `${at("prompt").scrollHeight}px`;
 }
 
-/** What to ask a model of this name; nothing where it has a task that nobody here knows. */
-export function suggest(ask, name = "", hasTask = false) {
-  const known = Object.keys(TASKS).find((task) => name.includes(task));
-  const texts = known ? TASKS[known] : hasTask ? [] : TALK;
+/** What to ask a model of this name; nothing where it has an unknown task. */
+export function suggest(ask, name, hasTask) {
+  const known = Object.keys(KNOWN).find((part) => name.includes(part));
+  const texts = known ? KNOWN[known] : hasTask ? [] : TALK;
   at("examples").replaceChildren(...texts.map((text) => {
     const button = made("button", "", text);
     button.type = "button";
@@ -90,6 +133,13 @@ export function wire(ask, written) {
     const isOpen = at("settings").classList.toggle("open");
     at("settings-toggle").setAttribute("aria-expanded", String(isOpen));
   });
+  at("theme").addEventListener("click", () => {
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    store("theme", theme);
+    showTheme();
+  });
+  system.addEventListener("change", showTheme);
+  showTheme();
   at("groups").addEventListener("change", () => at("talk").classList.toggle("tinted", at("groups").checked));
   at("confidence").addEventListener("input", () => {
     at("confidence").dataset.given = "yes";

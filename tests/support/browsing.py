@@ -24,6 +24,17 @@ LACKING = (
 needs_browser = pytest.mark.skipif(LACKING is not None, reason=str(LACKING))
 
 
+# Whether a finger reaches an element: inside the viewport, and with nothing above its centre.
+IN_REACH = """(selector) => {
+  const node = document.querySelector(selector);
+  const { left, top, right, bottom, width, height } = node.getBoundingClientRect();
+  const { clientWidth, clientHeight } = document.documentElement;
+  const isInside = left >= 0 && top >= 0 && right <= clientWidth && bottom <= clientHeight;
+  const topmost = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+  return isInside && width > 0 && height > 0 && node.contains(topmost);
+}"""
+
+
 class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -69,6 +80,18 @@ class Browser:
             "arguments[0].dispatchEvent(new Event('change'))"
         )
         self.run(script, self.find(selector), value, event)
+
+    def in_reach(self, selector: str) -> bool:
+        return bool(self.run(f"return ({IN_REACH})(arguments[0])", selector))
+
+    def tap(self, selector: str) -> None:
+        assert self.in_reach(selector), selector
+        self.find(selector).click()
+
+    def overflows(self) -> bool:
+        """Whether the conversation is longer than its part of the page."""
+        talk = "document.getElementById('talk')"
+        return bool(self.run(f"return {talk}.scrollHeight > {talk}.clientHeight + 100"))
 
     def size(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}

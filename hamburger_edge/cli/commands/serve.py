@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.serve.application import Log
     from hamburger_edge.serve.browser import NOTHING, InBrowser
+    from hamburger_edge.serve.jobs import MOST_WAITING
     from hamburger_edge.serve.pool import Pool
     from hamburger_edge.serve.requests import Limits
     from hamburger_edge.serve.server import Server, listen
 
     access = access_of(options)
     workers = whole_in("--workers", options.workers, 1, 64)
-    queue = whole_in("--queue", options.queue, 0, 100_000)
+    queue = whole_in("--queue", options.queue, 0, MOST_WAITING)
     sessions = whole_in("--sessions", options.sessions, 0, 10_000)
     limits = Limits(
         body=whole_in("--max-body", options.max_body, 1024, 1 << 30),
@@ -141,7 +142,13 @@ COMMAND = Command(
         option(
             "--workers", type=int, default=1, metavar="N", help="answers at a time of each model (default 1)"
         ),
-        option("--queue", type=int, default=64, metavar="N", help="requests that may wait (default 64)"),
+        option(
+            "--queue",
+            type=int,
+            default=64,
+            metavar="N",
+            help="requests of each client that may wait (default 64)",
+        ),
         option(
             "--sessions",
             type=int,

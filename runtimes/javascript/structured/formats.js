@@ -11,27 +11,3 @@ const TIME = `${HOUR}:${MINUTE}:${MINUTE}(?:[.][0-9]{1,9})?(?:Z|[+-]${HOUR}:${MI
 
 /** @type {Record<string, string>} */
 export const PATTERNS = { date: `^${DATE}$`, time: `^${TIME}$`, "date-time": `^${DATE}T${TIME}$` };
-
-const NAMED = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"]; // schemas by name
-const VALUES = ["const", "enum", "default", "examples"]; // no schemas, but values
-
-/**
- * The schema with the pattern of each date and time format in the place of the format (and of a pattern beside it,
- * which xgrammar leaves out of account).
- * @param {any} schema @returns {any}
- */
-export function withPatterns(schema) {
-  if (Array.isArray(schema)) return schema.map(withPatterns);
-  if (typeof schema !== "object" || schema === null) return schema;
-  const changed = Object.fromEntries(Object.entries(schema).map(([key, part]) => [key, changedPart(key, part)]));
-  const { format, ...rest } = changed;
-  if (typeof format !== "string" || !Object.hasOwn(PATTERNS, format)) return changed;
-  return { ...rest, pattern: PATTERNS[format] };
-}
-
-/** @param {string} key @param {any} part */
-function changedPart(key, part) {
-  if (VALUES.includes(key)) return part;
-  if (!NAMED.includes(key) || typeof part !== "object" || part === null || Array.isArray(part)) return withPatterns(part);
-  return Object.fromEntries(Object.entries(part).map(([name, schema]) => [name, withPatterns(schema)]));
-}

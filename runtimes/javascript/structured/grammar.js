@@ -4,7 +4,7 @@
 //
 // xgrammar parses. It returns the forced text, which this module cuts into tokens like the tokenizer.
 import { InputError } from "../errors.js";
-import { withPatterns } from "./formats.js";
+import { rewritten } from "./rewriting.js";
 import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
 import { failure, xgrammar } from "./xgrammar.js";
@@ -86,9 +86,9 @@ async function compile(library, compiler, { kind, text, isLenient, allowsText })
   try {
     if (kind === "jsonSchema") {
       const [anyWhitespace, indent, separators, isStrict] = LAYOUT;
-      const dated = JSON.stringify(withPatterns(JSON.parse(text)));
-      if (!allowsText) return await compiler.compileJSONSchema(dated, anyWhitespace, indent, [...separators], isStrict);
-      const json = await library.Grammar.fromJSONSchema(dated, anyWhitespace, indent, [...separators], isStrict);
+      const schema = JSON.stringify(rewritten(JSON.parse(text)));
+      if (!allowsText) return await compiler.compileJSONSchema(schema, anyWhitespace, indent, [...separators], isStrict);
+      const json = await library.Grammar.fromJSONSchema(schema, anyWhitespace, indent, [...separators], isStrict);
       const grammar = json.toString();
       json.dispose();
       return await tagged({ type: "or", elements: [{ type: "regex", pattern: WORDS }, { type: "grammar", grammar }] });

@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { InputError } from "../errors.js";
-import { PATTERNS, withPatterns } from "../structured/formats.js";
+import { PATTERNS } from "../structured/formats.js";
+import { Grammars } from "../structured/grammar.js";
+import { rewritten } from "../structured/rewriting.js";
 import { Vocabulary } from "../structured/vocabulary.js";
 import { ids, scripted } from "./scripted_backend.js";
 
@@ -129,9 +131,57 @@ describe("a structured answer", () => {
     }
     assert.equal(pattern.test("0000-11-11"), false);
     const named = { properties: { const: { format: "date" } }, const: { format: "time" }, pattern: "a", format: "time" };
-    assert.deepEqual(withPatterns(named), {
+    assert.deepEqual(rewritten(named), {
       properties: { const: { pattern: PATTERNS.date } }, const: { format: "time" }, pattern: PATTERNS.time,
     });
+  });
+
+  it("ends an integer without limits, whose digit a model may repeat until its tokens end", async () => {
+    const letters = [...'0123456789-[]{}":, nul'];
+    const bytes = (/** @type {number[]} */ [id]) => new TextEncoder().encode(letters[id] ?? "");
+    const encodeParts = (/** @type {string[][]} */ [[text]]) => Array.from(text, (letter) => letters.indexOf(letter));
+    const tokenizer = /** @type {any} */ ({ bytes, encodeParts });
+    const grammars = new Grammars(tokenizer, letters.length + 1, [letters.length]);
+    const integer = { type: "integer" };
+    for (const schema of [
+      integer,
+      { ...integer, description: "of tea", default: 2 },
+      { type: ["integer", "null"] },
+      { ...integer, minimum: 1 },
+      { ...integer, exclusiveMinimum: 0 },
+      { anyOf: [{ type: "null" }, integer] },
+      { $ref: "#/$defs/part", $defs: { part: integer, integer: { const: "a name that is taken" } } },
+    ]) {
+      const { $defs, ...inner } = /** @type {Record<string, any>} */ (schema);
+      for (const [jsonSchema, beginning] of /** @type {[object, string][]} */ ([
+        [schema, ""],
+        [{ type: "object", properties: { n: inner }, required: ["n"], additionalProperties: false, $defs }, '{"n": '],
+        [{ type: "array", items: inner, minItems: 1, $defs }, "["],
+      ])) {
+        const structure = { kind: /** @type {const} */ ("jsonSchema"), text: JSON.stringify(jsonSchema), isLenient: false, allowsText: false };
+        const grammar = await grammars.start(structure);
+        await grammar.follow(encodeParts([[beginning + "6".repeat(18)]]));
+        let digits = 18;
+        for (await grammar.look(); digits < 40 && grammar.allows(6); await grammar.look()) {
+          grammar.consume(6);
+          digits += 1;
+        }
+        grammar.close();
+        assert.equal(digits, 19, structure.text);
+      }
+    }
+  });
+
+  it("keeps an integer's own limits", () => {
+    for (const schema of [
+      { type: "integer", minimum: -5, exclusiveMaximum: 1e18 },
+      { type: "integer", const: 1e18 },
+      { type: "number" },
+      { type: ["integer", "number"] },
+      { type: "object", properties: { type: { const: "integer" } } },
+    ]) {
+      assert.deepEqual(rewritten(schema), schema);
+    }
   });
 
   it("is refused in one line, and the model is free afterwards", async () => {

@@ -194,17 +194,51 @@ def test_stop_continue_save_open_close(
         it.conversation.model.generate("hello")
 
 
-def test_the_program_starts_and_ends(
-    desktop: Any, display: str, bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def run(desktop: Any, display: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Run the program with a user who does `use(window)` and then closes the window."""
+    windows: list[Any] = []
+
+    class Window(desktop.Window):  # type: ignore[misc, name-defined]
+        def __init__(self, *words: Any) -> None:
+            super().__init__(*words)
+            windows.append(self)
+
+    def run_program(use: Callable[[Any], None], *arguments: str) -> None:
+        def loop(root: Any) -> None:
+            root.update()
+            use(windows[-1])
+            root.tk.call(*root.tk.splitlist(root.protocol("WM_DELETE_WINDOW")))
+
+        monkeypatch.setattr(desktop.tk.Tk, "mainloop", loop)
+        desktop.main([*arguments])
+
     monkeypatch.setenv("DISPLAY", display)
-    shown = []
+    monkeypatch.setattr(desktop, "Window", Window)
+    return run_program
 
-    def loop(root: Any) -> None:  # somebody closes the window at once, while the bundle loads
-        root.update()
-        shown.append(root.title())
-        root.tk.call(*root.tk.splitlist(root.protocol("WM_DELETE_WINDOW")))
 
-    monkeypatch.setattr(desktop.tk.Tk, "mainloop", loop)
-    desktop.main([str(bundle), "--confidence", "0.5", "--threads", "1"])
-    assert shown == ["hamburger-edge"]
+def test_the_program_starts_and_ends(run: Callable[..., None], bundle: Path) -> None:
+    titles: list[str] = []
+    run(lambda it: titles.append(it.root.title()), str(bundle), "--confidence", "0.5", "--threads", "1")
+    assert titles == ["hamburger-edge"]  # closed while the bundle loads
+
+
+def test_the_program_answers_without_options_as_the_model_recommends(
+    run: Callable[..., None], bundle: Path
+) -> None:
+    """Without --confidence it failed with "got None", and no button worked."""
+
+    def use(it: Any) -> None:
+        until(it, lambda: not it.conversation.busy)
+        assert shown(it) == ""
+        assert usable(it) == {"Send", "Save", "Open"}
+        chat = it.conversation.chat
+        decoding, recommended = chat.settings.decoding, it.conversation.model.info.recommended
+        assert (decoding.mode, decoding.confidence) == (recommended.mode, recommended.confidence)
+        say(it, "hello")
+        until_ready(it)
+        assert chat.messages[-1].text in shown(it)
+        assert len(chat.messages) == 2
+
+    run(use, str(bundle))

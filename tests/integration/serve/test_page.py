@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 from browsing import Browser, needs_browser
-from places import ROOT
 from serving import Running, serving
 
 from hamburger_edge.chat.template import ChatTemplate
@@ -22,7 +20,6 @@ from hamburger_edge.serve.gate import Access
 pytestmark = needs_browser
 
 KEY = "a-key-of-many-characters"
-PICTURES = os.environ.get("PICTURES") == "yes"  # take those of docs/guide/serve.md anew
 COLOUR = {
     "type": "object",
     "properties": {"colour": {"enum": ["red", "green"]}},
@@ -43,11 +40,6 @@ def page(browser: Browser, running: Running) -> Iterator[Browser]:
     assert not browser.complaints()
 
 
-def take_picture(browser: Browser, name: str) -> None:
-    if PICTURES:
-        browser.driver.save_screenshot(str(ROOT / "docs" / "images" / f"{name}.png"))
-
-
 def test_an_answer_streams_in_tinted_groups(page: Browser) -> None:
     page.run(
         """window.seen = [];
@@ -63,9 +55,7 @@ def test_an_answer_streams_in_tinted_groups(page: Browser) -> None:
     assert groups[0].value_of_css_property("background-color") not in ("rgba(0, 0, 0, 0)", "transparent")
     assert float(page.find("#perstep").text) > 1
     assert float(page.find("#rate").text) > 0
-    assert page.find("#saved").text.endswith("%")
     assert len(page.all("#plot rect")) >= 2
-    take_picture(page, "serve-desktop")
     page.find("#groups").click()
     assert groups[0].value_of_css_property("background-color") == "rgba(0, 0, 0, 0)"
 
@@ -81,7 +71,12 @@ def test_the_dial_and_the_mode_are_asked_for(page: Browser) -> None:
     page.set("#mode", "verify", "change")
     page.ask("Count from 3 to 12.")
     assert float(page.find("#perstep").text) > 1
-    assert page.find("#saved").text == "0%"
+    assert page.find("#saved").text == "–"  # nothing is merged
+    assert "cache" not in page.find(".about").text
+    page.set("#mode", "merge", "change")
+    page.ask("Count from 3 to 12.")
+    assert page.find("#saved").text.endswith("%")
+    assert "% of the cache saved" in page.all(".about")[-1].text
 
 
 def as_a_task(template: ChatTemplate) -> ChatTemplate:
@@ -111,7 +106,7 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
         assert not page.all("#examples button")
         for _ in range(2):  # each on its own: the second is told what the first was
             assert page.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
-            assert page.find("#saved").text not in ("0%", "–")  # merged what is sure, as it recommends
+            assert page.find("#saved").text != "–"  # merged what is sure, as it recommends
         page.set("#confidence", "0.6")  # the mode stays as recommended
         assert page.find("#confidence-shown").text == "0.60"
         assert page.find("#mode").get_attribute("value") == ""
@@ -168,7 +163,6 @@ def test_a_schema_is_followed_or_refused(page: Browser) -> None:
     page.set("#schema", json.dumps(COLOUR))
     assert page.find("#schema-state").text == "Answers follow this schema."
     assert json.loads(page.ask("What colour?"))["colour"] in ("red", "green")
-    take_picture(page, "serve-structure")
     page.set("#schema", '{"type": "array", "uniqueItems": true}')
     page.say("Which?")
     assert "uniqueItems" in page.until(lambda: page.find("#notice").text)
@@ -183,7 +177,6 @@ def test_phone_width_dark_and_by_keyboard(page: Browser) -> None:
     page.ask("What is the capital of Norway?")
     page.ask("Count from 3 to 12.")
     assert page.run("return document.documentElement.scrollWidth") <= 390
-    take_picture(page, "serve-phone")
     assert not page.find("#mode").is_displayed()
     page.find("#settings-toggle").send_keys("\ue007")
     assert page.find("#mode").is_displayed()
@@ -193,6 +186,60 @@ def test_phone_width_dark_and_by_keyboard(page: Browser) -> None:
       ).map((node) => node.id)"""
     assert page.run(unnamed) == []
     assert page.find("#talk").get_attribute("role") == "log"
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_every_control_of_a_phone_is_in_reach_beside_a_long_conversation(
+    page: Browser, slow: Running, width: int
+) -> None:
+    """Messages covered the header, and the button of the theme was cut off."""
+    page.size(width, 640)
+    page.driver.get(f"{slow.url}/")
+    page.until(lambda: page.all("#model option"))
+    page.set("#prompt", "\n".join(["Count from 3 to 12."] * 30))
+    page.tap("#send")
+    page.until(lambda: page.all("article.answer.busy p span"))
+    assert page.overflows()
+    assert page.run("return document.documentElement.scrollWidth") <= width
+    for selector in ("#model", "#new", "#settings-toggle", "#theme", "#prompt"):
+        assert page.in_reach(selector), selector
+    page.tap("#stop")
+    page.until(lambda: page.all("article.answer:not(.busy)"))
+    page.tap("#settings-toggle")
+    for selector in ("#confidence", "#mode", "#model", "#new", "#theme", "#prompt"):
+        assert page.in_reach(selector), selector
+    page.tap("#groups")
+    page.tap("#settings-toggle")
+    assert not page.find("#mode").is_displayed()
+    for name in ("light", "dark", "as the system"):
+        page.tap("#theme")
+        assert page.find("#theme").get_attribute("aria-label") == f"Theme: {name}"
+    page.tap(".retry")
+    page.tap("#stop")
+    page.tap("#new")
+    assert not page.all("article")
+
+
+def test_the_focus_moves_to_what_can_be_used_next(page: Browser, slow: Running) -> None:
+    """It was lost when its button was hidden."""
+    page.driver.get(f"{slow.url}/")
+    page.until(lambda: page.all("#model option"))
+
+    def focus() -> str:
+        return str(page.run("return document.activeElement.id"))
+
+    page.find("#examples button").send_keys("\ue007")
+    assert focus() == "stop"
+    page.find("#stop").send_keys("\ue007")
+    page.until(lambda: page.all("article.answer:not(.busy)"))
+    assert focus() == "prompt"
+    page.find(".retry").send_keys("\ue007")
+    assert focus() == "stop"
+    page.find("#stop").send_keys("\ue00c")  # Escape
+    page.until(lambda: page.all("article.answer:not(.busy)"))
+    assert focus() == "talk"
+    speakers = [node.get_attribute("aria-label") for node in page.all("article")]
+    assert speakers == ["You", "Model"]
 
 
 def test_a_key_is_asked_for(browser: Browser, load_tiny: Callable[[], Model]) -> None:

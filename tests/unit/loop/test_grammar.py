@@ -18,8 +18,9 @@ from toy_tokenizers import byte_fallback
 
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.formats import PATTERNS, with_patterns
+from hamburger_edge.loop.formats import PATTERNS
 from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.rewriting import LARGEST_INTEGER, rewritten
 
 
 @pytest.fixture(scope="module")
@@ -204,4 +205,79 @@ def test_schemas_are_followed_so(
 def test_other_formats_and_values_stay() -> None:
     values = {"default": DAY, "enum": [DAY], "properties": 3}
     schema = {"items": {"format": "email"}, "format": ["date"], **values}
-    assert with_patterns(schema) == schema
+    assert rewritten(schema) == schema
+
+
+# Integers end
+
+INTEGER = {"type": "integer"}
+PART = {"$ref": "#/$defs/part"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        INTEGER,
+        {"type": "integer", "title": "Cups", "description": "of tea", "default": 2},
+        {"type": ["integer", "null"]},
+        {"type": "integer", "minimum": 1},
+        {"type": "integer", "exclusiveMinimum": 0, "multipleOf": 3},
+        {"anyOf": [{"type": "null"}, INTEGER]},
+        {"allOf": [{"minimum": 1}, PART], "$defs": {"part": INTEGER}},
+        {**PART, "$defs": {"part": INTEGER, "integer": {"const": "a name that is taken"}}},
+        {"type": "integer", "$id": "https://example.com/count"},
+    ],
+)
+@pytest.mark.parametrize(
+    "place", ["alone", "property", "further property", "item", "part of another document"]
+)
+def test_an_integer_without_limits_ends(
+    grammars: Grammars, tokenizer: Tokenizer, schema: dict[str, Any], place: str
+) -> None:
+    """A model repeated one digit until its tokens ended."""
+    definitions = {"$defs": schema.get("$defs", {})}
+    inner = {key: part for key, part in schema.items() if key != "$defs"}
+    another = {
+        "$id": "https://example.com/another",
+        "type": "object",
+        "properties": {"n": inner},
+        **definitions,
+    }
+    outer, start_of_answer = {
+        "alone": (schema, ""),
+        "property": (
+            {"type": "object", "properties": {"n": inner}, "required": ["n"], **definitions},
+            '{"n": ',
+        ),
+        "further property": ({"type": "object", "additionalProperties": inner, **definitions}, '{"n": '),
+        "item": ({"type": "array", "items": inner, "minItems": 1, **definitions}, "["),
+        "part of another document": ({"type": "object", "properties": {"a": another}}, '{"a": {"n": '),
+    }[place]
+    grammar = start(grammars, json_schema=outer)
+    for token in tokenizer.encode(start_of_answer):
+        grammar.consume(token)
+    [digit] = tokenizer.encode("6")
+    digits = 0
+    while digits < 40 and grammar.allowed()[digit]:
+        grammar.consume(digit)
+        digits += 1
+    assert digits == len(str(LARGEST_INTEGER))
+
+
+def test_integers_with_limits_of_their_own_keep_them() -> None:
+    schemas: list[dict[str, Any]] = [
+        {"type": "integer", "minimum": -5, "exclusiveMaximum": 10**18},
+        {"type": "integer", "const": 10**18},
+        {"type": "integer", "enum": [1, 2]},
+        {"type": "number"},
+        {"type": ["integer", "number"]},
+        {"type": "object", "properties": {"type": {"const": "integer"}}, "default": INTEGER},
+    ]
+    for schema in schemas:
+        assert rewritten(schema) == schema
+    assert rewritten({"type": "integer", "maximum": 9})["minimum"] == -LARGEST_INTEGER
+
+
+def test_a_thousand_integers_can_be_compiled(grammars: Grammars) -> None:
+    properties = {f"p{index}": INTEGER for index in range(1000)}
+    start(grammars, json_schema={"type": "object", "properties": properties, "required": list(properties)})

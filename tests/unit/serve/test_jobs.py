@@ -38,16 +38,46 @@ def test_clients_take_turns_and_so_do_their_users(job: Callable[[str], Job]) -> 
     assert len(queue) == 0
 
 
-def test_a_full_queue_says_when_to_come_again(job: Callable[[str], Job]) -> None:
+def refusal(queue: FairQueue, job: Job, retry_after: int = 1) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
+        queue.put(job, retry_after)
+    return refused.value
+
+
+def test_a_client_without_a_place_is_told_when_to_try_again(job: Callable[[str], Job]) -> None:
     queue = FairQueue(1)
     first = job("a")
     queue.put(first, 1)
-    with pytest.raises(RefusedError) as refused:
-        queue.put(job("b"), 7)
-    assert (refused.value.status, refused.value.headers) == (429, {"retry-after": "7"})
+    refused = refusal(queue, job("a/v"), 7)
+    assert (refused.status, refused.headers) == (429, {"retry-after": "7"})
     assert queue.drop(first)
     assert not queue.drop(first)
-    queue.put(job("b"), 1)
+    queue.put(job("a/v"), 1)
+
+
+def test_a_client_with_many_waiting_requests_leaves_other_clients_their_places(
+    job: Callable[[str], Job],
+) -> None:
+    """One key with 64 waiting requests got every other key a 429."""
+    queue = FairQueue(64)
+    for _ in range(64):
+        queue.put(job("a"), 1)
+    assert refusal(queue, job("a")).status == 429
+    for _ in range(64):
+        queue.put(job("b"), 1)
+
+
+def test_beyond_the_total_each_client_has_one_place(job: Callable[[str], Job]) -> None:
+    queue = FairQueue(2, total=3)
+    for client in ("a", "a", "b"):
+        queue.put(job(client), 1)
+    assert refusal(queue, job("b")).status == 429
+    for client in ("c", "d"):
+        queue.put(job(client), 1)
+        assert refusal(queue, job(client)).status == 429
+    for _ in range(3):
+        queue.take()
+    queue.put(job("d"), 1)
 
 
 def test_a_free_worker_is_no_queue(job: Callable[[str], Job]) -> None:
