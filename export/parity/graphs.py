@@ -1,7 +1,7 @@
 """First part of the parity gate: every graph against its PyTorch module.
 
 The tokens are those of calibration text, or random without a tokenizer. Low-bit weights are fitted to that
-text, and no model need be robust on noise: int8 activations share one scale, which a rare token's may fill.
+text, and no model need be robust on noise: the ranges of int8 activations come from text too.
 """
 
 from __future__ import annotations

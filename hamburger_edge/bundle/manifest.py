@@ -28,7 +28,7 @@ from hamburger_edge.support.files import DRAFT_INDEX, is_terms, write_atomically
 from hamburger_edge.support.values import among, safe_repr
 
 KIND = "hamburger-edge bundle"
-FORMAT = 2
+FORMAT = 3
 FILE_NAME = "manifest.json"
 GRAPHS = ("embedder", "base", "micro_decoder")
 

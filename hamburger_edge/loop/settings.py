@@ -21,7 +21,7 @@ class Options(TypedDict, total=False):
     # token. `confidence` and `mode` overlay the model's recommendation by the rule in `dial.py`.
     confidence: float
     # "plain": one token per step. "verify": the base checks every drafted token; the text equals plain
-    # decoding's, except at near ties, with fewer calls. "hybrid": tokens with
+    # decoding's, with fewer calls. "hybrid": tokens with
     # p >= confidence ** (1 / max_group_tokens) are merged, the base checks the others. "merge": every group
     # is merged as drafted.
     mode: Mode

@@ -31,7 +31,7 @@ import { safeRepr } from "../support/values.js";
  * @property {string} kind
  * @property {"fused" | "portable" | "gguf"} flavor
  * @property {ModelSpec} model
- * @property {{base: string, head: string, graft: string}} precision
+ * @property {{base: string, head: string, graft: string, block_size: number}} precision
  * @property {{layers: number, kv_heads: number, head_size: number, dtype: DType}} kv
  * @property {number} cache_slots  slots of a portable graph's cache; 0: the runtime chooses
  * @property {GraphSpec[]} graphs
@@ -46,7 +46,7 @@ import { safeRepr } from "../support/values.js";
 
 export const FILE_NAME = "manifest.json";
 const KIND = "hamburger-edge bundle";
-const FORMAT = 2;
+const FORMAT = 3;
 const GRAPHS = ["embedder", "base", "micro_decoder"];
 const LONGEST_ANSWER_PREFIX = 64; // tokens
 const DTYPES = ["float32", "float16", "int8", "int32", "int64"];

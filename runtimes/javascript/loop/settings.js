@@ -13,7 +13,7 @@ import { structureOf } from "./structure.js";
  * @property {number} [confidence]  probability that each further token of a group needs: 0 makes the largest groups, 1
  *   groups of one token. It and `mode` overlay the model's recommendation by the rule in `dial.js`
  * @property {Mode} [mode]  "plain": one token per step. "verify": the base checks every drafted token; plain decoding's
- *   text in fewer calls, except at near ties. "hybrid": tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged,
+ *   text in fewer calls. "hybrid": tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged,
  *   the base checks the rest. "merge": every group is merged as drafted
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {number | null} [topProbabilities]  report each token's probability and this many of the likeliest tokens of

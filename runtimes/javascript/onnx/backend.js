@@ -36,13 +36,13 @@ export class OnnxBackend {
   #features = NOTHING;
   #isClosed = false;
   #turn;
-  /** whether products round the activations of all rows of a call by one scale */
-  #roundsCalls;
+  /** whether each call of the base has an even number of slots, and reads out an even number of rows */
+  #pairsRows;
 
-  /** @param {ModelInfo} info @param {Graph[]} graphs @param {Runtime["turn"]} turn @param {boolean} roundsCalls */
-  constructor(info, [embedder, base, micro], turn, roundsCalls) {
+  /** @param {ModelInfo} info @param {Graph[]} graphs @param {Runtime["turn"]} turn @param {boolean} pairsRows */
+  constructor(info, [embedder, base, micro], turn, pairsRows) {
     this.info = info;
-    this.#roundsCalls = roundsCalls;
+    this.#pairsRows = pairsRows;
     this.#turn = turn;
     [this.#embedder, this.#base, this.#micro] = [embedder, base, micro];
   }
@@ -59,7 +59,11 @@ export class OnnxBackend {
         `this portable bundle's cache holds ${fixed} slots, not ${cacheSlots}: export it again with --cache-slots ${cacheSlots}`,
       );
     }
-    const slots = fixed || Math.min(cacheSlots ?? DEFAULT_CACHE_SLOTS, model.context_length);
+    // Products of weights in blocks compute the last row of an odd number by another kernel, which rounds
+    // differently. With even numbers a row does not depend on the rows beside it.
+    const pairsRows = manifest.flavor === "fused" && precision.block_size > 0;
+    const spare = Number(pairsRows); // the last call may have a slot more than it appends
+    const slots = fixed || Math.min(cacheSlots ?? DEFAULT_CACHE_SLOTS, model.context_length - spare);
     const session = { force_spinning_stop: "1" }; // the three sessions alternate
     /** @type {SessionOptions} */
     const options = { logSeverityLevel: 3, extra: { session } };
@@ -76,7 +80,7 @@ export class OnnxBackend {
     const graphs = [];
     try {
       graphs.push(await Graph.open(runtime, manifest, "embedder", 0, lean));
-      graphs.push(await Graph.open(runtime, manifest, "base", slots, options));
+      graphs.push(await Graph.open(runtime, manifest, "base", slots + spare, options));
       graphs.push(await Graph.open(runtime, manifest, "micro_decoder", entries, lean));
     } catch (error) {
       for (const graph of graphs) await graph.close();
@@ -105,7 +109,7 @@ export class OnnxBackend {
       },
       graphs,
       runtime.turn,
-      manifest.flavor === "fused" && precision.base === "int8",
+      pairsRows,
     );
   }
 
@@ -117,26 +121,18 @@ export class OnnxBackend {
   async macro(groups, positions, rows) {
     await this.#turn?.();
     this.#checkOpen();
-    if (!this.#roundsCalls || this.slots || groups.length === 1) return this.#read(groups, positions, rows);
-    // a text's first token has by far the largest activations: it would take the others' precision
-    const first = await this.#read(groups.slice(0, 1), positions.slice(0, 1), [0]);
-    const rest = await this.#read(groups.slice(1), positions.slice(1), rows.map((row) => Math.max(0, row - 1)));
-    rows.forEach((row, i) => {
-      if (row > 0) return;
-      rest.logits[i] = first.logits[0];
-      rest.pStop[i] = first.pStop[0];
-      rest.features[i] = first.features[0];
-    });
-    return rest;
-  }
-
-  /** @param {readonly Group[]} groups @param {readonly number[]} positions @param {readonly number[]} rows */
-  async #read(groups, positions, rows) {
+    const [appended, read] = [groups.length, rows.length];
+    if (this.#pairsRows && appended % 2) { // the next call overwrites this slot
+      groups = [...groups, groups[appended - 1].slice(0, 1)];
+      positions = [...positions, Math.min(positions[appended - 1] + 1, this.info.contextLength - 1)];
+    }
+    if (this.#pairsRows && read % 2) rows = [...rows, rows[read - 1]];
     const width = this.info.hiddenSize;
     const embeddings = new Float32Array(groups.length * width);
-    for (let start = 0, end; start < groups.length; start = end) { // a run of groups of one size
+    for (let start = 0, end; start < groups.length; start = end) {
+      // a run of single tokens is one call, each merged group its own: the result depends on no other group
       const size = groups[start].length;
-      for (end = start + 1; groups[end]?.length === size; ) end++;
+      for (end = start + 1; size === 1 && groups[end]?.length === 1; ) end++;
       const tokens = groups.slice(start, end).flat();
       const { embeddings: some } = await this.#embedder.run({ tokens: [tokens, [end - start, size]] });
       embeddings.set(floats(some), start * width);
@@ -149,12 +145,13 @@ export class OnnxBackend {
       },
       groups.length,
     );
+    this.truncate(this.slots - (groups.length - appended));
     const [logits, features] = [results.logits, results.features].map((all) => {
       const data = floats(all);
       const length = data.length / rows.length;
-      return rows.map((_, i) => data.subarray(i * length, (i + 1) * length));
+      return rows.slice(0, read).map((_, i) => data.subarray(i * length, (i + 1) * length));
     });
-    return { logits, pStop: floats(results.p_stop), features };
+    return { logits, pStop: floats(results.p_stop).subarray(0, read), features };
   }
 
   /** @param {unknown} features  [F * d] */

@@ -67,7 +67,7 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ("format", 1, ["format version 1", "reads version 2", "export the model again"]),
+        ("format", 2, ["format version 2", "reads version 3", "export the model again"]),
         ("format", True, ["format version"]),
         ("kind", "something else", ["not a bundle's manifest"]),
         ("flavor", "fast", ["flavor"]),
