@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from hamburger_edge.errors import CheckpointError, HamburgerError, missing
-from hamburger_edge.models.checkpoints.manifest import MANIFEST
+from hamburger_edge.models.checkpoints.manifest import MANIFEST, is_lightning
 
 NAMES = ("proofread", "smollm2-135m", "tiny", "voice-commands")
 _LISTED = ", ".join(NAMES)
@@ -51,9 +51,12 @@ def find_folder(
     error: type[HamburgerError] = CheckpointError,
     remedy: str = "name the folder of a checkpoint",
 ) -> Path:
-    """Return the folder `source`, else that of the built-in checkpoint of this name, else raise `error`."""
+    """Return the folder `source`, else that of the built-in checkpoint of this name, else raise `error`.
+
+    A Lightning checkpoint is a file, and stands for itself.
+    """
     folder = Path(source)
-    if folder.is_dir():
+    if folder.is_dir() or (is_lightning(folder) and folder.is_file()):
         return folder
     if found := find_built_in(str(source)):
         return found
