@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
+from hamburger_edge.loop.certainty import CUT, Evidence, is_loop
 from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
@@ -35,6 +36,8 @@ class Chunk(NamedTuple):
     # of each token: the base's likeliest tokens at its place; empty for a token that the base did not choose
     # or check (drafted and merged unchecked, or forced by a structure). Empty unless requested.
     top_probabilities: tuple[tuple[TopToken, ...], ...]
+    certainty: float | None = None  # of the last chunk: as in the result
+    unsure: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class Result:
     complete: bool | None = None  # of a structured answer: whether its structure is complete
     probabilities: list[float] = field(default_factory=list)  # as in the chunks; empty unless requested
     top_probabilities: list[tuple[TopToken, ...]] = field(default_factory=list)
+    # calibrated probability that the whole answer is right; 0 if it was cut or repeats itself at its end;
+    # None: not measured for this model
+    certainty: float | None = None
+    unsure: bool = False  # whether the certainty is below `min_certainty`
 
 
 class Stream(Iterator[Chunk]):
@@ -87,6 +94,7 @@ class Stream(Iterator[Chunk]):
         self._engine = engine
         self._turns = turns
         self._sampler = sampler
+        self._min_certainty = settings.min_certainty
         self._output = text
         self._resumable = resumable
         self._on_close = on_close
@@ -117,6 +125,31 @@ class Stream(Iterator[Chunk]):
         """Whether the structure of the answer so far is complete; None without a structure."""
         grammar = self._sampler.grammar
         return None if grammar is None else grammar.complete
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """The evidence for the answer so far; None if no token's log-probability was recorded."""
+        logprobs = self._sampler.logprobs
+        return Evidence.of(logprobs) if logprobs else None
+
+    @property
+    def certainty(self) -> float | None:
+        """The certainty of the ended answer; None before its end, or if this model's was not measured."""
+        fit, sampler = self._engine.info.certainty, self._sampler
+        if fit is None or self.finish_reason is None or sampler.logprobs is None:
+            return None
+        evidence = self.evidence
+        if evidence is None or self.finish_reason in CUT or is_loop(sampler.answer):
+            return 0.0
+        return fit.of(evidence)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the ended answer is not shown to have the certainty `min_certainty`."""
+        if self._min_certainty is None or self.finish_reason is None:
+            return False
+        certainty = self.certainty
+        return certainty is None or certainty < self._min_certainty
 
     def __iter__(self) -> Stream:
         return self
@@ -162,7 +195,7 @@ class Stream(Iterator[Chunk]):
                 pass
         tokens = [token for group in self.groups for token in group]
         finish = self.finish_reason or "cancelled"
-        shown = self._probabilities, self._top
+        shown = self._probabilities, self._top, self.certainty, self.unsure
         return Result(self.text, tokens, self.groups, finish, self.stats, self.complete, *shown)
 
     def cancel(self) -> None:
@@ -214,7 +247,7 @@ class Stream(Iterator[Chunk]):
             self.groups.append(list(tokens))
         self._probabilities += probabilities
         self._top += top
-        return Chunk(tokens, text, probabilities, stops, finish, top)
+        return Chunk(tokens, text, probabilities, stops, finish, top, self.certainty, self.unsure)
 
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger
