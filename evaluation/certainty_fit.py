@@ -1,10 +1,10 @@
 """Fit an answer's certainty to the answers of held-out prompts, for `eval --certainty`.
 
-    prompts --every second--> evidence, right? --logistic regression--> coefficients
-            --the others----> certainty, right? ----------------------> area, calibration error, answered
+    prompts --every second--> nll, right? ------logistic regression--> coefficients
+            --the others----> certainty, right? ---------------------> area, calibration error, answered
 
-Fitting and judging use separate prompts. The regression has a ridge on standardized features, which keeps its
-coefficients finite if a few answers or none are wrong.
+Fitting and judging use separate prompts. The regression has a ridge on the standardized feature, which keeps
+its coefficients finite if no answer is wrong.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.certainty import Certainty, Evidence
+from hamburger_edge.loop.certainty import Certainty, feature
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 
@@ -27,24 +26,21 @@ STEPS = 50  # of Newton's method; it converges in about ten
 BINS = 10
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)  # of answered prompts
 
-Numbers = npt.NDArray[np.float64]
 
-
-def fit_certainty(evidence: Sequence[Evidence], right: Sequence[bool]) -> Certainty:
+def fit_certainty(nlls: Sequence[float], right: Sequence[bool]) -> Certainty:
     """Return the coefficients of a logistic regression by Newton's method."""
-    rows, y = np.array([one.features for one in evidence], np.float64), np.array(right, np.float64)
-    centre, scale = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-6)
-    x = np.column_stack([np.ones(len(rows)), (rows - centre) / scale])  # [answers, 1 + features]
-    ridge = RIDGE * np.diag([1e-3, *np.ones(rows.shape[1])])  # the offset is nearly free
-    weights = np.zeros(x.shape[1])
+    values, y = np.array([feature(nll) for nll in nlls]), np.array(right, np.float64)
+    centre, scale = values.mean(), max(values.std(), 1e-6)
+    x = np.column_stack([np.ones(len(values)), (centre - values) / scale])  # [answers, 2]
+    ridge = RIDGE * np.diag([1e-3, 1])  # the offset is nearly free
+    weights = np.zeros(2)
     for _ in range(STEPS):
         p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
         gradient = x.T @ (y - p) - ridge @ weights
         hessian = (x.T * (p * (1 - p))) @ x + ridge
         weights = weights + np.clip(np.linalg.solve(hessian, gradient), -5, 5)
-    slopes = weights[1:] / scale
-    offset = weights[0] - slopes @ centre
-    return Certainty(*(float(np.clip(value, -1000, 1000)) for value in (offset, *slopes)))
+    slope = max(0.0, weights[1]) / scale  # a likelier answer is never less certain
+    return Certainty(offset=float(weights[0] + slope * centre), slope=float(slope))
 
 
 def area_under_curve(certainties: Sequence[float], right: Sequence[bool]) -> float:
@@ -113,13 +109,13 @@ class CertaintyReport:
         return [["answered", "certainty at least", "right"], *rows]
 
 
-def fit_and_judge(evidence: Sequence[Evidence], right: Sequence[bool]) -> CertaintyReport:
+def fit_and_judge(nlls: Sequence[float], right: Sequence[bool]) -> CertaintyReport:
     """Fit on every second answer, judge on the others."""
     if len(right) < FEWEST:
         raise InputError(f"{len(right)} prompts have an answer, {FEWEST} are needed to fit: add some")
-    fit = fit_certainty(evidence[::2], right[::2])
+    fit = fit_certainty(nlls[::2], right[::2])
     good = right[1::2]
-    values = [fit.of(one) for one in evidence[1::2]]
+    values = [fit.of(nll) for nll in nlls[1::2]]
     return CertaintyReport(
         certainty=fit,
         fitted=len(right) - len(good),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
-from hamburger_edge.loop.certainty import CUT, Evidence, is_loop
+from hamburger_edge.loop.certainty import CUT, is_loop, negative_log_likelihood
 from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
@@ -127,21 +127,21 @@ class Stream(Iterator[Chunk]):
         return None if grammar is None else grammar.complete
 
     @property
-    def evidence(self) -> Evidence | None:
-        """The evidence for the answer so far; None if no token's log-probability was recorded."""
+    def nll(self) -> float | None:
+        """The negative log-likelihood of the answer so far; None if it was not recorded.
+
+        It is recorded for a model with a measured certainty, and if probabilities are requested.
+        """
         logprobs = self._sampler.logprobs
-        return Evidence.of(logprobs) if logprobs else None
+        return None if logprobs is None else negative_log_likelihood(logprobs)
 
     @property
     def certainty(self) -> float | None:
         """The certainty of the ended answer; None before its end, or if this model's was not measured."""
-        fit, sampler = self._engine.info.certainty, self._sampler
-        if fit is None or self.finish_reason is None or sampler.logprobs is None:
+        fit, nll, answer = self._engine.info.certainty, self.nll, self._sampler.answer
+        if fit is None or nll is None or self.finish_reason is None:
             return None
-        evidence = self.evidence
-        if evidence is None or self.finish_reason in CUT or is_loop(sampler.answer):
-            return 0.0
-        return fit.of(evidence)
+        return 0.0 if self.finish_reason in CUT or not answer or is_loop(answer) else fit.of(nll)
 
     @property
     def unsure(self) -> bool:

@@ -1,24 +1,24 @@
 """The certainty of an answer: the calibrated probability that the whole answer is right.
 
-    z = offset + mean * (mean of the log-probabilities) + lowest * (the lowest of them) + length * log(tokens)
-    certainty = 1 / (1 + exp(-z))
+    nll = -(sum of the log-probabilities of the answer's tokens, end token included)
+    certainty = 1 / (1 + exp(slope * log(nll + FLOOR) - offset))
 
-The log-probabilities are those of the answer's tokens, end token included, as the base scored them: without
-temperature, penalties, biases and truncation, among the tokens that the grammar allows. `Sampler.logprobs`
-records them. A checkpoint stores the four coefficients; `eval --certainty` fits them.
+The log-probabilities are those of the base's own scores: without temperature, penalties, biases and
+truncation, among the tokens that the grammar allows. `Sampler.logprobs` records them. A checkpoint stores both
+coefficients; `eval --certainty` fits them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.support.repetition import four_gram_repetition
 
-LOWEST_LOGPROB = -20.0  # lower ones count as this
+FLOOR = 0.05  # keeps the certainty of an answer with probability 1 below 1
+LOWEST_LOGPROB = -20.0  # of a token; lower ones count as this
 
 # An answer is a loop if at least REPEATED of the 4-grams among its last TAIL tokens are copies of others
 # there. A shorter answer is none.
@@ -28,43 +28,32 @@ REPEATED = 0.5
 CUT = ("length", "context", "cancelled")  # finish reasons of answers that are not whole
 
 
-class Evidence(NamedTuple):
-    """What an answer's certainty is computed from."""
-
-    mean_logprob: float
-    lowest_logprob: float
-    tokens: int
-
-    @classmethod
-    def of(cls, logprobs: Sequence[float]) -> Evidence:
-        """Summarize the log-probabilities of an answer's tokens, at least one."""
-        bounded = [max(LOWEST_LOGPROB, logprob) for logprob in logprobs]
-        return cls(math.fsum(bounded) / len(bounded), min(bounded), len(bounded))
-
-    @property
-    def features(self) -> tuple[float, float, float]:
-        """In the order of the coefficients after `offset`."""
-        return self.mean_logprob, self.lowest_logprob, math.log(self.tokens)
-
-
 @dataclass(frozen=True)
 class Certainty:
     """The coefficients of a model's certainty."""
 
     offset: float
-    mean: float
-    lowest: float
-    length: float
+    slope: float  # of the logarithm of `nll`; at least 0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            if not abs(value := getattr(self, item.name)) <= 1000:  # not finite ones either
-                raise ConfigError(f"certainty.{item.name} must be a number from -1000 to 1000, got {value}")
+        if not abs(self.offset) <= 1000:  # NaN is refused, too
+            raise ConfigError(f"certainty.offset must be from -1000 to 1000, got {self.offset}")
+        if not 0 <= self.slope <= 1000:
+            raise ConfigError(f"certainty.slope must be from 0 to 1000, got {self.slope}")
 
-    def of(self, evidence: Evidence) -> float:
-        weights = (self.mean, self.lowest, self.length)
-        z = self.offset + sum(w * x for w, x in zip(weights, evidence.features, strict=True))
-        return 1 / (1 + math.exp(-z)) if z >= 0 else 1 - 1 / (1 + math.exp(min(z, 700)))
+    def of(self, nll: float) -> float:
+        """Return the certainty of an answer with this negative log-likelihood."""
+        z = self.slope * feature(nll) - self.offset
+        return 1 / (1 + math.exp(min(z, 700)))
+
+
+def feature(nll: float) -> float:
+    return math.log(nll + FLOOR)
+
+
+def negative_log_likelihood(logprobs: Sequence[float]) -> float:
+    """Return `nll` of an answer from the log-probabilities of its tokens, at least 0 despite rounding."""
+    return max(0.0, -math.fsum(max(LOWEST_LOGPROB, logprob) for logprob in logprobs))
 
 
 def is_loop(tokens: Sequence[int]) -> bool:

@@ -13,10 +13,10 @@ from chat_models import toy_model
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, InputError
-from hamburger_edge.loop.certainty import Certainty, Evidence, is_loop
+from hamburger_edge.loop.certainty import FLOOR, Certainty, is_loop, negative_log_likelihood
 from hamburger_edge.model import Model
 
-FIT = Certainty(offset=2.0, mean=1.0, lowest=0.5, length=-0.25)
+FIT = Certainty(offset=2.0, slope=1.5)
 SHORT = {"max_tokens": 200}
 
 
@@ -30,18 +30,21 @@ def model(tokenizer: Tokenizer) -> Iterator[Model]:
         yield model
 
 
-def test_certainty_is_logistic_in_mean_lowest_and_log_length() -> None:
-    evidence = Evidence.of([-1.0, -3.0, 0.0, 0.0])
-    assert evidence == (-1.0, -3.0, 4)
-    assert FIT.of(evidence) == pytest.approx(1 / (1 + math.exp(-(2 - 1 - 1.5 - 0.25 * math.log(4)))))
-    assert Evidence.of([-math.inf]).lowest_logprob == -20
-    assert Certainty(1000, 0, 0, 0).of(evidence) == 1
-    assert Certainty(-1000, 0, 0, 0).of(evidence) == pytest.approx(0)
+def test_certainty_is_logistic_in_the_logarithm_of_the_likelihood() -> None:
+    nll = negative_log_likelihood([-1.0, -3.0, 0.0, 1e-9])
+    assert nll == pytest.approx(4)
+    assert FIT.of(nll) == pytest.approx(1 / (1 + math.exp(1.5 * math.log(4 + FLOOR) - 2)))
+    assert FIT.of(0) > FIT.of(0.1) > FIT.of(1)
+    assert negative_log_likelihood([1e-6]) == 0
+    assert negative_log_likelihood([-math.inf]) == 20
+    assert Certainty(1000, 0).of(nll) == 1
+    assert Certainty(-1000, 0).of(nll) == pytest.approx(0)
 
 
-def test_coefficients_must_be_finite() -> None:
-    with pytest.raises(ConfigError, match=r"certainty\.mean must be a number"):
-        Certainty(0, math.nan, 0, 0)
+@pytest.mark.parametrize(("offset", "slope"), [(math.nan, 1), (math.inf, 1), (0, -1), (0, math.nan)])
+def test_coefficients_must_be_finite_and_a_likelier_answer_more_certain(offset: float, slope: float) -> None:
+    with pytest.raises(ConfigError, match=r"certainty\.(offset|slope) must be from"):
+        Certainty(offset, slope)
 
 
 def test_only_a_long_answer_that_repeats_itself_at_its_end_is_a_loop() -> None:
@@ -54,8 +57,8 @@ def test_only_a_long_answer_that_repeats_itself_at_its_end_is_a_loop() -> None:
 def test_certainty_is_from_the_probabilities_of_the_base(model: Model, mode: Any) -> None:
     result = model.generate("hello", mode=mode, top_probabilities=0, **SHORT)
     assert result.finish_reason == "eos"
-    logs = np.log(result.probabilities)
-    assert result.certainty == pytest.approx(FIT.of(Evidence(logs.mean(), logs.min(), len(logs))), abs=1e-6)
+    nll = -float(np.log(result.probabilities).sum())
+    assert result.certainty == pytest.approx(FIT.of(nll), abs=1e-6)
 
 
 @pytest.mark.parametrize("text", ["hello", "a second prompt", "Tell"])
@@ -83,16 +86,14 @@ def test_temperature_penalties_and_bias_do_not_change_the_scores(model: Model) -
         "hello", mode="plain", max_tokens=1, temperature=9.0, seed=1, logit_bias={token: 99.0}
     )
     assert changed.result().tokens == [token]
-    assert changed.evidence == plain.evidence
+    assert changed.nll == plain.nll
 
 
 def test_forced_tokens_of_a_grammar_are_certain(model: Model) -> None:
     stream = model.stream("hello", regex="abcdef", **SHORT)
     result = stream.result()
     assert result.text == "abcdef"
-    evidence = stream.evidence
-    assert evidence is not None
-    assert evidence.mean_logprob == 0
+    assert stream.nll == 0
 
 
 def test_certainty_is_none_without_a_calibration(tokenizer: Tokenizer) -> None:
@@ -106,7 +107,7 @@ def test_certainty_is_none_without_a_calibration(tokenizer: Tokenizer) -> None:
 
 
 def test_cut_answer_has_certainty_zero(tokenizer: Tokenizer) -> None:
-    sure = Certainty(1000, 0, 0, 0)
+    sure = Certainty(1000, 0)
     with measured(tokenizer, sure, eos_rate=0.0) as model:
         cut = model.generate("hello", max_tokens=5, min_certainty=0.1)
         assert (cut.finish_reason, cut.certainty, cut.unsure) == ("length", 0.0, True)
@@ -119,7 +120,7 @@ def test_cut_answer_has_certainty_zero(tokenizer: Tokenizer) -> None:
 
 
 def test_loop_has_certainty_zero(tokenizer: Tokenizer) -> None:
-    with measured(tokenizer, Certainty(1000, 0, 0, 0), template="plain", p_stop=0.0) as model:
+    with measured(tokenizer, Certainty(1000, 0), template="plain", p_stop=0.0) as model:
         tokens = [*tokenizer.encode("ab") * 40, model.info.eos_ids[0]]
         model.backend.say(tokens, prompt=2)  # type: ignore[attr-defined]
         result = model.generate("hi", raw=True)

@@ -335,7 +335,7 @@ def test_no_one_gets_the_conversation_of_another() -> None:
 
 
 def test_choice_has_certainty_and_unsure_if_the_model_was_measured(tokenizer: Tokenizer) -> None:
-    fit = Certainty(offset=2.0, mean=1.0, lowest=0.0, length=0.0)
+    fit = Certainty(offset=5.0, slope=1.0)
     with serving(lambda: toy_model(tokenizer, {"certainty": fit}, eos_rate=0.3)) as server:
         choice = server.ask(max_tokens=60).json()["choices"][0]
         assert choice["finish_reason"] == "stop"
