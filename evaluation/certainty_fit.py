@@ -10,20 +10,28 @@ its coefficients finite if no answer is wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.certainty import Certainty, feature
+from hamburger_edge.evaluation.checks import parse_prompt
+from hamburger_edge.evaluation.judges import Case, Judge, checked, find_judge, fitting_judge
+from hamburger_edge.loop.certainty import CUT, Certainty, feature, is_loop
+from hamburger_edge.model import Model
+from hamburger_edge.support.progress import Progress, no_progress
+from hamburger_edge.support.strict import decode_line, only_keys, read_lines
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
+from hamburger_edge.support.values import check_text, safe_repr
 
 FEWEST = 100  # minimum of prompts
 RIDGE = 1.0
 STEPS = 50  # of Newton's method; it converges in about ten
 BINS = 10
+RIGHT = 1.0  # least score of a right answer
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)  # of answered prompts
 
 
@@ -59,6 +67,51 @@ def calibration_error(certainties: Sequence[float], right: Sequence[bool]) -> fl
     bins = np.minimum((values * BINS).astype(int), BINS - 1)
     gaps = (abs((values[bins == each] - good[bins == each]).sum()) for each in range(BINS))
     return float(sum(gaps) / len(values))
+
+
+def read_questions(path: str | PathLike[str]) -> tuple[list[Case], Judge]:
+    """Read prompts with answers, or with checks, and return how to judge them.
+
+    {"prompt": ..., "answer": ...}    JSON objects are compared by fields, other texts exactly
+    {"prompt": ..., "check": ...}     see `checks.py`; prompts without a check are left out
+    """
+    lines = [(where, decode_line(line, where), line) for where, line in read_lines(path)]
+    if not any(isinstance(data, dict) and "answer" in data for _, data, _ in lines):
+        prompts = [parse_prompt(line, where) for where, _, line in lines]
+        return [Case(one.text, "", "", one.check, one.kind) for one in prompts if one.check], checked
+    cases = []
+    for where, data, _ in lines:
+        only_keys(data, ("prompt", "answer"), where)
+        prompt, answer = (data.get(name) for name in ("prompt", "answer"))
+        for name, text in (("prompt", prompt), ("answer", answer)):
+            if not isinstance(text, str) or not text.strip():
+                raise InputError(f"{where}: {name} must be a text, got {safe_repr(text)}")
+            check_text(text, where)
+        cases.append(Case(prompt, answer, ""))
+    return cases, find_judge(fitting_judge([case.expected for case in cases]))
+
+
+def measure_certainty(
+    model: Model,
+    questions: Sequence[Case],
+    judge: Judge,
+    *,
+    max_tokens: int | None = None,
+    progress: Progress = no_progress,
+) -> CertaintyReport:
+    """Ask every question with the model's recommended setting, then fit and judge."""
+    if len(questions) < FEWEST:
+        raise InputError(f"{len(questions)} prompts have an answer, {FEWEST} are needed to fit: add some")
+    nlls: list[float | None] = []
+    cases: list[Case] = []
+    for number, case in enumerate(questions):
+        progress("answering", number, len(questions))
+        stream = model.stream(case.prompt, max_tokens=max_tokens, top_probabilities=0, reuse_prefix=False)
+        result = stream.result()
+        whole = result.finish_reason not in CUT and not is_loop(result.tokens)
+        nlls.append(stream.nll if whole else None)
+        cases.append(replace(case, answer=result.text))
+    return fit_and_judge(nlls, [score >= RIGHT for score in judge(cases).scores])
 
 
 @dataclass(frozen=True)
@@ -109,13 +162,16 @@ class CertaintyReport:
         return [["answered", "certainty at least", "right"], *rows]
 
 
-def fit_and_judge(nlls: Sequence[float], right: Sequence[bool]) -> CertaintyReport:
-    """Fit on every second answer, judge on the others."""
+def fit_and_judge(nlls: Sequence[float | None], right: Sequence[bool]) -> CertaintyReport:
+    """Fit on every second answer, judge on the others. None: the answer was cut or is a loop."""
     if len(right) < FEWEST:
         raise InputError(f"{len(right)} prompts have an answer, {FEWEST} are needed to fit: add some")
-    fit = fit_certainty(nlls[::2], right[::2])
+    fitting = [(nll, good) for nll, good in zip(nlls[::2], right[::2], strict=True) if nll is not None]
+    if not fitting:
+        raise InputError("every answer was cut or repeats itself: give more --max-tokens, or train on")
+    fit = fit_certainty([nll for nll, _ in fitting], [good for _, good in fitting])
     good = right[1::2]
-    values = [fit.of(nll) for nll in nlls[1::2]]
+    values = [0.0 if nll is None else fit.of(nll) for nll in nlls[1::2]]
     return CertaintyReport(
         certainty=fit,
         fitted=len(right) - len(good),

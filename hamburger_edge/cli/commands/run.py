@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             if line:
                 note(line)
         if stream.unsure:
-            note(f"unsure: the answer's certainty is {stream.certainty:.2f}, below {options.min_certainty:g}")
+            note(f"unsure: the answer's certainty is {stream.certainty:.3g}, below {options.min_certainty:g}")
         if options.show_steps or options.stats:
             note(stats_line(stream.stats))
         return UNSURE if stream.unsure else 0
