@@ -48,7 +48,7 @@ def fit_certainty(nlls: Sequence[float], right: Sequence[bool]) -> Certainty:
         hessian = (x.T * (p * (1 - p))) @ x + ridge
         weights = weights + np.clip(np.linalg.solve(hessian, gradient), -5, 5)
     slope = max(0.0, weights[1]) / scale  # a likelier answer is never less certain
-    return Certainty(offset=float(weights[0] + slope * centre), slope=float(slope))
+    return Certainty(offset=round(float(weights[0] + slope * centre), 4), slope=round(float(slope), 4))
 
 
 def area_under_curve(certainties: Sequence[float], right: Sequence[bool]) -> float:

@@ -4,8 +4,8 @@
     certainty = 1 / (1 + exp(slope * log(nll + FLOOR) - offset))
 
 The log-probabilities are those of the base's own scores: without temperature, penalties, biases and
-truncation, among the tokens that the grammar allows. `Sampler.logprobs` records them. A checkpoint stores both
-coefficients; `eval --certainty` fits them.
+truncation, among the tokens that the grammar allows. `Sampler.logprobs` records them. A checkpoint stores
+both coefficients; `eval --certainty` fits them.
 """
 
 from __future__ import annotations
