@@ -38,7 +38,7 @@ SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)  # of answered prompts
 def fit_certainty(nlls: Sequence[float], right: Sequence[bool]) -> Certainty:
     """Return the coefficients of a logistic regression by Newton's method."""
     values, y = np.array([feature(nll) for nll in nlls]), np.array(right, np.float64)
-    centre, scale = values.mean(), max(values.std(), 1e-6)
+    centre, scale = values.mean(), max(values.std(), 1e-3)
     x = np.column_stack([np.ones(len(values)), (centre - values) / scale])  # [answers, 2]
     ridge = RIDGE * np.diag([1e-3, 1])  # the offset is nearly free
     weights = np.zeros(2)

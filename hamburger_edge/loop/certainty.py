@@ -25,6 +25,8 @@ LOWEST_LOGPROB = -20.0  # of a token; lower ones count as this
 TAIL = 32
 REPEATED = 0.5
 
+LARGEST = 1e5  # coefficient
+
 CUT = ("length", "context", "cancelled")  # finish reasons of answers that are not whole
 
 
@@ -36,10 +38,10 @@ class Certainty:
     slope: float  # of the logarithm of `nll`; at least 0
 
     def __post_init__(self) -> None:
-        if not abs(self.offset) <= 1000:  # NaN is refused, too
-            raise ConfigError(f"certainty.offset must be from -1000 to 1000, got {self.offset}")
-        if not 0 <= self.slope <= 1000:
-            raise ConfigError(f"certainty.slope must be from 0 to 1000, got {self.slope}")
+        if not abs(self.offset) <= LARGEST:  # NaN is refused, too
+            raise ConfigError(f"certainty.offset must be from {-LARGEST:g} to {LARGEST:g}, got {self.offset}")
+        if not 0 <= self.slope <= LARGEST:
+            raise ConfigError(f"certainty.slope must be from 0 to {LARGEST:g}, got {self.slope}")
 
     def of(self, nll: float) -> float:
         """Return the certainty of an answer with this negative log-likelihood."""

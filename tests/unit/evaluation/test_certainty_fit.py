@@ -65,6 +65,11 @@ def test_equal_verdicts_and_equal_likelihoods_give_finite_coefficients(good: boo
     assert math.isfinite(certainty)
 
 
+def test_likelihoods_that_hardly_differ_give_finite_coefficients() -> None:
+    nlls = [1.0, 1.0 + 1e-7] * 500
+    assert math.isfinite(fit_certainty(nlls, [True, False] * 500).of(1.0))
+
+
 def test_likelier_answers_are_never_less_certain() -> None:
     assert fit_certainty([0.1, 1.0] * 50, [False, True] * 50).slope == 0
 
