@@ -159,19 +159,19 @@ def fewest(points: float) -> int:
     return next(prompts for prompts in range(least, 3 * least) if enough(prompts, points))
 
 
-def tell_bundle(folder: Path, setting: Recommended | None) -> None:
-    """Store the setting in a bundle's manifest, where `load` reads it."""
+def tell_bundle(folder: Path, **facts: Any) -> None:
+    """Store measured facts in a bundle's manifest, where `load` reads them."""
     try:
-        replace(load_manifest(folder), recommended=setting).save(folder)
+        replace(load_manifest(folder), **facts).save(folder)
     except OSError as error:
         raise BundleError(
             f"{folder / FILE_NAME}: cannot be written ({error.strerror}): check space and permissions"
         ) from error
 
 
-def tell_checkpoint(folder: Path, setting: Recommended | None) -> None:
-    """Store the setting in a checkpoint. Bundles exported from it inherit the setting."""
-    write_into(folder, recommended=None if setting is None else asdict(setting))
+def tell_checkpoint(folder: Path, **facts: Any) -> None:
+    """Store measured facts in a checkpoint. Bundles exported from it inherit them."""
+    write_into(folder, **{name: None if fact is None else asdict(fact) for name, fact in facts.items()})
 
 
 def checkable_requests(model: Model, questions: Sequence[Prompt], max_tokens: int) -> list[Request]:

@@ -18,6 +18,7 @@ from hamburger_edge.bundle.manifest import (
     PrecisionPlan,
 )
 from hamburger_edge.export.graphs.signatures import GraphIO
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 from hamburger_edge.models.architecture.config import HamburgerConfig
@@ -60,6 +61,7 @@ def manifest_of(
         graft=origins[1],
         chat_template=checkpoint.chat_template,
         recommended=recommended_of(checkpoint),
+        certainty=certainty_of(checkpoint),
         answer_prefix=tuple(checkpoint.manifest.get("answer_prefix", ())),
         edits_prompt=checkpoint.manifest.get("edits_prompt", False),
         draft_costs=DRAFT_COSTS.get(plan.base, USUAL_COSTS),
@@ -70,6 +72,12 @@ def recommended_of(checkpoint: Checkpoint) -> Recommended | None:
     found = checkpoint.manifest.get("recommended")
     recommended: Recommended | None = found and from_mapping(Recommended, found, "recommended")
     return recommended
+
+
+def certainty_of(checkpoint: Checkpoint) -> Certainty | None:
+    found = checkpoint.manifest.get("certainty")
+    certainty: Certainty | None = found and from_mapping(Certainty, found, "certainty")
+    return certainty
 
 
 def model_spec(model: Hamburger) -> ModelSpec:

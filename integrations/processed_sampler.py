@@ -46,12 +46,12 @@ class ProcessedSampler(Sampler):
         even = np.zeros(self._base.size, dtype=np.float32)
         return super().forbids_forced or bool(np.isneginf(self._processed(even, self._base)[token]))
 
-    def choose_micro(self, logits: Floats) -> Choice | None:
+    def choose_micro(self, logits: Floats, logprob: float = 0.0) -> Choice | None:
         processed = self._processed(logits, self._micro)
         left = processed if self.grammar is None else processed[self.grammar.allowed_micro()]
         if np.isneginf(left.max(initial=-np.inf)):
             return None  # no draft token is permitted: the base chooses the next one
-        return super().choose_micro(processed)
+        return super().choose_micro(processed, logprob)
 
     def _permitted(self, logits: Floats) -> Choice:
         return super()._permitted(self._processed(logits, self._base))

@@ -1,7 +1,8 @@
 """Build response bodies in OpenAI's format, as plain data.
 
-There are two extensions. A chunk of a stream is one macro step and has the field `step`. `usage` has
-`macro_steps`, `slots` and `slots_uncompressed`.
+There are three extensions. A chunk of a stream is one macro step and has the field `step`. `usage` has
+`macro_steps`, `slots` and `slots_uncompressed`. The choice, in a stream that of the last chunk, has
+`certainty` and `unsure` if the model's certainty was measured.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ class Answer:
         *,
         calls: Sequence[Call] | None = None,
         logprobs: Sequence[Token] | None = None,
+        certainty: tuple[float, bool] | None = None,
     ) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": 0, "finish_reason": _finish(finish, calls)}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": _finish(finish, calls), **_sure(certainty)}
         if self.chat:
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
             if calls is not None:
@@ -69,8 +71,15 @@ class Answer:
         listed = [{"index": index, **call} for index, call in enumerate(self._calls(calls))]
         return self._chunk({"tool_calls": listed})
 
-    def closing(self, finish: FinishReason, calls: Sequence[Call] | None) -> dict[str, Any]:
-        return self._chunk({} if self.chat else {"content": ""}, finish=_finish(finish, calls))
+    def closing(
+        self,
+        finish: FinishReason,
+        calls: Sequence[Call] | None,
+        certainty: tuple[float, bool] | None = None,
+    ) -> dict[str, Any]:
+        chunk = self._chunk({} if self.chat else {"content": ""}, finish=_finish(finish, calls))
+        chunk["choices"][0] |= _sure(certainty)
+        return chunk
 
     def used(self, usage: dict[str, Any]) -> dict[str, Any]:
         return self._body([], chunk=True) | {"usage": usage}
@@ -152,6 +161,10 @@ def _text(token: bytes) -> str:
 
 def _logprob(token: bytes, log: float) -> dict[str, Any]:
     return {"token": _text(token), "logprob": log, "bytes": list(token)}
+
+
+def _sure(certainty: tuple[float, bool] | None) -> dict[str, Any]:
+    return {} if certainty is None else {"certainty": certainty[0], "unsure": certainty[1]}
 
 
 def _finish(finish: FinishReason, calls: Sequence[Call] | None) -> str:

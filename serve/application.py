@@ -160,11 +160,13 @@ class _Server:
                     tokens += said or ()
                 case Failed(refused):
                     raise refused
-                case Ended(text, finish, usage):
+                case Ended(text, finish, usage, certainty):
                     self.log.said("answered:", text)
                     calls = None if job.asked.tools is None else job.asked.tools.calls(text)
                     logprobs = tokens if job.asked.logprobs else None
-                    return _json(shared.whole(text, finish, usage, calls=calls, logprobs=logprobs))
+                    return _json(
+                        shared.whole(text, finish, usage, calls=calls, logprobs=logprobs, certainty=certainty)
+                    )
 
     async def _stream(
         self, request: Request, job: Job, shared: answers.Answer, watch: asyncio.Task[None], began: float
@@ -196,7 +198,7 @@ class _Server:
                     yield answers.event(shared.piece("" if calling else text, step, tokens))
                 case Failed(refused):
                     raise refused
-                case Ended(text, finish, usage):
+                case Ended(text, finish, usage, certainty):
                     self.log.said("answered:", text)
                     calls = None if asked.tools is None else asked.tools.calls(text)
                     if calls is not None:
@@ -205,7 +207,7 @@ class _Server:
                         yield answers.event(shared.piece(text, _NO_STEP, None))
                     elif rest := text.removeprefix(said):
                         yield answers.event(shared.piece(rest, _NO_STEP, None))
-                    yield answers.event(shared.closing(finish, calls))
+                    yield answers.event(shared.closing(finish, calls, certainty))
                     if asked.include_usage:
                         yield answers.event(shared.used(usage))
                     return

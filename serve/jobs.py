@@ -39,6 +39,7 @@ class Ended:
     text: str
     finish: FinishReason
     usage: dict[str, Any]
+    certainty: tuple[float, bool] | None  # and whether the answer is unsure; None: not measured
 
 
 @dataclass(frozen=True)

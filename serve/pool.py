@@ -85,7 +85,9 @@ class Worker:
             job.end()
         else:
             finish = stream.finish_reason or "cancelled"
-            job.tell(Ended(stream.text, finish, usage(stream.stats, self.model._engine.ledger.tokens)))
+            used = usage(stream.stats, self.model._engine.ledger.tokens)
+            certainty = None if stream.certainty is None else (stream.certainty, stream.unsure)
+            job.tell(Ended(stream.text, finish, used, certainty))
 
     def _begin(self, job: Job) -> tuple[Prompt, Stream]:
         """Load the cache that shares the most slots with the prompt, and start the answer."""

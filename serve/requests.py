@@ -20,7 +20,7 @@ LONGEST_STOP = 1000
 _EXACT = 'mode "plain" or "verify"'
 _NUMBERS = (  # `Settings` checks their ranges
     *("temperature", "top_p", "top_k", "min_p", "confidence"),
-    *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty", "min_certainty"),
 )
 _NOT_DIALS = ("prompt_cache_key", "prompt_cache_retention", "reasoning_effort", "service_tier", "verbosity")
 

@@ -104,8 +104,8 @@ def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) ->
     with write_atomically(work / EVALUATION) as temporary:
         kept = {"asked": asked, **asdict(outcome)}
         temporary.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-    tell_bundle(work / BUNDLE, outcome.found.best)
-    tell_checkpoint(work / CHECKPOINT, outcome.found.best)
+    tell_bundle(work / BUNDLE, recommended=outcome.found.best)
+    tell_checkpoint(work / CHECKPOINT, recommended=outcome.found.best)
     write_into(work / CHECKPOINT, recommended_precision=recipe.precision)
     return outcome
 

@@ -23,6 +23,7 @@ from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Reci
 from hamburger_edge.export.assembly.weights import Weights, base_of
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
 from hamburger_edge.models.bases.terms import copy_terms
@@ -123,10 +124,14 @@ def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: Checkpoi
     recommended: Recommended | None = None
     if about.recommended:
         recommended = from_mapping(Recommended, about.recommended, "recommended")
+    certainty: Certainty | None = None
+    if about.certainty:
+        certainty = from_mapping(Certainty, about.certainty, "certainty")
     return dataclasses.replace(
         manifest,
         files=entries,
         recommended=recommended,
+        certainty=certainty,
         answer_prefix=about.answer_prefix,
         edits_prompt=about.edits_prompt,
     )

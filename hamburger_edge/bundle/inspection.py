@@ -75,6 +75,7 @@ def show(facts: dict[str, Any]) -> str:
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
+        *(["certainty   measured: answers have one"] if facts["certainty"] else []),
         *([f"prefix      {answer_prefix} tokens that all answers begin with"] if answer_prefix else []),
         *(["edits       its prompts: names and numbers stay"] if facts["edits_prompt"] else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hamburger_edge.errors import BundleError, InputError
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 from hamburger_edge.support.files import DRAFT_INDEX, is_terms, write_atomically
@@ -206,6 +207,7 @@ class Manifest:
     gguf: GGUFPart | None = None
     sha256: str = ""  # of all other fields, see `content_hash`; "" before saving
     recommended: Recommended | None = None  # default mode and confidence
+    certainty: Certainty | None = None  # coefficients of an answer's certainty; null: not measured
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers begin with
     edits_prompt: bool = False  # answers are corrected prompts, constrained by loop/edits.py
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs

@@ -9,7 +9,7 @@ from hamburger_edge.chat.messages import Transcript
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
-from hamburger_edge.errors import ContextFullError
+from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.grammar import Grammars
@@ -66,6 +66,11 @@ class Parts:
 
     def sampler(self, settings: Settings) -> Sampler:
         info = self.engine.info
+        if settings.min_certainty is not None and info.certainty is None:
+            raise InputError(
+                f"min_certainty {settings.min_certainty:g} needs a model whose certainty was measured: leave "
+                "it out, or measure this model with  hamburger-edge eval --certainty"
+            )
         structure = settings.structure
         grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
         edits = None
@@ -78,6 +83,7 @@ class Parts:
             top_probabilities=settings.decoding.top_probabilities,
             grammar=grammar,
             edits=edits,
+            scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
 
     def answer(self, prompt: Sequence[Group], settings: Settings, *, reuse: Reuse = "tokens") -> Stream:

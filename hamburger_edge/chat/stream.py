@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
+from hamburger_edge.loop.certainty import CUT, is_loop, negative_log_likelihood
 from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
@@ -35,6 +36,8 @@ class Chunk(NamedTuple):
     # of each token: the base's likeliest tokens at its place; empty for a token that the base did not choose
     # or check (drafted and merged unchecked, or forced by a structure). Empty unless requested.
     top_probabilities: tuple[tuple[TopToken, ...], ...]
+    certainty: float | None = None  # of the last chunk: as in the result
+    unsure: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,10 @@ class Result:
     complete: bool | None = None  # of a structured answer: whether its structure is complete
     probabilities: list[float] = field(default_factory=list)  # as in the chunks; empty unless requested
     top_probabilities: list[tuple[TopToken, ...]] = field(default_factory=list)
+    # calibrated probability that the whole answer is right; 0 if it was cut or repeats itself at its end;
+    # None: not measured for this model
+    certainty: float | None = None
+    unsure: bool = False  # whether the certainty is below `min_certainty`
 
 
 class Stream(Iterator[Chunk]):
@@ -87,6 +94,7 @@ class Stream(Iterator[Chunk]):
         self._engine = engine
         self._turns = turns
         self._sampler = sampler
+        self._min_certainty = settings.min_certainty
         self._output = text
         self._resumable = resumable
         self._on_close = on_close
@@ -117,6 +125,31 @@ class Stream(Iterator[Chunk]):
         """Whether the structure of the answer so far is complete; None without a structure."""
         grammar = self._sampler.grammar
         return None if grammar is None else grammar.complete
+
+    @property
+    def nll(self) -> float | None:
+        """The negative log-likelihood of the answer so far; None if it was not recorded.
+
+        It is recorded for a model with a measured certainty, and if probabilities are requested.
+        """
+        logprobs = self._sampler.logprobs
+        return None if logprobs is None else negative_log_likelihood(logprobs)
+
+    @property
+    def certainty(self) -> float | None:
+        """The certainty of the ended answer; None before its end, or if this model's was not measured."""
+        fit, nll, answer = self._engine.info.certainty, self.nll, self._sampler.answer
+        if fit is None or nll is None or self.finish_reason is None:
+            return None
+        return 0.0 if self.finish_reason in CUT or not answer or is_loop(answer) else fit.of(nll)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the ended answer is not shown to have the certainty `min_certainty`."""
+        if self._min_certainty is None or self.finish_reason is None:
+            return False
+        certainty = self.certainty
+        return certainty is None or certainty < self._min_certainty
 
     def __iter__(self) -> Stream:
         return self
@@ -162,7 +195,7 @@ class Stream(Iterator[Chunk]):
                 pass
         tokens = [token for group in self.groups for token in group]
         finish = self.finish_reason or "cancelled"
-        shown = self._probabilities, self._top
+        shown = self._probabilities, self._top, self.certainty, self.unsure
         return Result(self.text, tokens, self.groups, finish, self.stats, self.complete, *shown)
 
     def cancel(self) -> None:
@@ -214,7 +247,7 @@ class Stream(Iterator[Chunk]):
             self.groups.append(list(tokens))
         self._probabilities += probabilities
         self._top += top
-        return Chunk(tokens, text, probabilities, stops, finish, top)
+        return Chunk(tokens, text, probabilities, stops, finish, top, self.certainty, self.unsure)
 
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger

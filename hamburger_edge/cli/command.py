@@ -27,6 +27,6 @@ class Command:
     summary: str
     options: tuple[Option, ...]
     examples: tuple[str, ...]
-    run: Callable[[argparse.Namespace], None]
+    run: Callable[[argparse.Namespace], int | None]  # its result is the exit code; None: 0
     notes: str = ""
     extra: str = "export"  # extra of the package with the command's optional dependencies

@@ -27,9 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = build_parser().parse_args(arguments)
         debug = options.debug
         with needing(options.command.extra):
-            options.command.run(options)
+            code = options.command.run(options)
         sys.stdout.flush()
-        return 0
+        return code or 0
     except HamburgerError as error:
         if debug:
             traceback.print_exc()

@@ -17,7 +17,8 @@ def markdown() -> str:
         "`python -m hamburger_edge.cli.reference > docs/reference/command-line.md`.",
         "Every command also takes `--help`, `--help-all` where it has rarely needed options, and `--debug` "
         "(shows the traceback of an error). Bad input ends "
-        "with one line, `error: ...`, on standard error and exit code 1; a wrong command line with 2; "
+        "with one line, `error: ...`, on standard error and exit code 1; a wrong command line with 2; an "
+        "answer of `run` below `--min-certainty` with 3; "
         "Ctrl-C with 130.",
     ]
     shared = _shared()

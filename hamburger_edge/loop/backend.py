@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.errors import SessionError
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.loop.draft_index import DraftIndex
 from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
@@ -54,6 +55,7 @@ class ModelInfo:
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers of its task begin with
     edits_prompt: bool = False  # its answers are corrected prompts: see edits.py
     draft_index: DraftIndex | None = None  # of the usual next tokens in its answers
+    certainty: Certainty | None = None  # how probably an answer is right; None: not measured
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
 
 

@@ -12,6 +12,7 @@ grammar forces after it need no model call: they join the next call of the base 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
 from time import perf_counter
 from typing import Literal
 
@@ -249,7 +250,7 @@ class Engine:
         doubts = rules.hybrid and not prompt  # the answer prefix is never read again
         start, kept = self.ledger.slots, 0 if again else 1
         checked = groups[kept:]
-        sampler.rewind(sum(map(len, checked)))
+        drafted = iter(sampler.rewind(sum(map(len, checked))))  # log-probabilities of the draft's tokens
         decided, forced = decisions(checked, sampler)
         ahead = len(again) + kept - 1  # the slot before the first checked one
         output_indices = [*(ahead + index for index in decided), len(again) + len(groups) - 1]
@@ -259,6 +260,7 @@ class Engine:
             readout, seconds = self._feed([*again, *groups], output_indices)
             stats.count(seconds, prompt)
             for group in checked:
+                _, *logprobs = islice(drafted, len(group))
                 if sampler.forced is not None:
                     choice = sampler.choose_forced()
                     forced -= 1
@@ -271,9 +273,9 @@ class Engine:
                         sampler.rewind(1)
                         break
                     row += 1
-                for token in group[1:]:
+                for token, logprob in zip(group[1:], logprobs, strict=True):
                     forced -= sampler.forced is not None
-                    sampler.propose(token)
+                    sampler.propose(token, logprob)
                 if draft.probabilities:
                     probabilities += [
                         choice.probability,

@@ -29,6 +29,8 @@ class Options(TypedDict, total=False):
     # Report each token's probability and the k likeliest tokens of the distribution that it was chosen from,
     # if the base chose or checked it. 0: the token's probability alone.
     top_probabilities: int | None
+    # An answer with a lower certainty is `unsure`. The model's certainty must have been measured.
+    min_certainty: float | None
     temperature: float  # 0: greedy
     top_k: int
     top_p: float
@@ -147,6 +149,7 @@ class Settings:
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     stop: tuple[str, ...] = ()
     structure: Structure | None = None
+    min_certainty: float | None = None  # 0 to 1: answers below are unsure
 
     @classmethod
     def of(
@@ -169,12 +172,15 @@ class Settings:
         decoding = {name: value for name, value in options.items() if name in _DECODING}
         sampling = {name: value for name, value in options.items() if name in _SAMPLING}
         structure = Structure.of(**{name: value for name, value in options.items() if name in _STRUCTURE})
-        return cls(Decoding(**decoding), SamplingSettings(**sampling), tuple(stop), structure)
+        least = options.get("min_certainty")
+        least = None if least is None else number_in("min_certainty", least, 0, 1)
+        return cls(Decoding(**decoding), SamplingSettings(**sampling), tuple(stop), structure, least)
 
     def to_options(self) -> dict[str, Any]:
         """Return the options for `of` as plain JSON."""
         structure = self.structure.to_options() if self.structure else {}
-        return {**asdict(self.decoding), **asdict(self.sampling), "stop": list(self.stop), **structure}
+        others = {"stop": list(self.stop), "min_certainty": self.min_certainty}
+        return {**asdict(self.decoding), **asdict(self.sampling), **others, **structure}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:

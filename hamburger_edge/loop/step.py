@@ -199,7 +199,8 @@ class Growing:
         self.trying = 1 - self.p_stop >= rules.confidence
         if rules.judge_after and not self.trying:
             return False  # the base chooses the next token
-        choice = self.sampler.choose_judged(logits) if rules.judged else self.sampler.choose_micro(logits)
+        choose = self.sampler.choose_judged if rules.judged else self.sampler.choose_micro
+        choice = choose(logits, log_chance(sure))
         if choice is None:
             return False  # the sampler prefers another token than the stop head's, or edits refuse it
         unchecked = rules.hybrid and sure >= rules.unchecked and choice.token == self.sampler.judged(logits)
@@ -222,13 +223,16 @@ class Growing:
         if guess is None:
             return False
         floor = 0.0 if self.sampler.adjusts else guess.floor  # guesses know no penalties, biases or bans
-        if not self._pays(guess.chance, floor) or not self.sampler.propose(guess.token):
+        if not self._pays(guess.chance, floor):
+            return False
+        if not self.sampler.propose(guess.token, log_chance(guess.chance)):
             return False
         self._append(Choice(guess.token, guess.chance), 0.0, floor, guess.chance, guess.place)
         return True
 
     def _draft_micro(self, logits: Floats, sure: float) -> bool:
-        choice = self.sampler.choose_micro(logits) if self._pays(sure, sure) else None
+        pays = self._pays(sure, sure)
+        choice = self.sampler.choose_micro(logits, log_chance(sure)) if pays else None
         if choice is None:
             return False
         floor = sure if choice.token == self.sampler.judged(logits) else 0.0
@@ -286,6 +290,11 @@ class Growing:
         self.stops.append(p_stop)
         if self.rules.drafter:
             self.rules.drafter.add(place)
+
+
+def log_chance(chance: float) -> float:
+    """Return the log-probability to record for a drafted token that may be merged unchecked."""
+    return math.log(max(chance, 1e-9))
 
 
 def decisions(groups: Sequence[Group], sampler: Sampler) -> tuple[list[int], int]:

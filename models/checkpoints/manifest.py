@@ -37,6 +37,7 @@ class CheckpointManifest:
     provenance: dict[str, Any] = field(default_factory=dict)  # free text and numbers
     license: dict[str, Any] = field(default_factory=dict)  # "graft" and "base"
     recommended: dict[str, Any] | None = None  # opaque here: the `loop.backend.Recommended` of its bundles
+    certainty: dict[str, Any] | None = None  # opaque here: the `loop.certainty.Certainty` of its bundles
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
     answer_prefix: tuple[int, ...] = ()  # tokens that all its answers begin with
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
@@ -45,7 +46,7 @@ class CheckpointManifest:
         """Return the file's content."""
         base = {key: value for key, value in asdict(self.base).items() if value is not None}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        for name in ("recommended", "recommended_precision", "answer_prefix", "edits_prompt"):
+        for name in ("recommended", "certainty", "recommended_precision", "answer_prefix", "edits_prompt"):
             if not plain[name]:
                 del plain[name]
         return plain

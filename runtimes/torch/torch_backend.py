@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.loop.draft_index import read_draft_index
 from hamburger_edge.models.architecture.hamburger import Hamburger
@@ -171,6 +172,7 @@ def open_checkpoint(
         whole_in("cache_slots", cache_slots, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
     found = checkpoint.manifest.pop("recommended", None)
+    measured = checkpoint.manifest.pop("certainty", None)
     checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
     answer_prefix = tuple(checkpoint.manifest.pop("answer_prefix", ()))
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
@@ -181,6 +183,7 @@ def open_checkpoint(
         cache_slots=min(cache_slots or DEFAULT_CACHE_SLOTS, checkpoint.model.config.base.context_length),
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
+        certainty=from_mapping(Certainty, measured, "certainty") if measured else None,
         answer_prefix=answer_prefix,
         edits_prompt=edits_prompt,
         draft_index=None if index is None else read_draft_index(index, vocab_size),

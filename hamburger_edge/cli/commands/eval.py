@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
+    if options.recommend and options.certainty:
+        raise InputError("--recommend and --certainty are two measurements: find the setting first")
+    if options.certainty:
+        _certainty(options)
+        return
     if options.recommend:
         _recommend(options)
         return
-    for flag in ("checkpoint", "points"):
+    for flag, wanted in (("checkpoint", "--recommend or --certainty"), ("points", "--recommend")):
         if getattr(options, flag) is not None:
-            raise InputError(f"--{flag} is for --recommend: add that, or leave it out")
+            raise InputError(f"--{flag} is for {wanted}: add that, or leave it out")
     from hamburger_edge.evaluation.checks import BUILT_IN, read_prompts
     from hamburger_edge.evaluation.quality import QUICK, EvalPlan, quick
     from hamburger_edge.evaluation.quality_tables import tables
@@ -99,14 +104,45 @@ def _recommend(options: argparse.Namespace) -> None:
             found = find_recommendation(
                 model, requests, checked, plan, max_tokens=most, kept=kept, progress=progress
             )
-    tell_bundle(bundle, found.best)
+    tell_bundle(bundle, recommended=found.best)
     written = [str(bundle)]
     if checkpoint is not None:
-        tell_checkpoint(checkpoint, found.best)
+        tell_checkpoint(checkpoint, recommended=found.best)
         written.append(str(checkpoint))
     show_report(options, found.to_json(), f"{found}\nwritten into {' and '.join(written)}")
     for file in kept_files(kept):  # the report is written
         file.unlink(missing_ok=True)
+
+
+def _certainty(options: argparse.Namespace) -> None:
+    """Fit the certainty, and write it into the bundle and into --checkpoint if given."""
+    from hamburger_edge.bundle.reading import load_manifest
+    from hamburger_edge.evaluation.certainty_fit import measure_certainty, read_questions
+    from hamburger_edge.evaluation.recommending import CHECKABLE, tell_bundle, tell_checkpoint
+    from hamburger_edge.models.checkpoints.facts import check_checkpoint
+
+    for flag in ("reference", "temperature", "seed", "plot", "confidence", "points", "ray"):
+        if getattr(options, flag) is not None:
+            raise InputError(f"--{flag} has no part in --certainty, which asks as recommended: leave it out")
+    if options.quick or len(options.bundle) != 1 or options.backend == "all":
+        raise InputError("--certainty takes one bundle, one backend and all prompts: no --quick")
+    bundle = bundle_of(options.bundle[0])
+    load_manifest(bundle)
+    checkpoint = None if options.checkpoint is None else check_checkpoint(Path(options.checkpoint))
+    questions, judge = read_questions(options.prompts or CHECKABLE)
+    check_file(options.report)
+    with ProgressBar() as progress:
+        progress("loading", 0, 0)
+        with load(bundle, options.backend, **runtime_options(options)) as model:
+            found = measure_certainty(
+                model, questions, judge, max_tokens=options.max_tokens, progress=progress
+            )
+    tell_bundle(bundle, certainty=found.certainty)
+    written = [str(bundle)]
+    if checkpoint is not None:
+        tell_checkpoint(checkpoint, certainty=found.certainty)
+        written.append(str(checkpoint))
+    show_report(options, found.to_json(), f"{found}\nwritten into {' and '.join(written)}")
 
 
 def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
@@ -214,11 +250,17 @@ COMMAND = Command(
             action="store_true",
             help="find the fastest setting that costs no answers, and write it into the bundle",
         ),
+        option(
+            "--certainty",
+            action="store_true",
+            help="fit the certainty of answers to prompts with known answers, and write it into the bundle",
+        ),
         option("--points", type=float, metavar="P", help="of 100, that it must not lose (default 1)"),
         option(
             "--checkpoint",
             metavar="CHECKPOINT",
-            help="with --recommend: write it into this checkpoint's folder too, so that its bundles have it",
+            help="with --recommend or --certainty: write the result into this checkpoint's folder too, so "
+            "that its bundles have it",
         ),
         option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
         JSON,
@@ -230,6 +272,7 @@ COMMAND = Command(
         "hamburger-edge eval bundle --quick",
         "hamburger-edge eval my-checkpoint fp32-bundle int8-bundle int4-bundle --reference my-checkpoint",
         "hamburger-edge eval bundle --recommend",
+        "hamburger-edge eval bundle --certainty --prompts questions.jsonl --checkpoint my-checkpoint",
         "hamburger-edge eval bundle --ray local --workers 4",
         "hamburger-edge eval bundle --prompts questions.jsonl --report quality.json --plot pictures",
     ),
@@ -245,5 +288,9 @@ COMMAND = Command(
     "beside plain decoding. An exact test of the pairs has to show that a setting loses less than --points\n"
     "(by error in at most 5% of runs). The fastest such setting becomes what `run`, `chat` and `load` use\n"
     "by default; `inspect` shows it. Answers are kept in BUNDLE.answers.jsonl until then: the\n"
-    "same command goes on where it was stopped.",
+    "same command goes on where it was stopped.\n\n"
+    "--certainty asks the prompts of --prompts as the model recommends: those with a check, or lines of\n"
+    '{"prompt": TEXT, "answer": TEXT}. Every second answer fits the coefficients that turn an answer\'s\n'
+    "likelihood into the probability that it is right, the others judge them. Take prompts that trained\n"
+    "nothing, at least 100.",
 )

@@ -27,7 +27,10 @@ STATS = (
 )
 
 
-def run(options: argparse.Namespace) -> None:
+UNSURE = 3  # exit code of an answer below --min-certainty
+
+
+def run(options: argparse.Namespace) -> int:
     if options.raw and options.system is not None:
         raise InputError("--raw takes the prompt as it is: leave --system out")
     prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
@@ -55,16 +58,21 @@ def run(options: argparse.Namespace) -> None:
                     "groups": stream.groups,
                     "finish_reason": stream.finish_reason,
                     **({} if stream.complete is None else {"complete": stream.complete}),
+                    **({} if stream.certainty is None else {"certainty": stream.certainty}),
+                    **({} if options.min_certainty is None else {"unsure": stream.unsure}),
                     "stats": {name: facts[name] for name in STATS},
                 }
             )
-            return
+            return UNSURE if stream.unsure else 0
         print(flush=True)
         for line in (painter and painter.line(), cut_line(stream, model.info)):
             if line:
                 note(line)
+        if stream.unsure:
+            note(f"unsure: the answer's certainty is {stream.certainty:.3g}, below {options.min_certainty:g}")
         if options.show_steps or options.stats:
             note(stats_line(stream.stats))
+        return UNSURE if stream.unsure else 0
 
 
 COMMAND = Command(
@@ -76,6 +84,13 @@ COMMAND = Command(
         *RUNTIME,
         *ANSWER,
         option("--raw", action="store_true", help="no chat template: go on with the prompt as it is"),
+        option(
+            "--min-certainty",
+            type=float,
+            metavar="P",
+            help=f"an answer that is right with a lower probability ends with exit code {UNSURE} and a note "
+            "on standard error (0 to 1; for models whose certainty was measured)",
+        ),
         option("--stats", action="store_true", help="print speed and compression at the end"),
         JSON,
     ),
@@ -84,6 +99,7 @@ COMMAND = Command(
         'hamburger-edge run bundle "Write a poem." --temperature 0.7 --seed 1 --confidence 0.9',
         "cat letter.txt | hamburger-edge run bundle - --json",
         'hamburger-edge run bundle "What does it weigh?" --json-schema answer.schema.json',
+        'hamburger-edge run voice-commands "play some jazz" --min-certainty 0.9',
     ),
     run=run,
 )

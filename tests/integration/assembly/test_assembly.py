@@ -153,3 +153,12 @@ def test_built_in_models_are_what_was_exported(name: str, tmp_path: Path) -> Non
 def test_a_built_in_model_is_exported_so_again(tmp_path: Path) -> None:
     bundle = export_checkpoint(load_checkpoint("tiny"), tmp_path / "bundle", precision="int8", verify=False)
     assert assembled(ZOO / "tiny", tmp_path / "assembled") == contents(bundle)
+
+
+def test_certainty_of_the_checkpoint_reaches_its_bundles(home: Path, tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(ZOO / "tiny", tmp_path / "tiny"))
+    for certainty in ({"offset": 1.0, "slope": 2.0}, {"offset": 0.5, "slope": 2.5}, None):
+        write_into(checkpoint, certainty=certainty)
+        with hamburger_edge.load(checkpoint) as model:
+            found = model.info.certainty
+            assert certainty == (None if found is None else vars(found))

@@ -208,6 +208,8 @@ def test_what_is_found_is_written_and_used(
     ("words", "said"),
     [
         (["--points", "2"], "--points is for --recommend"),
+        (["--certainty", "--seed", "3"], "--seed has no part in --certainty"),
+        (["--certainty", "--recommend"], "two measurements"),
         (["--recommend", "--quick"], "no --quick"),
         (["--recommend", "--seed", "3"], "--seed has no part in --recommend"),
         (["--recommend", "--confidence", "1"], "settings below 1"),
@@ -220,3 +222,42 @@ def test_wrong_command_lines(words: list[str], said: str, run_eval: Run, bundle:
     code, _, err = run_eval(str(bundle), *words)
     assert code == 1
     assert said in err
+
+
+# --certainty
+
+
+def test_certainty_is_fitted_written_and_used(
+    run_eval: Run, bundle: Path, unmeasured: Path, questions: str
+) -> None:
+    words = ["--prompts", questions, "--max-tokens", "24", "--threads", "1"]
+    report = bundle.with_name("certainty.json")
+    code, out, err = run_eval(
+        str(bundle), "--certainty", "--checkpoint", str(unmeasured), *words, "--report", str(report)
+    )
+    assert code == 0, err
+    found = json.loads(report.read_text())
+    assert (found["fitted"], found["judged"]) == (60, 60)
+    assert [row["share"] for row in found["answered"]] == [1, 0.9, 0.8, 0.7, 0.5]
+    assert "certainty fitted on 60 prompts, judged on 60 others" in out
+    after = load_manifest(bundle)
+    assert after.certainty is not None
+    assert vars(after.certainty) == found["certainty"]
+    told = json.loads((unmeasured / "hamburger.json").read_text())
+    assert told["certainty"] == found["certainty"]
+    with hamburger_edge.load(bundle, threads=1) as model:
+        plain, verify = (
+            model.generate("What is 7 plus 8?", mode=mode, max_tokens=24) for mode in ("plain", "verify")
+        )
+    assert plain.certainty is not None
+    assert (plain.text, plain.certainty) == (verify.text, pytest.approx(verify.certainty, abs=1e-4))
+
+
+def test_answers_may_stand_beside_the_prompts(run_eval: Run, bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"prompt": "Hi", "answer": "Hello"}\n')
+    code, _, err = run_eval(str(bundle), "--certainty", "--prompts", str(path))
+    assert (code, "1 prompts have an answer, 100 are needed" in err) == (1, True)
+    path.write_text('{"prompt": "Hi", "answer": "Hello"}\n{"prompt": "Hi"}\n')
+    code, _, err = run_eval(str(bundle), "--certainty", "--prompts", str(path))
+    assert (code, "line 2: answer must be a text, got None" in err) == (1, True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hamburger_edge.cli.main as cli
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.certainty import Certainty
 
 STATS_KEYS = {
     *("tokens", "macro_steps", "tokens_per_step", "slots", "kv_bytes", "kv_bytes_uncompressed"),
@@ -133,3 +137,22 @@ def test_structured_answers(run, tmp_path: Path) -> None:  # type: ignore[no-unt
     code, out, err = run("hi", "--regex", "[0-9]{30}", "--max-tokens", "2")
     assert (code, len(out)) == (0, 3)
     assert "before its structure was complete" in err
+
+
+def test_answer_below_min_certainty_has_an_exit_code_of_its_own(  # type: ignore[no-untyped-def]
+    run, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("hi", "--min-certainty", "0.9")[0] == 1  # not measured
+    measured = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    certainty = Certainty(offset=0.0, slope=0.0)  # of every whole answer 0.5
+    replace(load_manifest(measured), certainty=certainty).save(measured)
+    question = ["run", str(measured), "hi", "--regex", "[0-9]{3}", "--threads", "1"]
+    assert cli.main(question) == 0
+    text = capsys.readouterr().out
+    assert cli.main([*question, "--min-certainty", "0.4"]) == 0
+    assert capsys.readouterr() == (text, "")
+    assert cli.main([*question, "--min-certainty", "0.9"]) == 3
+    assert capsys.readouterr() == (text, "unsure: the answer's certainty is 0.5, below 0.9\n")
+    assert cli.main([*question, "--min-certainty", "0.9", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["certainty"], answer["unsure"]) == (0.5, True)

@@ -18,6 +18,7 @@ from serving import Running, question, serving, until
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import RuntimeFailureError
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.model import Model
 from hamburger_edge.serve.application import Log
 from hamburger_edge.serve.conversations import Conversations, Kept
@@ -331,3 +332,25 @@ def test_no_one_gets_the_conversation_of_another() -> None:
     assert conversations.recall("1", said) == (0, [], {})
     assert conversations.nearest("0", groups, merged=True)[1] == 2
     assert conversations.nearest("1", groups, merged=True) == (None, 0)
+
+
+def test_choice_has_certainty_and_unsure_if_the_model_was_measured(tokenizer: Tokenizer) -> None:
+    fit = Certainty(offset=5.0, slope=1.0)
+    with serving(lambda: toy_model(tokenizer, {"certainty": fit}, eos_rate=0.3)) as server:
+        choice = server.ask(max_tokens=60).json()["choices"][0]
+        assert choice["finish_reason"] == "stop"
+        assert 0 < choice["certainty"] < 1
+        assert choice["unsure"] is False
+        asked = server.ask(max_tokens=60, min_certainty=1, stream=True)
+        *before, last = [event["choices"][0] for event in events(asked)]
+        assert (last["certainty"], last["unsure"]) == (choice["certainty"], True)
+        assert not any("certainty" in each for each in before)
+        assert server.ask(min_certainty=2).json()["error"]["param"] == "min_certainty"
+
+
+def test_min_certainty_is_refused_for_a_model_that_was_not_measured(running: Running) -> None:
+    assert "certainty" not in running.ask().json()["choices"][0]
+    for stream in (False, True):
+        refused = running.ask(min_certainty=0.9, stream=stream)
+        assert refused.status_code == 400
+        assert "min_certainty 0.9 needs a model whose certainty was measured" in refused.text
