@@ -67,11 +67,11 @@ def test_an_answer_does_not_depend_on_the_cache_or_on_chunks(model: Model) -> No
 def test_a_resumed_conversation_continues_to_the_same_text(model: Model, tmp_path: Path) -> None:
     for dial in DIALS:
         chat = model.chat(max_tokens=40, **dial)
-        chat.send(PROMPTS[2])
+        chat.send(PROMPTS[2]).result()
         chat.save(tmp_path / "saved")
-        unbroken = chat.send(PROMPTS[0]).tokens
+        unbroken = chat.send(PROMPTS[0]).result().tokens
         model.generate("Name four fruits.", max_tokens=5)  # the cache holds something else
-        assert model.resume(tmp_path / "saved").send(PROMPTS[0]).tokens == unbroken
+        assert model.resume(tmp_path / "saved").send(PROMPTS[0]).result().tokens == unbroken
 
 
 @pytest.mark.parametrize("name", ["voice-commands", "proofread", "smollm2-135m"])
