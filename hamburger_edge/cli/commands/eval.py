@@ -7,7 +7,7 @@ import contextlib
 import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import CLUSTER, cluster
@@ -73,8 +73,6 @@ def _recommend(options: argparse.Namespace) -> None:
         checkable_requests,
         find_recommendation,
         kept_files,
-        tell_bundle,
-        tell_checkpoint,
     )
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
 
@@ -104,12 +102,7 @@ def _recommend(options: argparse.Namespace) -> None:
             found = find_recommendation(
                 model, requests, checked, plan, max_tokens=most, kept=kept, progress=progress
             )
-    tell_bundle(bundle, recommended=found.best)
-    written = [str(bundle)]
-    if checkpoint is not None:
-        tell_checkpoint(checkpoint, recommended=found.best)
-        written.append(str(checkpoint))
-    show_report(options, found.to_json(), f"{found}\nwritten into {' and '.join(written)}")
+    _store(options, found, bundle, checkpoint, recommended=found.best)
     for file in kept_files(kept):  # the report is written
         file.unlink(missing_ok=True)
 
@@ -118,7 +111,7 @@ def _certainty(options: argparse.Namespace) -> None:
     """Fit the certainty, and write it into the bundle and into --checkpoint if given."""
     from hamburger_edge.bundle.reading import load_manifest
     from hamburger_edge.evaluation.certainty_fit import measure_certainty, read_questions
-    from hamburger_edge.evaluation.recommending import CHECKABLE, tell_bundle, tell_checkpoint
+    from hamburger_edge.evaluation.recommending import CHECKABLE
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
 
     for flag in ("reference", "temperature", "seed", "plot", "confidence", "points", "ray"):
@@ -137,10 +130,19 @@ def _certainty(options: argparse.Namespace) -> None:
             found = measure_certainty(
                 model, questions, judge, max_tokens=options.max_tokens, progress=progress
             )
-    tell_bundle(bundle, certainty=found.certainty)
+    _store(options, found, bundle, checkpoint, certainty=found.certainty)
+
+
+def _store(
+    options: argparse.Namespace, found: Any, bundle: Path, checkpoint: Path | None, **facts: Any
+) -> None:
+    """Write measured facts into the bundle and the checkpoint, if there is one, and show the report."""
+    from hamburger_edge.evaluation.recommending import tell_bundle, tell_checkpoint
+
+    tell_bundle(bundle, **facts)
     written = [str(bundle)]
     if checkpoint is not None:
-        tell_checkpoint(checkpoint, certainty=found.certainty)
+        tell_checkpoint(checkpoint, **facts)
         written.append(str(checkpoint))
     show_report(options, found.to_json(), f"{found}\nwritten into {' and '.join(written)}")
 
