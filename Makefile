@@ -68,11 +68,11 @@ zoo-parts: $(VENV)/.demo
 N    ?= 1000
 SEED ?= 0
 fuzz: $(VENV)/.dev
-	@CASES=$(N) HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -v tests/fuzzing/damaged_files.py --hypothesis-seed=$(SEED)
+	@CASES=$(N) HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -v tools/fuzzing/damaged_files.py --hypothesis-seed=$(SEED)
 	@HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -q -m hypothesis
 
 mutation: $(VENV)/.dev
-	@$(BIN)/python tests/mutation
+	@$(BIN)/python tools/mutation
 
 kills: $(VENV)/.dev
 	@KILLS=$(or $(KILLS),100) SEED=$(SEED) $(BIN)/python -m pytest -v tests/integration/faults -k test_kills
@@ -83,13 +83,13 @@ soak: $(VENV)/.dev
 
 test-matrix: $(VENV)/.dev
 	@$(PIP) install "uv>=0.8"
-	@$(BIN)/python tests/processors/matrix.py
+	@$(BIN)/python tools/processors/matrix.py
 
 test-arm64: $(VENV)/.dev
-	@$(BIN)/python tests/processors/emulated.py arm64 $(ANSWERS)
+	@$(BIN)/python tools/processors/emulated.py arm64 $(ANSWERS)
 
 test-older-x86: $(VENV)/.dev
-	@$(BIN)/python tests/processors/emulated.py $(or $(MACHINE),x86-no-avx) $(ANSWERS)
+	@$(BIN)/python tools/processors/emulated.py $(or $(MACHINE),x86-no-avx) $(ANSWERS)
 
 TOKENS ?= 20000000
 ROWS   ?= 512

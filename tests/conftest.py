@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import places
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from helpers import places
+from helpers.hypothesis_profiles import load_profile
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
@@ -18,66 +18,15 @@ from hamburger_edge.models.distillation.cluster import Cluster
 from hamburger_edge.support.folders import made_once
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-# Random tests draw the same examples in every run. `make fuzz` explores others, and prints how to repeat a
-# failure: what it finds becomes an explicit example. Nothing depends on the load of the machine.
-unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=unhurried)
-# `make mutation` looks for a failure, and not for the smallest.
-searched = (Phase.explicit, Phase.generate)
-settings.register_profile("first", settings.get_profile("fixed"), phases=searched)
-settings.register_profile("explore", deadline=None, suppress_health_check=unhurried, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+load_profile()
 
 # Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
 # start and interrupt; a shell on a terminal takes it back as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# `make test-slow`: what kills processes or runs several, fills disks, soaks, builds wheels, starts browsers
-# or clusters, runs peers, trains, or asks the built-in models. Whole files, or single tests of one.
-SLOW = {
-    "assembly/test_assembly.py": ("test_built_in_models_are_what_was_exported",),
-    "benchmarks/test_bench.py": ("test_a_random_model_of_a_known_shape_is_measured_with_forced_groups",),
-    "benchmarks/test_peers.py": (),
-    "cli/test_eval.py": ("test_workers_find_the_figures_of_one_process",),
-    "cli/test_process.py": ("test_a_reader_of_progress_that_goes_away",),
-    "docs/test_documents.py": ("test_every_block_of_a_page_runs",),
-    "export/test_pipeline.py": ("test_two_exports_to_one_place_do_not_mix",),
-    "faults/test_full_disk.py": (),
-    "faults/test_kills_and_soak.py": (),
-    "models/test_distill.py": (
-        "test_what_ends_every_worker_ends_the_run",
-        "test_what_one_worker_is_lost_at_another_that_was_idle_does",
-        "test_a_cluster_makes_the_bytes_of_one_process",
-    ),
-    "integrations/test_optimum.py": ("test_the_bundle_is_the_same_byte_for_byte",),
-    "models/test_smollm2.py": (),
-    "models/test_training_together.py": (),
-    "models/test_zoo.py": (
-        "test_smollm2_is_not_broken",
-        "test_voice_commands_understands_and_merges",
-        "test_commands_written_by_hand_are_new_and_rightly_answered",
-        "test_building_twice_gives_the_same_bytes",
-        "test_proofread_puts_right_what_it_is_asked",
-    ),
-    "repository/test_wheel.py": (),
-    "runtimes/test_browser.py": (),
-    "runtimes/test_exactness.py": ("test_the_built_in_models_verify_what_they_decode_plainly",),
-    "runtimes/test_browser_app.py": (),
-    "serve/test_in_browser.py": (),
-    "serve/test_load.py": (),
-    "serve/test_page.py": (),
-    "tuning/test_tune.py": (),
-}
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    for item in items:
-        names = SLOW.get("/".join(item.path.parts[-2:]))
-        if names is not None and (not names or item.originalname in names):  # type: ignore[attr-defined]
-            item.add_marker(pytest.mark.slow)
     yield
     items[:] = unit_tests_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
@@ -128,7 +77,7 @@ def bundles(shared: Path) -> Callable[..., Path]:
 
     def bundle(**changes: object) -> Path:
         def make(folder: Path) -> None:
-            from toy_bundles import toy_bundle  # not at the top: it imports torch
+            from helpers.toys.toy_bundles import toy_bundle  # not at the top: it imports torch
 
             toy_bundle(folder, **changes)
 
@@ -176,7 +125,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a toy: bytes and a few merges."""
-    from toy_tokenizers import byte_level
+    from helpers.toys.toy_tokenizers import byte_level
 
     return byte_level(tmp_path_factory.mktemp("tokenizer"))
 
@@ -189,7 +138,7 @@ def tokenizer(tokenizer_path: Path) -> Tokenizer:
 @pytest.fixture
 def model(tokenizer: Tokenizer) -> Iterator[Model]:
     """Chats, on a scripted backend."""
-    from chat_models import toy_model
+    from helpers.toys.chat_models import toy_model
 
     with toy_model(tokenizer) as model:
         yield model

@@ -16,10 +16,10 @@ from pathlib import Path
 import hamburger_edge
 
 IMAGES = Path(__file__).resolve().parent
-sys.path.append(str(IMAGES.parents[1] / "tests" / "support"))
+sys.path.append(str(IMAGES.parents[1] / "tests"))
 
-from browsing import Browser, browsing  # noqa: E402
-from serving import serving  # noqa: E402
+from helpers.browsing import Browser, browsing  # noqa: E402
+from helpers.serving import serving  # noqa: E402
 
 COLOUR = {
     "type": "object",

@@ -27,12 +27,12 @@ from time import perf_counter
 from typing import Any
 
 from bench_theirs import write_base
+from serve import Server
 
 import hamburger_edge
 from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.peers.peer_files import folder_of
 from hamburger_edge.model import Model
-from serve import Server
 
 HERE = Path(__file__).resolve().parent
 THEIRS = HERE / "node_modules" / "@huggingface" / "transformers" / "dist" / "transformers.web.min.js"
@@ -107,8 +107,8 @@ def served(bundle: Path, base: Path, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    sys.path.append(str(HERE.parents[1] / "tests" / "support"))
-    from browsing import browsing
+    sys.path.append(str(HERE.parents[1] / "tests"))
+    from helpers.browsing import browsing
 
     with browsing(MEMORY) as browser:
         browser.driver.set_script_timeout(600)

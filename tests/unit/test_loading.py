@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_backend import ScriptedBackend, info
+from helpers.scripted_backend import ScriptedBackend, info
 
 import hamburger_edge
 from hamburger_edge.chat.template import ChatTemplate

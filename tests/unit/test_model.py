@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_models import tokens_of, toy_model
-from places import PATIENCE
-from scripted_backend import EOS, failing
+from helpers.places import PATIENCE
+from helpers.scripted_backend import EOS, failing
+from helpers.toys.chat_models import tokens_of, toy_model
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ClosedError, InputError

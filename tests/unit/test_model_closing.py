@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from chat_models import toy_model
+from helpers.toys.chat_models import toy_model
 
 import hamburger_edge.chat.stream
 import hamburger_edge.loop.turns

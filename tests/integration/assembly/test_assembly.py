@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from places import contents, names
-from toy_bundles import saved_toy
-from without_extras import without_extras
+from helpers.places import contents, names
+from helpers.toys.toy_bundles import saved_toy
+from helpers.without_extras import without_extras
 
 import hamburger_edge
 from hamburger_edge import export_checkpoint
@@ -135,6 +135,7 @@ def test_assemblies_are_of_int8_and_of_nothing_else(tmp_path: Path) -> None:
         assert "'.[export]'" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_built_in_models_are_what_was_exported(name: str, tmp_path: Path) -> None:
     """The manifest that comes along has the hash of every file of the export."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import environment
+from helpers.places import environment
 
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
@@ -27,6 +27,8 @@ from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
 from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailableError
 from hamburger_edge.loading import load
 from hamburger_edge.models.checkpoints.built_in import resolve
+
+pytestmark = pytest.mark.slow
 
 TOKENS = 24
 EXACT = [name for name, program in PEERS.items() if not program.options.get("precision")]
@@ -106,7 +108,7 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
-    from toy_bundles import GEMMA, toy_checkpoint
+    from helpers.toys.toy_bundles import GEMMA, toy_checkpoint
 
     from hamburger_edge.models.architecture.config import RopeScaling
     from hamburger_edge.models.checkpoints import checkpoint as checkpoints
@@ -130,8 +132,8 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
 
 def test_a_tuned_gemma_keeps_the_keys_of_its_gguf_file(tmp_path: Path) -> None:
     from gguf import GGMLQuantizationType
-    from gguf_files import write_gguf
-    from toy_bundles import GEMMA, toy_checkpoint
+    from helpers.toys.gguf_files import write_gguf
+    from helpers.toys.toy_bundles import GEMMA, toy_checkpoint
 
     from hamburger_edge.benchmarks.peers import base_gguf
     from hamburger_edge.models.bases.loading import load_base

@@ -13,9 +13,9 @@ from typing import Any
 
 import onnx
 import pytest
-from gguf_bundles import gguf_bundle
-from manifests import read_manifest
-from manifests import write_manifest as write
+from helpers.toys.gguf_bundles import gguf_bundle
+from helpers.toys.manifests import read_manifest
+from helpers.toys.manifests import write_manifest as write
 
 from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.files import check_files, file_entries

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodejs import JAVASCRIPT, needs_node, node
-from serving import serving
+from helpers.nodejs import JAVASCRIPT, needs_node, node
+from helpers.serving import serving
 
 import hamburger_edge
 import hamburger_edge.cli.main as cli

@@ -102,7 +102,7 @@ def test_one_bundle_judges_itself(run_eval: Run, prompts: str, tiny_bundles: dic
 
 def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> None:
     pytest.importorskip("llama_cpp")
-    from gguf_bundles import gguf_bundle
+    from helpers.toys.gguf_bundles import gguf_bundle
 
     words = ["--prompts", prompts, "--max-tokens", "12", "--confidence", "0", "--backend", "all"]
     code, out, err = run_eval(str(gguf_bundle("f32")[0]), *words, "--threads", "1", "--json")
@@ -114,6 +114,7 @@ def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> 
     assert merged["tokens_per_step"] > 1
 
 
+@pytest.mark.slow
 def test_workers_find_the_figures_of_one_process(
     run_eval: Run, prompts: str, tiny_bundles: dict[str, str], cluster: Cluster
 ) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from places import PATIENCE
-from toy_bundles import ONE_LAYER, saved_toy
+from helpers.places import PATIENCE
+from helpers.toys.toy_bundles import ONE_LAYER, saved_toy
 
 from hamburger_edge.cli.main import main
 
@@ -102,6 +102,7 @@ def test_a_reader_that_goes_away(bundle: Path) -> None:
     assert writer.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_reader_of_progress_that_goes_away(tmp_path: Path) -> None:
     """The work is done all the same, and the exit code says so."""
     read, write = os.pipe()

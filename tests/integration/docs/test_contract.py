@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from places import ROOT
-from toy_models import toy_config
+from helpers.places import ROOT
+from helpers.toys.toy_models import toy_config
 
 from hamburger_edge.export.graphs.signatures import graph_ios
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from nodejs import INSTALLED, JAVASCRIPT, PACKAGES, node
-from places import ROOT
-from serving import served
-from toy_bundles import saved_toy
+from helpers.nodejs import INSTALLED, JAVASCRIPT, PACKAGES, node
+from helpers.places import ROOT
+from helpers.serving import served
+from helpers.toys.toy_bundles import saved_toy
 
 GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
@@ -98,6 +98,7 @@ def run_shell(text: str) -> None:
         assert not code, shlex.join(words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [name for name in PAGES if name != FIRST])
 def test_every_block_of_a_page_runs(page: str, here: Path, first_answer: Path) -> None:
     if page == "hugging-face.md":

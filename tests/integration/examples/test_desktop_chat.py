@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import PATIENCE, ROOT, script
+from helpers.places import PATIENCE, ROOT, script
 
 import hamburger_edge
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend

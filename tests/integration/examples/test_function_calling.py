@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import ROOT, script
-from schemas import check
+from helpers.places import ROOT, script
+from helpers.schemas import check
 
 import hamburger_edge
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from goldens import LOOPS
-from nodejs import NODE, needs_node
-from places import ROOT
+from helpers.goldens import LOOPS
+from helpers.nodejs import NODE, needs_node
+from helpers.places import ROOT
 
 import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from quantizing import plan_for
+from helpers.toys.quantizing import plan_for
 from torch import Tensor, nn
 
 from hamburger_edge.chat.tokenizer import Tokenizer

@@ -11,11 +11,11 @@ import gguf
 import numpy as np
 import pytest
 import torch
-import toy_tokenizers
-from exports import export
-from gguf_bundles import gguf_bundle
-from toy_bundles import toy_checkpoint
-from toy_models import toy_config
+from helpers.toys import toy_tokenizers
+from helpers.toys.exports import export
+from helpers.toys.gguf_bundles import gguf_bundle
+from helpers.toys.toy_bundles import toy_checkpoint
+from helpers.toys.toy_models import toy_config
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, HamburgerWarning

@@ -15,11 +15,11 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
-from exports import export
-from manifests import read_manifest, write_manifest
-from places import ROOT
-from quantizing import plan_for, q4_1, weights
-from toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, toy_checkpoint
+from helpers.places import ROOT
+from helpers.toys.exports import export
+from helpers.toys.manifests import read_manifest, write_manifest
+from helpers.toys.quantizing import plan_for, q4_1, weights
+from helpers.toys.toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, toy_checkpoint
 
 from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.reading import load_manifest

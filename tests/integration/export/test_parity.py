@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exports import export
-from toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
+from helpers.toys.exports import export
+from helpers.toys.toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
 
 from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest

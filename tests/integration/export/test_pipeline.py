@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from exports import export
-from places import contents, environment, names
-from toy_bundles import CHANGES, ONE_LAYER, save_toy, saved_toy, toy_checkpoint
-from toy_checkpoints import same_outputs, write_hf, write_lightning
+from helpers.places import contents, environment, names
+from helpers.toys.exports import export
+from helpers.toys.toy_bundles import CHANGES, ONE_LAYER, save_toy, saved_toy, toy_checkpoint
+from helpers.toys.toy_checkpoints import same_outputs, write_hf, write_lightning
 
 import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest
@@ -177,6 +177,7 @@ def test_a_lightning_file_is_exported_verified_and_asked_by_the_command_line(
     assert names(tmp_path) == ["fp32", "int8", "reference"]
 
 
+@pytest.mark.slow
 def test_two_exports_to_one_place_do_not_mix(tmp_path: Path) -> None:
     """Started together: one of them makes the bundle, the other is told that it exists."""
     checkpoint = saved_toy(tmp_path / "checkpoint")

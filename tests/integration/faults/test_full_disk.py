@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from long_work import WORKS, Work, check, files
+from helpers.long_work import WORKS, Work, check, files
 
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import LONGEST, HamburgerError
+
+pytestmark = pytest.mark.slow
 
 PLENTY = 1 << 28
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import psutil
 import pytest
-from long_work import WORKS
-from places import PROGRAMS, environment
+from helpers.long_work import WORKS
+from helpers.places import PROGRAMS, environment
 
 import hamburger_edge
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.model import Model
+
+pytestmark = pytest.mark.slow
 
 KILLS, SEED = os.environ.get("KILLS"), os.environ.get("SEED", "0")
 SPOKEN = int(os.environ.get("SPOKEN", "1500"))  # tokens

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from places import contents, environment
-from toy_bundles import saved_toy
+from helpers.places import contents, environment
+from helpers.toys.toy_bundles import saved_toy
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 pytest.importorskip("optimum.onnxruntime", reason="optimum is not installed: pip install '.[optimum]'")
@@ -132,6 +132,7 @@ def optimum_cli(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment(OMP_NUM_THREADS="1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--format", "gguf", "--precision", "int8"]], ids=["onnx", "gguf"])
 def test_the_bundle_is_the_same_byte_for_byte(options: list[str], tmp_path: Path) -> None:
     checkpoint = saved_toy(tmp_path / "checkpoint")

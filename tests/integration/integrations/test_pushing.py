@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_hub import LocalHub, serving
-from places import PROGRAMS, contents, environment
+from helpers.local_hub import LocalHub, serving
+from helpers.places import PROGRAMS, contents, environment
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 

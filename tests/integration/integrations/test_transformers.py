@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from toy_bundles import save_toy, toy_checkpoint
-from toy_checkpoints import same_weights
+from helpers.toys.toy_bundles import save_toy, toy_checkpoint
+from helpers.toys.toy_checkpoints import same_weights
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from base_logits import logits_whole
-from places import contents
-from toy_checkpoints import write_hf
-from toy_distillation import PROMPTS, SETTINGS, TURNS, make, toy_base
-from toy_models import toy_model
-from toy_tokenizers import byte_level
+from helpers.base_logits import logits_whole
+from helpers.places import contents
+from helpers.toys.toy_checkpoints import write_hf
+from helpers.toys.toy_distillation import PROMPTS, SETTINGS, TURNS, make, toy_base
+from helpers.toys.toy_models import toy_model
+from helpers.toys.toy_tokenizers import byte_level
 
 from hamburger_edge.cli import main as cli
 from hamburger_edge.errors import ConfigError, HamburgerError, HamburgerWarning, InputError
@@ -190,6 +190,7 @@ def test_stored_predictions_are_the_bases_own(made: Path) -> None:
 # -- workers of a Ray cluster, also where one of them is killed ----------------------------------------
 
 
+@pytest.mark.slow
 def test_what_ends_every_worker_ends_the_run(cluster: Cluster) -> None:
     def dies() -> Callable[[int], None]:
         return lambda job: os.kill(os.getpid(), signal.SIGKILL)
@@ -204,6 +205,7 @@ def test_what_ends_every_worker_ends_the_run(cluster: Cluster) -> None:
         next(cluster.results(refuses, lambda: 7))
 
 
+@pytest.mark.slow
 def test_what_one_worker_is_lost_at_another_that_was_idle_does(cluster: Cluster, tmp_path: Path) -> None:
     """It was forgotten where all others had nothing left to do and the new worker was still to begin."""
     begun, killed = tmp_path / "begun", tmp_path / "killed"
@@ -228,6 +230,7 @@ def test_what_one_worker_is_lost_at_another_that_was_idle_does(cluster: Cluster,
     assert killed.exists()
 
 
+@pytest.mark.slow
 def test_a_cluster_makes_the_bytes_of_one_process(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

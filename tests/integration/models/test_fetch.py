@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import export
-from gguf_files import small_base, write_gguf
-from places import contents, names
+from helpers.places import contents, names
+from helpers.toys.exports import export
+from helpers.toys.gguf_files import small_base, write_gguf
 from tokenizers import Tokenizer
 
 from hamburger_edge.bundle.reading import load_manifest

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.toys.toy_training import SHORT
 from safetensors.numpy import save_file
-from toy_training import SHORT
 
 from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.manifest import GGUFEntry

@@ -8,10 +8,10 @@ from typing import Literal
 
 import pytest
 import torch
-from toy_checkpoints import same_weights, save, write_hf
-from toy_models import toy_model as random_model
-from toy_training import JOINT, LORA, SHAPE, SHORT, toy_base, toy_model, toy_trainer
-from training_data_files import DataFiles, ladders
+from helpers.toys.toy_checkpoints import same_weights, save, write_hf
+from helpers.toys.toy_models import toy_model as random_model
+from helpers.toys.toy_training import JOINT, LORA, SHAPE, SHORT, toy_base, toy_model, toy_trainer
+from helpers.toys.training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.hamburger import Hamburger

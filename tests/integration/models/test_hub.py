@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.local_hub import LocalHub, serving
+from helpers.places import names
+from helpers.toys.toy_checkpoints import same_weights, save, write_hf
+from helpers.toys.toy_models import toy_model
 from huggingface_hub import HfApi, constants, file_download
-from local_hub import LocalHub, serving
-from places import names
-from toy_checkpoints import same_weights, save, write_hf
-from toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError, FetchError
 from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete, pinned_name

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from base_logits import built, logits_cached, logits_whole
-from gguf_files import llama_cpp_logits
+from helpers.base_logits import built, logits_cached, logits_whole
+from helpers.toys.gguf_files import llama_cpp_logits
 from tokenizers import Tokenizer
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.models.bases.fetch import fetch
 from hamburger_edge.models.bases.loading import load_base
+
+pytestmark = pytest.mark.slow
 
 PROMPT = "<|im_start|>user\nName three primary colors.<|im_end|>\n<|im_start|>assistant\n"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_checkpoints import same_weights
-from toy_training import JOINT, LORA, SHORT, short, toy_model, toy_trainer
+from helpers.toys.toy_checkpoints import same_weights
+from helpers.toys.toy_training import JOINT, LORA, SHORT, short, toy_model, toy_trainer
 
 from hamburger_edge.errors import ConfigError, HamburgerError
 from hamburger_edge.models.distillation.data_manifest import Shard

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from places import PATIENCE, PROGRAMS, environment, names
-from toy_training import SHARED, toy_trainer
+from helpers.places import PATIENCE, PROGRAMS, environment, names
+from helpers.toys.toy_training import SHARED, toy_trainer
+
+pytestmark = pytest.mark.slow
 
 
 def together(count: int, *trainings: tuple[Path, str, str]) -> list[list[str]]:

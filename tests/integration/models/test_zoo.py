@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import torch
-from places import contents
+from helpers.places import contents
 
 import hamburger_edge
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
@@ -115,6 +115,7 @@ def test_tiny_is_not_broken() -> None:
     assert grouped.repetition < 0.3
 
 
+@pytest.mark.slow
 def test_smollm2_is_not_broken() -> None:
     """The same, on the built-in prompts of the kinds that it merges most."""
     prompts = [prompt for prompt in read_prompts(BUILT_IN) if prompt.kind in ("code", "arithmetic")]
@@ -128,6 +129,7 @@ def test_smollm2_is_not_broken() -> None:
     assert grouped.nll_difference < 0.5
 
 
+@pytest.mark.slow
 def test_voice_commands_understands_and_merges() -> None:
     """As it recommends; every answer is JSON of the schema, and nearly every intent the one that is meant."""
     torch.set_num_threads(1)
@@ -150,6 +152,7 @@ def lines_of(path: Path) -> list[dict[str, str]]:
         return [json.loads(line) for line in file]
 
 
+@pytest.mark.slow
 def test_commands_written_by_hand_are_new_and_rightly_answered() -> None:
     """They judge what was learned from others: answers by the schema, values as the prompt has them."""
     learned, judged = (lines_of(ZOO / "voice-commands" / f"{n}.jsonl.gz") for n in ("examples", "by-hand"))
@@ -161,6 +164,7 @@ def test_commands_written_by_hand_are_new_and_rightly_answered() -> None:
         assert all(value in each["prompt"] for value in answer["slots"].values()), each
 
 
+@pytest.mark.slow
 def test_proofread_puts_right_what_it_is_asked() -> None:
     """As it recommends: clean sentences stay, most mistakes are mended, a base call yields several tokens.
 
@@ -232,6 +236,7 @@ def small(work: Path) -> tiny.TinyRecipe:
     )
 
 
+@pytest.mark.slow
 def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     """The whole way at a small scale: in one go, and stopped after every step."""
     quiet = lambda line: None  # noqa: E731

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from module_imports import PROJECT, SISTERS
-from places import ROOT
-from without_extras import without_extras
+from helpers.module_imports import PROJECT, SISTERS
+from helpers.places import ROOT
+from helpers.without_extras import without_extras
 
 
 def git(*words: str) -> str:

@@ -11,14 +11,18 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from module_imports import CHECKOUT, PROJECT, modules
-from places import ROOT
+from helpers.module_imports import CHECKOUT, PROJECT, modules
+from helpers.places import ROOT
 
 from hamburger_edge.models.checkpoints.built_in import NAMES
 
+pytestmark = pytest.mark.slow
+
 # They import at their top what this environment may lack.
 UNBUILT = {("integrations", "optimum.py")}
-FOR_OPTIMUM = ROOT / "integrations" / "optimum_commands"  # installed where optimum looks for commands
+FOR_OPTIMUM = (
+    ROOT / PROJECT / "integrations" / "optimum_commands"
+)  # installed where optimum looks for commands
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,7 @@ def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path
     # a command for optimum and nothing that hides others
     command = "optimum/commands/register/register_hamburger.py"
     assert [name for name in in_core if name.startswith("optimum")] == [command]
-    page = {f"{PROJECT}/serve/page/{path.name}" for path in (ROOT / "serve" / "page").iterdir()}
+    page = {f"{PROJECT}/serve/page/{path.name}" for path in (ROOT / PROJECT / "serve" / "page").iterdir()}
     assert {name for name in in_core if name.startswith(f"{PROJECT}/serve/page/")} == page
 
 

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from browsing import browsing, needs_browser, site
-from nodejs import JAVASCRIPT, NODE, PACKAGES, needs_node
+from helpers.browsing import browsing, needs_browser, site
+from helpers.nodejs import JAVASCRIPT, NODE, PACKAGES, needs_node
 
 import hamburger_edge
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_calls import close, feed
-from gguf_bundles import gguf_bundle
-from toy_bundles import (
+from helpers.backend_calls import close, feed
+from helpers.toys.gguf_bundles import gguf_bundle
+from helpers.toys.toy_bundles import (
     CHANGES,
     EXPORTED,
     GEMMA,

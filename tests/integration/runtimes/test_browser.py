@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_example import Served, example, notice, ready
-from browsing import IN_REACH, Browser, browsing, needs_browser
-from goldens import BUNDLES, REPEATED, STRUCTURED, write_goldens
-from nodejs import needs_packages
+from helpers.browser_example import Served, example, notice, ready
+from helpers.browsing import IN_REACH, Browser, browsing, needs_browser
+from helpers.goldens import BUNDLES, REPEATED, STRUCTURED, write_goldens
+from helpers.nodejs import needs_packages
 
 import hamburger_edge
 
-pytestmark = [needs_browser, needs_packages]
+pytestmark = [needs_browser, needs_packages, pytest.mark.slow]
 
 # Computes shaders without a graphics card, and says at once how much memory there is.
 FLAGS = (

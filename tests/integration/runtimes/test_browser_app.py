@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_example import Served, example, notice, program, ready
-from browsing import Browser, browsing, needs_browser
-from nodejs import needs_packages
+from helpers.browser_example import Served, example, notice, program, ready
+from helpers.browsing import Browser, browsing, needs_browser
+from helpers.nodejs import needs_packages
 
 from hamburger_edge.models.bases.fetch import base_folder, is_complete
 
-pytestmark = [needs_browser, needs_packages]
+pytestmark = [needs_browser, needs_packages, pytest.mark.slow]
 
 WEIGHTS = "/bundles/tiny/weights.bin"
 PIECE = 1 << 20  # as in bundle/store.js

@@ -74,6 +74,7 @@ def test_a_resumed_conversation_continues_to_the_same_text(model: Model, tmp_pat
         assert model.resume(tmp_path / "saved").send(PROMPTS[0]).result().tokens == unbroken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["voice-commands", "proofread", "smollm2-135m"])
 def test_the_built_in_models_verify_what_they_decode_plainly(name: str) -> None:
     """At int8, as they are assembled."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_runs import along, packed_index
-from goldens import (
+from helpers.engine_runs import along, packed_index
+from helpers.goldens import (
     BUNDLES,
     GREEDY,
     LOOPS,
@@ -26,9 +26,9 @@ from goldens import (
     STRUCTURED_TALKS,
     write_goldens,
 )
-from nodejs import JAVASCRIPT as HERE
-from nodejs import needs_node, node
-from toy_bundles import CHANGES, PORTABLE
+from helpers.nodejs import JAVASCRIPT as HERE
+from helpers.nodejs import needs_node, node
+from helpers.toys.toy_bundles import CHANGES, PORTABLE
 
 import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_calls import close, feed
-from gguf_bundles import gguf_bundle
+from helpers.backend_calls import close, feed
+from helpers.toys.gguf_bundles import gguf_bundle
 
 from hamburger_edge import load
 from hamburger_edge.errors import InputError, RuntimeUnavailableError, SessionError

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf_bundles import gguf_bundle
-from manifests import read_manifest, write_manifest
+from helpers.toys.gguf_bundles import gguf_bundle
+from helpers.toys.manifests import read_manifest, write_manifest
 
 from hamburger_edge import load
 from hamburger_edge.bundle.manifest import GGUFEntry

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from toy_bundles import CHANGES, PORTABLE
+from helpers.toys.toy_bundles import CHANGES, PORTABLE
 
 from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout

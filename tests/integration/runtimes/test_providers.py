@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from toy_bundles import CHANGES, PORTABLE
+from helpers.toys.toy_bundles import CHANGES, PORTABLE
 
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
-from toy_bundles import toy_checkpoint
+from helpers.toys.toy_bundles import toy_checkpoint
 
 import hamburger_edge
 from hamburger_edge import export_checkpoint as export

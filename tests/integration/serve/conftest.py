@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browsing import Browser, browsing
-from serving import Running, serving
+from helpers.browsing import Browser, browsing
+from helpers.serving import Running, serving
 
 from hamburger_edge import load
 from hamburger_edge.model import Model

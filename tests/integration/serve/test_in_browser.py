@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from browsing import Browser, needs_browser, site
-from nodejs import JAVASCRIPT, PACKAGES, needs_packages
-from serving import served, serving
+import pytest
+from helpers.browsing import Browser, needs_browser, site
+from helpers.nodejs import JAVASCRIPT, PACKAGES, needs_packages
+from helpers.serving import served, serving
 
 from hamburger_edge import export_checkpoint
 from hamburger_edge.model import Model
@@ -17,7 +18,7 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.serve.browser import InBrowser
 from hamburger_edge.serve.gate import Access
 
-pytestmark = [needs_browser, needs_packages]
+pytestmark = [needs_browser, needs_packages, pytest.mark.slow]
 
 KEY = "a-key-of-many-characters"
 

@@ -12,10 +12,12 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from places import PATIENCE
-from serving import Program, question, served, until
+from helpers.places import PATIENCE
+from helpers.serving import Program, question, served, until
 
 from hamburger_edge import load
+
+pytestmark = pytest.mark.slow
 
 CLIENTS, REQUESTS = 64, 20
 PROMPTS = (

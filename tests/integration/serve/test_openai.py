@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from serving import Running
+from helpers.serving import Running
 
 NORWAY: list[Any] = [{"role": "user", "content": "What is the capital of Norway?"}]
 COLOURS = {

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from browsing import Browser, needs_browser
-from serving import Running, serving
+from helpers.browsing import Browser, needs_browser
+from helpers.serving import Running, serving
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.serve.gate import Access
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.slow]
 
 KEY = "a-key-of-many-characters"
 COLOUR = {

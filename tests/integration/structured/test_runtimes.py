@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_models import tokens_of
-from gguf_bundles import gguf_bundle
+from helpers.schemas import check, schemas
+from helpers.toys.chat_models import tokens_of
+from helpers.toys.gguf_bundles import gguf_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemas import check, schemas
 
 from hamburger_edge import Model, load
 from hamburger_edge.chat.template import ChatTemplate

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import contents, names
-from toy_tasks import write_base, write_examples
+from helpers.places import contents, names
+from helpers.toys.toy_tasks import write_base, write_examples
 
 from hamburger_edge import load
 from hamburger_edge.bundle.inspection import describe, show
@@ -25,6 +25,8 @@ from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 from hamburger_edge.tuning import planning, tune
 from hamburger_edge.tuning.examples import read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe, write_tune_recipe
+
+pytestmark = pytest.mark.slow
 
 SHAPE = Shape(
     taps=(0,), micro_layers=1, merger_heads=4, merge_residual="last", max_group_tokens=8, initialise="random"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_contender import PROMPT, Known, source
+from helpers.bench_contender import PROMPT, Known, source
 
 import hamburger_edge.cli.main as cli
 from hamburger_edge.benchmarks.contender import Program, TimedTurn
@@ -199,6 +199,7 @@ def test_peers_that_cannot_run_are_skipped_with_the_way_out(monkeypatch: pytest.
     assert "--against CHECKPOINT" in checkpoint["why"]
 
 
+@pytest.mark.slow
 def test_a_random_model_of_a_known_shape_is_measured_with_forced_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import toy_tokenizers
-from bench_contender import PROMPT, source
-from scripted_backend import ScriptedBackend, info
+from helpers.bench_contender import PROMPT, source
+from helpers.scripted_backend import ScriptedBackend, info
+from helpers.toys import toy_tokenizers
 
 from hamburger_edge.benchmarks.contender import Facts, WeightBytes
 from hamburger_edge.benchmarks.speed import our_speed as bench_ours

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_contender import Known, source
-from places import ROOT
+from helpers.bench_contender import Known, source
+from helpers.places import ROOT
 
 from hamburger_edge.benchmarks.contender import Program, Request, TimedAnswer
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
@@ -180,7 +180,7 @@ def lines(path: Path) -> dict[str, str]:
 def test_prompts_of_the_speed_tables_are_held_out_and_not_for_judging_alone(
     name: str, count: int, source: str, other: tuple[str, ...]
 ) -> None:
-    file = ROOT / "benchmarks" / "requests" / "held_out" / f"{name}.jsonl"
+    file = ROOT / "hamburger_edge" / "benchmarks" / "requests" / "held_out" / f"{name}.jsonl"
     asked = lines(file)
     assert len(read_prompts(file)) == len(asked) == count
     assert asked.items() <= lines(ZOO / name / f"{source}.jsonl.gz").items()
@@ -198,4 +198,4 @@ def test_commands_of_the_speed_table_are_those_that_chose_no_setting() -> None:
     held_out = [one for one in examples if side(dataset.encoder.question(one), share) == "held_out"]
     order = random.Random(0).sample(held_out, len(held_out))
     drawn = [order[number].turns[-1].prompt for number in range(300, len(order)) if number % CHOOSING]
-    assert [*lines(ROOT / "benchmarks/requests/held_out/voice-commands.jsonl")] == drawn[:40]
+    assert [*lines(ROOT / "hamburger_edge/benchmarks/requests/held_out/voice-commands.jsonl")] == drawn[:40]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_models import TURNS, tokens_of, toy_model
-from scripted_backend import EOS, failing
+from helpers.scripted_backend import EOS, failing
+from helpers.toys.chat_models import TURNS, tokens_of, toy_model
 
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_models import TURNS, toy_model
+from helpers.toys.chat_models import TURNS, toy_model
 
 from hamburger_edge.chat import session_file
 from hamburger_edge.chat.tokenizer import Tokenizer

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_tokenizers
-from chat_models import toy_model
+from helpers.toys import toy_tokenizers
+from helpers.toys.chat_models import toy_model
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library

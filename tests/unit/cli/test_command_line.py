@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import ROOT
+from helpers.places import ROOT
 
 import hamburger_edge.cli.main as cli
 from hamburger_edge.cli.parser import COMMANDS, build_parser

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from toy_bundles import toy_checkpoint
-from toy_checkpoints import save, write_hf
+from helpers.toys.toy_bundles import toy_checkpoint
+from helpers.toys.toy_checkpoints import save, write_hf
 
 from hamburger_edge.cli.commands.chat import converse
 from hamburger_edge.cli.commands.serve import access_of, for_browsers, named

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_backend import ScriptedBackend, info
+from helpers.scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ import math
 from itertools import product
 
 import pytest
-from measured_rows import row
+from helpers.measured_rows import row
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.asking import EvaluationPlan, table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from quantizing import weights
-from toy_models import toy_model
+from helpers.toys.quantizing import weights
+from helpers.toys.toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy_checkpoints import edit_json, save
-from toy_models import toy_model
+from helpers.toys.toy_checkpoints import edit_json, save
+from helpers.toys.toy_models import toy_model
 
 from hamburger_edge.cli import main as cli
 from hamburger_edge.cli.commands.export import NAMES, OPTIONS

@@ -9,8 +9,8 @@ import gguf
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
-from quantizing import plan_for, q4_1, weights
-from toy_models import toy_model
+from helpers.toys.quantizing import plan_for, q4_1, weights
+from helpers.toys.toy_models import toy_model
 
 from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.errors import ConfigError

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from isolated import Ended, fault, isolated
+from helpers.isolated import Ended, fault, isolated
 
 from hamburger_edge.errors import InputError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from grammar_walks import EOS
+from helpers.grammar_walks import EOS
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.grammar import Grammars

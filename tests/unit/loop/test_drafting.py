@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import Entry, along, check_the_books, packed_index, run, said
-from scripted_backend import EOS, ScriptedBackend, info
+from helpers.engine_runs import Entry, along, check_the_books, packed_index, run, said
+from helpers.scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats, MicroReadout

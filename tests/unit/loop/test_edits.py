@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_backend import info
+from helpers.scripted_backend import info
 
 from hamburger_edge.loop.edits import Edits, kept_words
 from hamburger_edge.loop.sampling import Sampler

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import PROMPT, PROMPTS, check_the_books, run, said, shapes
+from helpers.engine_runs import PROMPT, PROMPTS, check_the_books, run, said, shapes
+from helpers.scripted_backend import EOS, ScriptedBackend, info
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.drafting import Costs

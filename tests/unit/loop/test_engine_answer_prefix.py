@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_runs import PROMPT, check_the_books, run, said, sampler
+from helpers.engine_runs import PROMPT, check_the_books, run, said, sampler
+from helpers.scripted_backend import EOS, ScriptedBackend, failing, info
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_backend import EOS, ScriptedBackend, failing, info
 
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine

@@ -8,10 +8,10 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from engine_runs import PROMPT, PROMPTS, check_the_books, run, said, sampler, shapes
+from helpers.engine_runs import PROMPT, PROMPTS, check_the_books, run, said, sampler, shapes
+from helpers.scripted_backend import EOS, ScriptedBackend, info
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo
 from hamburger_edge.loop.engine import REREAD, Engine

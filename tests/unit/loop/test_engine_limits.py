@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_runs import PROMPT, check_the_books, run, said, sampler
-from scripted_backend import Groups, ScriptedBackend, failing, info
+from helpers.engine_runs import PROMPT, check_the_books, run, said, sampler
+from helpers.scripted_backend import Groups, ScriptedBackend, failing, info
 
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.engine import Engine

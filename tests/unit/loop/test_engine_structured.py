@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_models import toy_model
-from engine_runs import check_the_books, said
-from grammar_walks import start
+from helpers.engine_runs import check_the_books, said
+from helpers.grammar_walks import start
+from helpers.schemas import check, schemas
+from helpers.scripted_backend import EOS, ScriptedBackend, info
+from helpers.toys.chat_models import toy_model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from schemas import check, schemas
-from scripted_backend import EOS, ScriptedBackend, info
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from grammar_walks import EOS, start, walk
+from helpers.grammar_walks import EOS, start, walk
+from helpers.schemas import check, schemas
+from helpers.toys.toy_tokenizers import byte_fallback
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemas import check, schemas
-from toy_tokenizers import byte_fallback
 
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import InputError

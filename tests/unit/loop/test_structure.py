@@ -10,11 +10,11 @@ from typing import Any
 
 import pydantic
 import pytest
-from grammar_walks import start, walk
+from helpers.grammar_walks import start, walk
+from helpers.places import PROGRAMS, environment
+from helpers.schemas import DEEP, WIDE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import PROGRAMS, environment
-from schemas import DEEP, WIDE
 
 from hamburger_edge.errors import InputError, MissingExtraError
 from hamburger_edge.loop.grammar import Grammars

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from toy_checkpoints import edit_json, edit_tensors, write_hf
-from toy_models import toy_model
+from helpers.toys.toy_checkpoints import edit_json, edit_tensors, write_hf
+from helpers.toys.toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.loading import find_base, load_base

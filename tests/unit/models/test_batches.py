@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.toys.training_data_files import DataFiles, batches_of, first_batch, ladders
 from safetensors.numpy import save
-from training_data_files import DataFiles, batches_of, first_batch, ladders
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.distillation import storage

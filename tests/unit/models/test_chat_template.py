@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from gguf_files import small_base, write_gguf
+from helpers.places import ROOT
+from helpers.toys.gguf_files import small_base, write_gguf
+from helpers.toys.toy_checkpoints import save, write_hf
+from helpers.toys.toy_models import toy_model
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from places import ROOT
 from safetensors.torch import save_file
-from toy_checkpoints import save, write_hf
-from toy_models import toy_model
 
 from hamburger_edge.chat.template import KINDS, MARKUP_FILE, ChatTemplate
 from hamburger_edge.errors import CheckpointError

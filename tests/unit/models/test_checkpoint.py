@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from places import names
-from safetensors.torch import load_file, save_file
-from toy_checkpoints import (
+from helpers.places import names
+from helpers.toys.toy_checkpoints import (
     TEMPLATE,
     cut,
     edit_json,
@@ -25,7 +24,8 @@ from toy_checkpoints import (
     write_hf,
     write_tokenizer,
 )
-from toy_models import toy_model
+from helpers.toys.toy_models import toy_model
+from safetensors.torch import load_file, save_file
 
 import hamburger_edge
 from hamburger_edge.errors import CheckpointError, ConfigError, MissingExtraError

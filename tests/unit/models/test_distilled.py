@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import toy_distillation
-from places import contents
+from helpers.places import contents
+from helpers.toys import toy_distillation
+from helpers.toys.toy_distillation import SETTINGS
+from helpers.toys.toy_models import toy_model
+from helpers.toys.toy_training import RECIPE
 from safetensors.numpy import save
-from toy_distillation import SETTINGS
-from toy_models import toy_model
-from toy_training import RECIPE
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE, DistillSettings, Given, plan

@@ -9,10 +9,10 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from base_logits import built, logits_whole
 from gguf import GGMLQuantizationType as Type
 from gguf import quants
-from gguf_files import ggml_quantize, llama_cpp_logits, small_base, write_gguf
+from helpers.base_logits import built, logits_whole
+from helpers.toys.gguf_files import ggml_quantize, llama_cpp_logits, small_base, write_gguf
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import RopeScaling

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gguf import GGUFWriter
-from gguf_files import small_base, write_gguf
+from helpers.toys.gguf_files import small_base, write_gguf
 from tokenizers import Tokenizer
 
 from hamburger_edge.chat.tokenizer import TextStream

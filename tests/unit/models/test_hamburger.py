@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from toy_models import toy_batch, toy_config, toy_model
+from helpers.toys.toy_models import toy_batch, toy_config, toy_model
 
 from hamburger_edge.errors import SessionError
 from hamburger_edge.models.architecture.documents import WholeDocuments

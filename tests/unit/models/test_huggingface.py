@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.toys.toy_checkpoints import cut, edit_tensors, holding, removed, write_hf, write_tokenizer
+from helpers.toys.toy_models import toy_model
 from torch.profiler import ProfilerActivity, profile
-from toy_checkpoints import cut, edit_tensors, holding, removed, write_hf, write_tokenizer
-from toy_models import toy_model
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.cli.main import main

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from toy_checkpoints import lightning_model, lightning_state, same_outputs, same_weights, write_hf
+from helpers.toys.toy_checkpoints import (
+    lightning_model,
+    lightning_state,
+    same_outputs,
+    same_weights,
+    write_hf,
+)
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import CheckpointError

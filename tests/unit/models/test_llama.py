@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from base_logits import built, logits_cached, logits_whole
+from helpers.base_logits import built, logits_cached, logits_whole
 
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import GroupBatch, Hamburger

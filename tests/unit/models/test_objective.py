@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.toys.toy_models import toy_model
+from helpers.toys.training_data_files import DataFiles, batches_of, first_batch
 from torch.utils._python_dispatch import TorchDispatchMode
-from toy_models import toy_model
-from training_data_files import DataFiles, batches_of, first_batch
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.distillation import logits as logits_module

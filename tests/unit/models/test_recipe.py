@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_checkpoints import write_hf
-from toy_models import toy_model as random_model
-from toy_training import JOINT, LORA, SHORT, toy_trainer
-from training_data_files import DataFiles, ladders
+from helpers.toys.toy_checkpoints import write_hf
+from helpers.toys.toy_models import toy_model as random_model
+from helpers.toys.toy_training import JOINT, LORA, SHORT, toy_trainer
+from helpers.toys.training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.training.objective import LossWeights

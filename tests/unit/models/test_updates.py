@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from toy_models import toy_model as random_model
-from toy_training import JOINT, RECIPE, SHORT, toy_model, toy_trainer
-from training_data_files import DataFiles, first_batch
+from helpers.toys.toy_models import toy_model as random_model
+from helpers.toys.toy_training import JOINT, RECIPE, SHORT, toy_model, toy_trainer
+from helpers.toys.training_data_files import DataFiles, first_batch
 
 from hamburger_edge.models.training.grafting import prepare
 from hamburger_edge.models.training.speed import base_work, fitting_precision, product_rate

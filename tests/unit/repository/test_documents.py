@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from module_imports import PROJECT, SISTERS
-from places import ROOT
+from helpers.module_imports import PROJECT, SISTERS
+from helpers.places import ROOT
 
 import hamburger_edge
 from hamburger_edge import errors
@@ -90,8 +90,13 @@ def test_settings_that_documents_call_recommended(document: Path) -> None:
 
 
 def test_contributing_lists_every_folder_of_the_code() -> None:
-    rows = re.findall(r"^\| `(\w+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
-    assert set(rows) == {PROJECT, *SISTERS, "tests"}
+    rows = re.findall(r"^\| `([\w/]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
+    core = {"bundle", "chat", "cli", "loop", "support"}
+    rooms = {
+        path.parent.name for path in (ROOT / PROJECT).glob("*/__init__.py") if not path.parent.is_symlink()
+    }
+    nested = {f"{PROJECT}/{room}" for room in rooms - core}
+    assert set(rows) == {PROJECT, *SISTERS, "tests", "tools", *nested}
 
 
 def test_the_page_of_errors_is_current_and_has_every_class() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 
-from module_imports import PROJECT, SISTERS, circles, imports, modules
+from helpers.module_imports import PROJECT, circles, imports, modules
+from helpers.places import ROOT
 from packaging.requirements import Requirement
-from places import ROOT
 
 GROUND = {"errors", "support"}
 CORE = {*GROUND, "loop", "chat", "bundle"}
@@ -84,9 +84,13 @@ def room_of(module: str) -> str:
     return ".".join(folder.parts) or module.removeprefix(f"{PROJECT}.")
 
 
+# What an app embeds, and the command line.
+CORE_ROOMS = {*APP, "cli", "cli.commands", "__main__"}
+
+
 def part_of(module: str) -> str:
-    room = room_of(module).split(".")[0]
-    return room if room in SISTERS else "core"
+    room = room_of(module)
+    return "core" if room in CORE_ROOMS else room.split(".")[0]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

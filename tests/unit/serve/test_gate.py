@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_models import toy_model
-from places import PATIENCE
-from serving import Running, question, serving, until
+from helpers.places import PATIENCE
+from helpers.serving import Running, question, serving, until
+from helpers.toys.chat_models import toy_model
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError

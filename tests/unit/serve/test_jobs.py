@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from serving import question
+from helpers.serving import question
 
 from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.serve.fields import RefusedError

@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import pytest
-from places import PROGRAMS, environment
-from schemas import DEEP, WIDE
-from serving import question
+from helpers.places import PROGRAMS, environment
+from helpers.schemas import DEEP, WIDE
+from helpers.serving import question
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.dial import UNMEASURED, Recommended

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from places import names
+from helpers.places import names
 
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import locked, open_regular, read_regular, write_atomically

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from base_logits import logits_whole
-from toy_distillation import TURNS, toy_base
-from toy_models import toy_model
+from helpers.base_logits import logits_whole
+from helpers.toys.toy_distillation import TURNS, toy_base
+from helpers.toys.toy_models import toy_model
 
 from hamburger_edge.models.architecture.llama import Base, rotary_tables
 from hamburger_edge.models.distillation.conversations import ANSWER

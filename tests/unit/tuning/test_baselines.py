@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from measured_rows import row
+from helpers.measured_rows import row
 
 from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.evaluation.judges import find_judge

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import names
-from toy_bundles import saved_toy
-from toy_tasks import write_base
-from training_data_files import DataFiles
+from helpers.places import names
+from helpers.toys.toy_bundles import saved_toy
+from helpers.toys.toy_tasks import write_base
+from helpers.toys.training_data_files import DataFiles
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer

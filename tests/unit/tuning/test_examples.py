@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_tokenizers import IM_END
+from helpers.toys.toy_tokenizers import IM_END
 
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer

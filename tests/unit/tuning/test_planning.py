@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_models import toy_config
-from training_data_files import DataFiles, ladders
+from helpers.toys.toy_models import toy_config
+from helpers.toys.training_data_files import DataFiles, ladders
 
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
