@@ -32,7 +32,7 @@ def load(*words, open=loading.load, **options):
     output.register(1, 0)  # reports a closed pipe
 
     def hold(*words):
-        stream = model._turns.answer
+        stream = model.inference.turns.answer
         while stream.stats.macro_steps >= 8 and not (stream._cancel.is_set() or output.poll(10)):
             pass
         return macro(*words)

@@ -59,9 +59,9 @@ def test_an_answer_does_not_depend_on_the_cache_or_on_chunks(model: Model) -> No
         model.generate(PROMPTS[2] + " Or about a dog?", max_tokens=9, **dial)
         assert answer(model, PROMPTS[2], reuse_prefix=True, **dial) == fresh
         for chunk in (1, 7):
-            model._engine.chunk = chunk
+            model.inference.engine.chunk = chunk
             assert answer(model, PROMPTS[2], **dial) == fresh
-        model._engine.chunk = 256
+        model.inference.engine.chunk = 256
 
 
 def test_a_resumed_conversation_continues_to_the_same_text(model: Model, tmp_path: Path) -> None:

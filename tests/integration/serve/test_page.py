@@ -90,7 +90,7 @@ def as_a_task(template: ChatTemplate) -> ChatTemplate:
 
 def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny: Callable[[], Model]) -> None:
     model = load_tiny()
-    model._engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
+    model.inference.engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
     model.template = as_a_task(model.template)
     with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
         page.driver.get(f"{running.url}/")
@@ -124,7 +124,7 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
 def slow(load_tiny: Callable[[], Model]) -> Iterator[Running]:
     """Answers that go on until they are stopped, or nearly."""
     model = load_tiny()
-    model._engine.info = replace(model.info, eos_ids=())
+    model.inference.engine.info = replace(model.info, eos_ids=())
     macro = model.backend.macro
 
     def late(*words: Any) -> Any:
