@@ -148,7 +148,7 @@ def test_chat_reads_commands_from_a_pipe(start: Start, bundle: Path, tmp_path: P
     code, out, err = start("chat", bundle, "--max-tokens", "7", stdin=stdin)
     assert code == 0, err
     printed = re.split(
-        rb"\n?\d+ tokens in .+ saved\n\d+ groups hold \d+ tokens of conversation\n|"
+        rb"\n?\d+ tokens in .+ MiB.*\n\d+ groups hold \d+ tokens of conversation\n|"
         rb"saved to .+\n|a new conversation\n|loaded 2 messages from .+\n",
         out,
     )

@@ -114,6 +114,13 @@ def test_show_steps_prints_to_standard_error_without_a_terminal(run) -> None:  #
     assert re.fullmatch(r"12 tokens in \d+ steps .* saved", stats)
 
 
+def test_statistics_name_no_saving_if_nothing_was_merged(run) -> None:  # type: ignore[no-untyped-def]
+    """Every answer of plain decoding ended with "0% saved"."""
+    code, _, err = run("hello", "--show-steps", "--max-tokens", "12", "--mode", "plain")
+    assert code == 0
+    assert re.fullmatch(r"12 tokens in 12 steps .* KV cache [\d.]+ MiB", err.splitlines()[-1])
+
+
 def test_full_cache_names_the_option_that_enlarges_it(run) -> None:  # type: ignore[no-untyped-def]
     code, out, err = run("hello", "--cache-slots", "30", "--confidence", "1", "--max-tokens", "400")
     assert (code, out[-1]) == (0, "\n")
