@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
 from hamburger_edge.support.values import check_text, safe_repr
+
+Parsed = TypeVar("Parsed")
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
 TYPES = ("exact", "number", "regex", "contains")
@@ -58,7 +61,12 @@ def last_number(text: str) -> float | None:
 
 def read_prompts(path: str | PathLike[str] = BUILT_IN) -> list[Prompt]:
     """Read a file of prompts. Errors name the line."""
-    prompts = [parse_prompt(line, where) for where, line in read_lines(path)]
+    return parse_lines(path, parse_prompt)
+
+
+def parse_lines(path: str | PathLike[str], parse: Callable[[str, str], Parsed]) -> list[Parsed]:
+    """Return `parse(line, place)` of each line; raise InputError for a file without lines."""
+    prompts = [parse(line, where) for where, line in read_lines(path)]
     if not prompts:
         raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')
     return prompts

@@ -14,7 +14,8 @@ from hamburger_edge.benchmarks.contender import Request
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.support.strict import decode_line, only_keys, read_lines
+from hamburger_edge.evaluation.checks import parse_lines
+from hamburger_edge.support.strict import decode_line, only_keys
 from hamburger_edge.support.values import check_text, safe_repr
 
 KNOWN = ("prompt", "answer", "system")
@@ -29,10 +30,7 @@ class Prompt:
 
 def read_prompts(path: str | PathLike[str]) -> list[Prompt]:
     """Read the prompts. An error contains the number of its line."""
-    prompts = [_parse(line, where) for where, line in read_lines(path)]
-    if not prompts:
-        raise InputError(f'{path}: holds no prompts: write one {{"prompt": "..."}} a line')
-    return prompts
+    return parse_lines(path, _parse)
 
 
 def _parse(line: str, where: str) -> Prompt:
