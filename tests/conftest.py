@@ -3,26 +3,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import places
-from helpers.hypothesis_profiles import load_profile
+from helpers.pytest_process import prepare, pytest_configure, pytest_runtest_logreport
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.model import Model
 from hamburger_edge.models.distillation.cluster import Cluster
 from hamburger_edge.support.folders import made_once
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-load_profile()
-
-# Started in the background of a script, this process ignores Ctrl-C, and so would the programs that tests
-# start and interrupt; a shell on a terminal takes it back as well.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# Hooks that pytest reads here; tools/fuzzing has them, too.
+__all__ = ("pytest_configure", "pytest_runtest_logreport")
+prepare()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,29 +34,6 @@ def unit_tests_first(items: list[pytest.Item], workers: int) -> list[pytest.Item
     for file in sorted(files, key=lambda file: ("unit" not in file[0].path.parts, -len(file))):
         min(stretches, key=len).extend(file)
     return list(itertools.chain(*stretches))
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Tell each failure as it happens, not after the last test."""
-    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        crash = getattr(report.longrepr, "reprcrash", None)
-        print(f"\n{report.nodeid} failed: {crash.message if crash else ''}"[:500], flush=True)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker or not getattr(config.option, "numprocesses", None):
-        _take_one_core(int(worker.removeprefix("gw") or 0))
-
-
-def _take_one_core(number: int) -> None:
-    """Every process that tests has one core, whatever the machine has: as many threads, and the same sums.
-
-    The one that starts the others keeps all, since they inherit its cores.
-    """
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from helpers.hypothesis_profiles import load_profile
 from helpers.isolated import Ended, fault, isolated
 from helpers.places import ROOT
 from hypothesis import given, settings
@@ -36,7 +35,6 @@ from hamburger_edge.support.folders import made_once
 
 PRELOADED = llama_library, onnx_sessions  # once, and not in every process that is forked
 
-load_profile()
 CASES = int(os.environ.get("CASES", "70"))
 SECONDS = 10  # of a processor, for each
 QUESTION = "What is 7 plus 8?"
