@@ -76,7 +76,7 @@ MUTANTS = [
     *_of(
         f"{LOOP}/drafting.py",
         "unit/loop/test_drafting.py",
-        ("self._kept, self._next = self._kept + 1, place + 1", "self._kept = self._kept + 1"),
+        ("copies.kept, copies.next = copies.kept + 1, place + 1", "copies.kept += 1"),
         ("if copied and (found is None or copied.chance > found.chance)", "if copied"),
         ("in enumerate(self._drafted[: kept + 1])", "in enumerate(self._drafted[:kept])"),
     ),
