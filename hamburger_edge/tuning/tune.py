@@ -1,16 +1,16 @@
 """Train a task's model from examples. Each stage writes a folder, and a stopped run resumes from them.
 
-    recipe --read_task--> task --write_examples--> data --plan--> recipe
-           --learn_base--> tuned base --score_examples--> scored data --learn_graft--> grafted checkpoint
-           --learn_reading--> checkpoint --write_facts--> checkpoint with draft index
+recipe --read_task--> task --write_examples--> data --plan--> recipe
+       --learn_base--> tuned base --score_examples--> scored data --learn_graft--> grafted checkpoint
+       --learn_reading--> checkpoint --write_facts--> checkpoint with draft index
 
-recipe.toml    all choices of the run, given or made on the way
-examples/      the examples as tokens
-tuning/        training of the base                      tuned/       its checkpoint
-scored/        the tuned base's outputs per token        more/        answers that the tuned base generated
-graft/         training of the graft, and of the base    grafted/     its checkpoint
-read/          examples for reading the graft's groups   reading/     training of base and graft on them
-checkpoint/    the final checkpoint
+recipe.toml          all choices of the run, given or made on the way.
+examples/            the examples as tokens.
+tuning/, tuned/      training of the base, its checkpoint.
+scored/, more/       the tuned base's outputs per token, answers that it generated.
+graft/, grafted/     training of the graft and of the base, its checkpoint.
+read/, reading/      examples for reading the graft's groups, training of base and graft on them.
+checkpoint/          the final checkpoint.
 """
 
 from __future__ import annotations

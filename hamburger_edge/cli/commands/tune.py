@@ -37,10 +37,10 @@ def run(options: argparse.Namespace) -> None:
     work = Path(options.work) if options.work else output.with_name(f"{output.name}.work")
     recipe = chosen_recipe(options, work)
     with ProgressBar() as progress:
-        run = TuneRun(work, None if minutes is None else Budget(minutes), note, progress)
-        tuned = tune(recipe, run)
-        outcome = evaluate_run(tuned, run, threads=options.threads)
-        published = publish_run(tuned, run, outcome, output)
+        tune_run = TuneRun(work, None if minutes is None else Budget(minutes), note, progress)
+        tuned = tune(recipe, tune_run)
+        outcome = evaluate_run(tuned, tune_run, threads=options.threads)
+        published = publish_run(tuned, tune_run, outcome, output)
     if published.texts:
         note(f"{published.checkpoint}: {published.texts}")
     folders = {"checkpoint": str(published.checkpoint), "bundle": str(published.bundle)}

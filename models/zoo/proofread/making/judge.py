@@ -2,8 +2,8 @@
 
     python -m hamburger_edge.models.zoo.proofread.making.judge BUNDLE judge.jsonl.gz [--mode MODE]
 
-Counted by kind of text and kind of mistake: answers that are right as a whole, answers in which every wrong
-word is mended, and words lacking or added for every 1,000 others (spoiled).
+The table has a row for each kind of text and kind of mistake. Its columns count right answers, answers in
+which every wrong word is corrected, and missing or added words per 1,000 others (spoiled).
 `--free` lifts the rule of `edits_prompt`.
 """
 
@@ -99,7 +99,7 @@ def main() -> None:
 def free(model: hamburger_edge.Model) -> None:
     """Let answers be whatever the weights prefer."""
     info = replace(model.info, edits_prompt=False)
-    model.inference.engine.info = info  # what no application may change
+    model.inference.engine.info = info  # applications must not change it
 
 
 if __name__ == "__main__":
