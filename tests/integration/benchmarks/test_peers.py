@@ -220,7 +220,7 @@ def test_tables_that_rows_are_gathered_from_are_not_read_whole(tmp_path: Path) -
 
 def test_a_contender_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
-    process = Process("bench_contender:Contender", source, {})
+    process = Process("helpers.bench_contender:Contender", source, {})
     try:
         assert process.load().precision == "fp32"
         before, peak = process.usage()
