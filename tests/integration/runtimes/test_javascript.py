@@ -28,12 +28,13 @@ from helpers.goldens import (
 )
 from helpers.nodejs import JAVASCRIPT as HERE
 from helpers.nodejs import needs_node, node
-from helpers.toys.toy_bundles import CHANGES, PORTABLE
+from helpers.toys.toy_bundles import CHANGES, MERGING, PORTABLE
 
 import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
 from hamburger_edge.bundle.manifest import FileEntry, content_hash
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.dial import MODES
 from hamburger_edge.loop.draft_index import DraftIndex
@@ -184,6 +185,24 @@ def test_what_an_index_is_sure_of_is_said_the_same(
     compare([goldens])
 
 
+@pytest.mark.parametrize("changes", [*LOOPS, MERGING], ids=named)
+def test_certainty_equals_python_s(
+    changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    """In every mode, with structures, in conversations, and 0 for answers that were cut."""
+    folder = Path(shutil.copytree(bundles(**changes), tmp_path / "measured"))
+    replace(load_manifest(folder), certainty=Certainty(offset=5.0, slope=1.5)).save(folder)
+    goldens = tmp_path / "goldens.json"
+    ended = [{**request, "stop": ["e", "a", " "], "min_certainty": 0.5} for request in (*GREEDY, *SAMPLED)]
+    write_goldens(goldens, folder, asked=(*ended, GREEDY[0], *STRUCTURED[22:33]))
+    answers = json.loads(goldens.read_text())["answers"]
+    certainties = {answer["certainty"] for answer in answers}
+    assert 0 in certainties
+    assert len(certainties) > 10
+    assert {answer["unsure"] for answer in answers} == {False, True}
+    compare([goldens])
+
+
 def test_a_manifest_that_was_changed_is_refused() -> None:
     """Its hash is of this program's JSON: numbers as they were written, keys sorted, everything in ASCII."""
     facts = {
@@ -295,9 +314,6 @@ def test_an_app_in_typescript_needs_no_optional_package(packed: Path, tmp_path: 
     node(TSC, *STRICT, program, folder=tmp_path)
 
 
-PYTHONS_ALONE = {"min_certainty", "certainty", "unsure"}  # so far, as the guide of JavaScript says
-
-
 def test_editors_complete_what_python_knows_too(app: Path) -> None:
     """Options, results and statistics have Python's names, in the other case; options have comments."""
 
@@ -305,14 +321,14 @@ def test_editors_complete_what_python_knows_too(app: Path) -> None:
         return {re.sub("_([a-z])", lambda found: found[1].upper(), name) for name in names}
 
     offered = json.loads(node("tests/completions.mjs", app))
-    assert camel(Options.__annotations__.keys() - PYTHONS_ALONE) <= set(offered["options"]) & set(
-        offered["chat"]
-    )
+    assert camel(Options.__annotations__) <= set(offered["options"]) & set(offered["chat"])
     assert all(comment for name, comment in offered["options"].items() if name != "grammar")
     assert set(offered["conversation"]) == {"messages"}
     assert set(offered["mode"]) == set(MODES)
     assert set(offered["role"]) == {"system", "user", "assistant"}
-    assert camel({field.name for field in fields(Result)} - PYTHONS_ALONE) <= set(offered["result"])
-    assert camel(set(Chunk._fields) - PYTHONS_ALONE) <= set(offered["chunk"])
+    assert camel({field.name for field in fields(Result)}) <= set(offered["result"])
+    assert camel(Chunk._fields) <= set(offered["chunk"])
     assert camel(Stats().to_json()) <= set(offered["stats"])
-    assert {"result", "text", "groups", "stats", "complete", "cancel"} <= set(offered["stream"])
+    assert {"result", "text", "groups", "stats", "complete", "certainty", "unsure", "cancel"} <= set(
+        offered["stream"]
+    )
